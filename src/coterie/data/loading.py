@@ -1,0 +1,70 @@
+"""`load`: a dataset by name or by path."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from coterie.data.catalog import DOWNLOADED, EMBEDDED, file_of, find_entry
+from coterie.data.dataset import Dataset, data_home, read_arrays
+from coterie.data.fetching import check_form
+from coterie.data.own import load_own, looks_like_path, standardise
+from coterie.errors import DataError, unknown
+
+
+def load(name_or_path: str, *, label: str = "label", home: Path | None = None) -> Dataset:
+    """A dataset: one of the named ones, or your own file or folder (then `label` is its label column).
+
+    The official train and test parts of a named dataset come as one pool, train rows first. Images are
+    uint8 (N, C, H, W). Features are float32 (N, F), each standardised over the whole table.
+    """
+    if name_or_path in EMBEDDED:
+        return _load_embedded(name_or_path)
+    if name_or_path in DOWNLOADED:
+        return _load_downloaded(name_or_path, data_home(home))
+    if looks_like_path(name_or_path):
+        return load_own(Path(name_or_path).expanduser(), label)
+    names = unknown("dataset", name_or_path, [*EMBEDDED, *DOWNLOADED])
+    raise DataError(
+        f"data.name: {names}; or the path of a .csv, .parquet or .npz file or of a folder of images"
+    )
+
+
+def available(home: Path | None = None) -> dict[str, bool]:
+    """The named datasets, and whether each is on this machine."""
+    folder = data_home(home)
+    downloaded = {name: (folder / f"{file_of(name)}.npz").exists() for name in DOWNLOADED}
+    return dict.fromkeys(EMBEDDED, True) | downloaded
+
+
+def describe(name: str) -> str:
+    """One line on a named dataset."""
+    return EMBEDDED[name] if name in EMBEDDED else find_entry(name).summary
+
+
+def _load_downloaded(name: str, home: Path) -> Dataset:
+    entry, path = find_entry(name), home / f"{file_of(name)}.npz"
+    if not path.exists():
+        raise DataError(f"{name} is not on this machine: run `coterie data get {name}`")
+    try:
+        arrays = read_arrays(path)
+        check_form(name, arrays)
+    except DataError as error:
+        raise DataError(f"{error}: fetch it again with `coterie data get {name} --force`") from error
+    return Dataset(name, arrays["x"], arrays[entry.labels], entry.classes)
+
+
+def _load_embedded(name: str) -> Dataset:
+    """A dataset out of scikit-learn's wheel."""
+    from sklearn import datasets
+
+    if name == "digits":
+        bunch = datasets.load_digits()
+        # Grey levels 0..16 become 0..255, as in every other image dataset.
+        x = np.rint(bunch.images[:, None] * (255 / 16)).astype(np.uint8)
+    else:
+        bunch = {"breast-cancer": datasets.load_breast_cancer, "wine": datasets.load_wine}[name]()
+        x = standardise(bunch.data)
+    classes = tuple(str(each) for each in bunch.target_names)
+    return Dataset(name, x, bunch.target.astype(np.int64), classes)

@@ -1,0 +1,93 @@
+"""`partition`: from a plan's counts to rows of the pool. The only place that hands out images."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from coterie.data.dataset import Array, Dataset
+from coterie.data.partitions.plan import Plan, Request
+from coterie.data.partitions.plans import PLANS
+from coterie.data.partitions.settings import PartitionSettings, check_peers, check_settings
+from coterie.data.partitions.shares import Share, Shares, Transform
+from coterie.errors import ConfigError
+
+
+def partition(labels: Array, classes: int, peers: int, settings: PartitionSettings, seed: int) -> Shares:
+    """Divide the pool's rows among `peers`, by `settings`; depends on the arguments alone.
+
+    No row is in two splits of a peer, nor with two peers unless `settings.overlap`. Raises ConfigError,
+    naming the key, when the settings are impossible or the pool is too small for them.
+    """
+    check_settings(settings, classes)
+    check_peers(settings, peers)
+    if seed < 0:
+        raise ConfigError(f"seed: must be 0 or more, not {seed}")
+    rng = np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, *b"partition"])))
+    supply = np.bincount(labels, minlength=classes)
+    plan = PLANS[settings.partition](Request(supply, peers, settings, rng))
+    _refuse_empty_splits(plan.counts, settings)
+    return _deal(labels, plan, settings.overlap, rng)
+
+
+def check_fits(dataset: Dataset, settings: PartitionSettings) -> None:
+    """Raise ConfigError if this dataset is not of the kind that the partition needs."""
+    check_settings(settings, len(dataset.classes))
+    if settings.partition != "rotation":
+        return
+    if not dataset.is_images:
+        raise ConfigError(f"data.partition: rotation needs images; {dataset.name} has features")
+    height, width = dataset.x.shape[2:]
+    if height != width:
+        raise ConfigError(
+            f"data.partition: rotation needs square images; {dataset.name} has {height}x{width}"
+        )
+
+
+def _refuse_empty_splits(counts: Array, settings: PartitionSettings) -> None:
+    """Nobody can learn or be judged on nothing."""
+    sizes = counts.sum(axis=2)
+    for peer, split in np.argwhere(sizes == 0):
+        name = ("train", "validation", "test")[split]
+        raise ConfigError(
+            f"data.{name}: peer {peer} would have no {name} images ({sizes[peer].sum()} in all, "
+            f"data.{name} = {getattr(settings, name)}); use fewer peers, or a larger data.{name}"
+        )
+
+
+def _deal(labels: Array, plan: Plan, overlap: bool, rng: np.random.Generator) -> Shares:
+    peers, _, classes = plan.counts.shape
+    decks = [_Deck(np.flatnonzero(labels == number), overlap, rng) for number in range(classes)]
+    transforms = plan.transforms or [Transform()] * peers
+    clusters: Sequence[int | None] = plan.clusters or [None] * peers
+    shares = []
+    for counts, transform, cluster in zip(plan.counts, transforms, clusters, strict=True):
+        hands = [list(deck.hand(counts[:, number])) for number, deck in enumerate(decks)]
+        train, validation, test = (np.sort(np.concatenate(parts)) for parts in zip(*hands, strict=True))
+        shares.append(Share(train, validation, test, transform, cluster))
+    return shares
+
+
+class _Deck:
+    """The rows of one class, shuffled, and dealt without return; with overlap, whole again for each peer."""
+
+    def __init__(self, rows: Array, overlap: bool, rng: np.random.Generator) -> None:
+        self._rows = rng.permutation(rows)
+        self._overlap = overlap
+        self._rng = rng
+
+    def hand(self, sizes: Array) -> Iterator[Array]:
+        """One peer's rows of this class: an array for each of the `sizes`."""
+        if self._overlap:
+            self._rows = self._rng.permutation(self._rows)
+        total = int(sizes.sum())
+        if total > len(self._rows):
+            raise ConfigError(
+                f"data.train: a peer needs {total} images of one class, but only {len(self._rows)} are left; "
+                "lower data.train or peers"
+            )
+        dealt = self._rows[:total]
+        if not self._overlap:
+            self._rows = self._rows[total:]
+        yield from np.split(dealt, np.cumsum(sizes)[:-1])

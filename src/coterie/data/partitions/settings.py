@@ -1,0 +1,113 @@
+"""What can be asked of a partition: the keys under [data], and their checks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from coterie.errors import ConfigError, unknown
+
+PARTITIONS: dict[str, str] = {
+    "iid": "every peer has the pool's mix of classes, and equally many images",
+    "dirichlet": "each class is divided by Dirichlet(alpha) proportions: the smaller, the more uneven",
+    "classes": "every peer has classes_per_peer classes; a class is divided evenly among its holders",
+    "scenario1": "two clusters with classes 0-4 and 5-9; 300 training images a class",
+    "scenario2": "two clusters with classes 0-6 and 3-9; 300 training images a class",
+    "scenario3": "as scenario1, with 100 to 300 training images, drawn per peer and class",
+    "scenario4": "as scenario2, with 100 to 300 training images, drawn per peer and class",
+    "rotation": "as iid; each of 2 or 4 clusters sees its images rotated by its own angle",
+    "label-swap": "as iid; each of 2 or 4 clusters has another pair of labels swapped",
+    "independent": "as iid; every peer has its own random permutation of the labels",
+    "quantity": "the pool's mix of classes, but sizes that fall off by a power law (skew)",
+}
+"""Every partition, and a line on each."""
+
+_SPLITS = ("train", "validation", "test")
+
+
+@dataclass(frozen=True)
+class PartitionSettings:
+    """How the pool is divided among the peers."""
+
+    partition: str = field(default="iid", metadata={"help": f"who gets what: {' | '.join(PARTITIONS)}"})
+    clusters: int = field(default=2, metadata={"help": "2 or 4, for rotation and label-swap"})
+    alpha: float = field(default=0.5, metadata={"help": "evenness of the dirichlet partition (above 0)"})
+    classes_per_peer: int = field(default=2, metadata={"help": "for the classes partition"})
+    skew: float = field(
+        default=1.0,
+        metadata={"help": "for quantity: the r-th largest peer has r^-skew times the images; 0 is equal"},
+    )
+    train: float | int = field(
+        default=0.7,
+        metadata={
+            "help": "a fraction of what a peer has, or a number of images per peer (scenarios: per class)"
+        },
+    )
+    validation: float | int = field(default=0.15, metadata={"help": "as train"})
+    test: float | int = field(default=0.15, metadata={"help": "as train"})
+    overlap: bool = field(default=False, metadata={"help": "may the same image be with two peers?"})
+
+
+def exact_sizes(settings: PartitionSettings) -> tuple[int, int, int] | None:
+    """The split sizes as numbers of images, or None if they are fractions; mixing the two is an error."""
+    sizes = (settings.train, settings.validation, settings.test)
+    kinds = {isinstance(size, int) for size in sizes}
+    if len(kinds) > 1:
+        shown = ", ".join(f"data.{name} = {size}" for name, size in zip(_SPLITS, sizes, strict=True))
+        raise ConfigError(
+            f"{shown}: give all three as whole numbers of images, or all three as fractions of 1"
+        )
+    for name, size in zip(_SPLITS, sizes, strict=True):
+        if not size > 0:
+            raise ConfigError(f"data.{name}: must be more than 0, not {size}")
+    if kinds == {False}:
+        _check_fractions(sizes)
+        return None
+    return int(sizes[0]), int(sizes[1]), int(sizes[2])
+
+
+def _check_fractions(sizes: tuple[float, float, float]) -> None:
+    if sum(sizes) > 1 + 1e-9:
+        raise ConfigError(f"data.train: train, validation and test add up to {sum(sizes):g}, more than 1")
+
+
+def fractions_of(settings: PartitionSettings) -> tuple[float, float, float]:
+    """The split sizes, where they are fractions."""
+    return settings.train, settings.validation, settings.test
+
+
+def check_settings(settings: PartitionSettings, classes: int) -> None:
+    """Raise ConfigError for whatever is impossible with this many classes, before looking at any row."""
+    name = settings.partition
+    if name not in PARTITIONS:
+        raise ConfigError(f"data.partition: {unknown('partition', name, PARTITIONS)}")
+    exact = exact_sizes(settings)
+    if name in ("rotation", "label-swap") and settings.clusters not in (2, 4):
+        raise ConfigError(f"data.clusters: must be 2 or 4 for {name}, not {settings.clusters}")
+    if name == "label-swap" and classes < 8:
+        raise ConfigError(f"data.partition: label-swap needs at least 8 classes; this dataset has {classes}")
+    if name.startswith("scenario") and classes != 10:
+        raise ConfigError(f"data.partition: {name} needs a dataset of 10 classes; this one has {classes}")
+    if name == "dirichlet" and not settings.alpha > 0:
+        raise ConfigError(f"data.alpha: must be more than 0, not {settings.alpha}")
+    if name == "classes" and not 1 <= settings.classes_per_peer <= classes:
+        given = settings.classes_per_peer
+        raise ConfigError(f"data.classes_per_peer: must be 1 to {classes} here, not {given}")
+    if name == "quantity" and not settings.skew >= 0:
+        raise ConfigError(f"data.skew: must be 0 or more, not {settings.skew}")
+    if name == "quantity" and exact:
+        raise ConfigError("data.train: the quantity partition sets the sizes itself; give fractions of 1")
+
+
+def check_peers(settings: PartitionSettings, peers: int) -> None:
+    """Raise ConfigError if the partition cannot be made for so few peers."""
+    least = cluster_count(settings)
+    if peers < least:
+        why = f"{settings.partition} has {least} clusters" if least > 1 else "someone must learn"
+        raise ConfigError(f"peers: must be at least {least}, not {peers} ({why})")
+
+
+def cluster_count(settings: PartitionSettings) -> int:
+    """How many true clusters the partition makes; 1 where it makes none."""
+    if settings.partition in ("rotation", "label-swap"):
+        return settings.clusters
+    return 2 if settings.partition.startswith("scenario") else 1

@@ -1,0 +1,191 @@
+"""Who holds what, to look at: as plain text, and as an SVG picture."""
+
+from __future__ import annotations
+
+from html import escape
+
+import numpy as np
+
+from coterie.data.dataset import Array, Dataset
+from coterie.data.partitions.shares import Share, Shares
+
+_SHADES = "·░▒▓█"
+_COLUMNS = 100
+_MOST_LINES = 40
+_MOST_ROWS = 200
+_CLUSTER_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")  # told apart by colour-blind readers too
+
+
+def class_counts(dataset: Dataset, shares: Shares) -> Array:
+    """How many training rows of each class (of the pool, before any relabelling) every peer has."""
+    classes = len(dataset.classes)
+    return np.stack([np.bincount(dataset.y[share.train], minlength=classes) for share in shares])
+
+
+def describe_shares(dataset: Dataset, shares: Shares) -> str:
+    """A table of at most 100 columns: per peer its sizes, cluster, transform and classes as shades."""
+    counts = class_counts(dataset, shares)
+    used = np.unique(np.concatenate([np.concatenate(_splits(share)) for share in shares]))
+    lines = [
+        f"{dataset.name}: {len(dataset.y):,} rows, {len(dataset.classes)} classes, {len(shares)} peers, "
+        f"{len(used):,} rows in use",
+        f"Shades: training rows of a class, from few ({_SHADES[0]}) to {counts.max()} ({_SHADES[-1]})",
+        "",
+    ]
+    prefix = _prefix("peer", "train", "valid", "test", "cluster", "transform")
+    per_cell, width = _cell_form(counts.shape[1], _COLUMNS - len(prefix))
+    lines.append(prefix + _class_header(counts.shape[1], per_cell, width))
+    shades = _shaded(counts)
+    shown = _spread(len(shares), _MOST_LINES)
+    lines += [_line(peer, shares[peer], shades[peer], per_cell, width) for peer in shown]
+    if len(shares) > len(shown):
+        lines.append(f"... {len(shares) - len(shown)} more like these")
+    if per_cell > 1:
+        lines.append(f"(each shade stands for {per_cell} neighbouring classes: the largest of them)")
+    return "\n".join(lines)
+
+
+def _spread(peers: int, most: int) -> list[int]:
+    """At most `most` of the peers, evenly spaced, so that every cluster is seen."""
+    return [int(peer) for peer in np.linspace(0, peers - 1, min(peers, most)).round()]
+
+
+def _splits(share: Share) -> tuple[Array, Array, Array]:
+    return share.train, share.validation, share.test
+
+
+def _cell_form(classes: int, room: int) -> tuple[int, int]:
+    """How many classes share a cell, and how many characters wide it is, so that all fit into `room`."""
+    per_cell = -(-classes // room)
+    width = max(1, min(4, room // -(-classes // per_cell)))
+    return per_cell, width
+
+
+def _class_header(classes: int, per_cell: int, width: int) -> str:
+    """The class numbers above their cells; only the tens where cells are narrow."""
+    cells = range(0, classes, per_cell)
+    if width > len(str(classes - 1)):
+        return "".join(f"{number:<{width}}" for number in cells).rstrip()
+    header = ""
+    for position, number in enumerate(cells):
+        if position % 10 == 0:
+            header = header.ljust(position * width) + str(number)
+    return header
+
+
+def _shaded(counts: Array) -> Array:
+    """Counts as positions in the shades: 0 for none, then 1 to len(_SHADES)."""
+    shades: Array = np.ceil(counts * len(_SHADES) / max(1, counts.max())).astype(int)
+    return shades
+
+
+def _line(peer: int, share: Share, shades: Array, per_cell: int, width: int) -> str:
+    train, validation, test = (len(rows) for rows in _splits(share))
+    cluster = "-" if share.cluster is None else str(share.cluster)
+    cells = [int(shades[start : start + per_cell].max()) for start in range(0, len(shades), per_cell)]
+    # A gap between wide cells keeps the columns apart.
+    block = max(1, width - 1)
+    drawn = "".join((" " + _SHADES)[cell] * block + " " * (width - block) for cell in cells)
+    return (_prefix(peer, train, validation, test, cluster, share.transform) + drawn).rstrip()
+
+
+def _prefix(*fields: object) -> str:
+    """The columns before the shades."""
+    peer, train, validation, test, cluster, transform = map(str, fields)
+    return f"{peer:>5} {train:>7} {validation:>7} {test:>7} {cluster:>7}  {transform:<12} "
+
+
+def draw_shares(dataset: Dataset, shares: Shares) -> str:
+    """A self-contained SVG: one row per peer, one column per class, darker and numbered by training rows."""
+    shown = _spread(len(shares), _MOST_ROWS)
+    counts = class_counts(dataset, shares)[shown]
+    peers, classes = counts.shape
+    cell_width = max(6, min(46, 760 // classes))
+    cell_height = max(5, min(24, 700 // peers))
+    left, top = 96, 118
+    width, height = max(420, left + classes * cell_width + 24), top + peers * cell_height + 44
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
+        f'height="{height}" font-family="system-ui, sans-serif" font-size="11" fill="#222">',
+        f'<rect width="{width}" height="{height}" fill="white"/>',
+        f'<text x="16" y="24" font-size="15" font-weight="600">{escape(_title(dataset, shares))}</text>',
+        f'<text x="16" y="42" fill="#666">Training rows per class; darkest: {counts.max()}</text>',
+    ]
+    parts.append(_cluster_legend(shares))
+    parts += _column_labels(dataset.classes, left, top, cell_width)
+    for position, (peer, row) in enumerate(zip(shown, counts, strict=True)):
+        y = top + position * cell_height
+        labelled = position % -(-14 // cell_height) == 0
+        parts += _row_label(peer, shares[peer], left, y, cell_height, labelled)
+        parts += _row_cells(row, int(counts.max()), left, y, cell_width, cell_height)
+    if len(shares) > peers:
+        parts.append(
+            f'<text x="16" y="{height - 14}" fill="#666">... {len(shares) - peers} more peers</text>'
+        )
+    return "\n".join([*parts, "</svg>"])
+
+
+def _title(dataset: Dataset, shares: Shares) -> str:
+    clusters = {share.cluster for share in shares} - {None}
+    suffix = f", {len(clusters)} clusters" if clusters else ""
+    return f"{dataset.name}: {len(shares)} peers, {len(dataset.classes)} classes{suffix}"
+
+
+def _cluster_legend(shares: Shares) -> str:
+    """The colour of each cluster, and how its peers see their rows."""
+    seen = {share.cluster: share.transform for share in shares if share.cluster is not None}
+    entries = [
+        f'<tspan fill="{_cluster_colour(cluster)}">■</tspan> cluster {cluster}: {escape(str(transform))}'
+        for cluster, transform in sorted(seen.items())
+    ]
+    return f'<text x="16" y="58" fill="#666">{" &#160; ".join(entries)}</text>'
+
+
+def _cluster_colour(cluster: int | None) -> str:
+    return "#bbb" if cluster is None else _CLUSTER_COLOURS[cluster % len(_CLUSTER_COLOURS)]
+
+
+def _column_labels(names: tuple[str, ...], left: int, top: int, cell_width: int) -> list[str]:
+    """Class names, slanted where they are too long for their column, and fewer where columns are narrow."""
+    slant = max(map(len, names)) * 7 > cell_width
+    every = -(-(20 if slant else 12) // cell_width)
+    labels = []
+    for number in range(0, len(names), every):
+        x, y = left + number * cell_width + cell_width // 2, top - 8
+        turn = f' transform="rotate(-35 {x} {y})"' if slant else ' text-anchor="middle"'
+        labels.append(f'<text x="{x}" y="{y}"{turn}>{escape(names[number][:14])}</text>')
+    return labels
+
+
+def _row_label(peer: int, share: Share, left: int, y: int, cell_height: int, labelled: bool) -> list[str]:
+    """The peer's number, a strip in its cluster's colour, and all about it on hovering."""
+    train, validation, test = (len(rows) for rows in _splits(share))
+    cluster = "" if share.cluster is None else f", cluster {share.cluster}"
+    about = f"peer {peer}: {train} train, {validation} validation, {test} test{cluster}, {share.transform}"
+    colour = _cluster_colour(share.cluster)
+    strip = f'<rect x="{left - 12}" y="{y}" width="7" height="{cell_height}" fill="{colour}">'
+    parts = [f"{strip}<title>{escape(about)}</title></rect>"]
+    if labelled:
+        baseline = y + cell_height / 2 + 4
+        parts.append(f'<text x="{left - 18}" y="{baseline:g}" text-anchor="end">peer {peer}</text>')
+    return parts
+
+
+def _row_cells(row: Array, most: int, left: int, y: int, cell_width: int, cell_height: int) -> list[str]:
+    cells = []
+    for number in np.flatnonzero(row):
+        count, x = int(row[number]), left + int(number) * cell_width
+        # From 0.12, for one image must not look like none.
+        opacity = 0.12 + 0.88 * count / max(1, most)
+        cells.append(
+            f'<rect x="{x}" y="{y}" width="{cell_width - 1}" height="{cell_height - 1}" '
+            f'fill="#08306b" fill-opacity="{opacity:.2f}"/>'
+        )
+        if cell_height >= 13 and cell_width >= 7 * len(str(count)) + 4:
+            ink = "white" if opacity > 0.5 else "#222"
+            middle, baseline = x + cell_width / 2, y + cell_height / 2 + 3.5
+            cells.append(
+                f'<text x="{middle:g}" y="{baseline:g}" text-anchor="middle" font-size="10" '
+                f'fill="{ink}">{count}</text>'
+            )
+    return cells

@@ -1,0 +1,68 @@
+"""Everybody's shelves in one process: versions of artifacts, and who may still ask for which."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+from coterie.shelf import Artifact
+
+MOST_VERSIONS = 8  # how far behind a peer may be and still get exactly its round's version
+
+
+@dataclass(frozen=True)
+class Shelved:
+    time: float
+    artifact: Artifact
+
+
+class Board:
+    """Finds what a fetch should get: this round's version or, in an asynchronous run, the latest at that time."""
+
+    def __init__(self, asynchronous: bool) -> None:
+        self.asynchronous = asynchronous
+        self.retain = False  # while a checkpoint is gathered: keep what would be needed to go on from it
+        self._shelves: dict[tuple[int, str], list[Shelved]] = defaultdict(list)
+
+    def put(self, artifact: Artifact, time: float, oldest_round: int) -> None:
+        """Shelve; forget versions that nobody will ask for any more."""
+        versions = self._shelves[artifact.author, artifact.name]
+        if versions and versions[-1].artifact.round == artifact.round and not self.asynchronous:
+            versions.pop()  # shelved twice in a round: the later one counts
+        versions.append(Shelved(time, artifact))
+        if self.retain:
+            return
+        if self.asynchronous:
+            _forget_superseded(versions, time)
+            return
+        while len(versions) > 1 and (versions[0].artifact.round < oldest_round or len(versions) > MOST_VERSIONS):
+            versions.pop(0)
+
+    def find(self, author: int, name: str, round: int, time: float) -> Shelved | None:
+        versions = self._shelves.get((author, name), ())
+        if self.asynchronous:
+            return next((v for v in reversed(versions) if v.time <= time), None)
+        return next((v for v in versions if v.artifact.round >= round), None)
+
+    def until(self, round: int) -> list[Shelved]:
+        """What a run that goes on after this round needs: in a synchronous run, nothing."""
+        if not self.asynchronous:
+            return []
+        return [v for _, vs in sorted(self._shelves.items()) for v in vs if v.artifact.round <= round]
+
+    def restore(self, versions: list[Shelved]) -> None:
+        for v in versions:
+            self._shelves[v.artifact.author, v.artifact.name].append(v)
+
+    def release(self, time: float) -> None:
+        """The checkpoint is written: what only it needed can go."""
+        self.retain = False
+        if self.asynchronous:
+            for versions in self._shelves.values():
+                _forget_superseded(versions, time)
+
+
+def _forget_superseded(versions: list[Shelved], time: float) -> None:
+    """Drop what is no longer the latest at this time. (After a resume, some versions lie in the future.)"""
+    while len(versions) > 1 and versions[1].time <= time:
+        versions.pop(0)

@@ -1,0 +1,113 @@
+"""Checkpoints: a tree of plain values and tensors in one safetensors file, written atomically, never pickled."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from coterie.errors import RunError
+from coterie.weights import Layout, Weights
+
+KEPT = 2  # files: if the newest cannot be read, the one before serves
+
+
+def save(folder: Path, round: int, tree: Mapping[str, Any]) -> None:
+    """Write `round-N.safetensors` so that it is there whole or not at all; then drop the oldest."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tensors: dict[str, Tensor] = {}
+    text = json.dumps(_pack(tree, tensors, "checkpoint"))
+    path = folder / f"round-{round:06d}.safetensors"
+    temporary = path.with_suffix(".tmp")
+    try:
+        save_file(tensors, temporary, metadata={"tree": text})
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except (OSError, SafetensorError) as error:
+        temporary.unlink(missing_ok=True)
+        raise RunError(f"the checkpoint {path} could not be written ({error}): is the disk full?") from error
+    for old in sorted(folder.glob("round-*.safetensors"))[:-KEPT]:
+        old.unlink()
+
+
+def load(folder: Path) -> tuple[int, dict[str, Any]] | None:
+    """The newest readable checkpoint: its round and tree; None where there is none."""
+    paths = sorted(folder.glob("round-*.safetensors"), reverse=True)
+    broken = []
+    for path in paths:
+        try:
+            return int(path.stem.removeprefix("round-")), _read(path)
+        except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
+            broken.append(f"{path}: {error}")
+    if broken:
+        raise RunError(f"no checkpoint can be read ({'; '.join(broken)}): start the run anew with --overwrite")
+    return None
+
+
+def _read(path: Path) -> dict[str, Any]:
+    with safe_open(path, framework="pt") as file:
+        tree = json.loads(file.metadata()["tree"])
+        unpacked = _unpack(tree, {key: file.get_tensor(key) for key in file.keys()})  # noqa: SIM118
+    assert isinstance(unpacked, dict)
+    return unpacked
+
+
+def copied(value: Any) -> Any:
+    """A copy that later changes do not touch: tensors cloned, weights without their architecture."""
+    if isinstance(value, Tensor):
+        return value.detach().clone()
+    if isinstance(value, Weights):
+        return Weights(value.layout, value.vector.clone())
+    if isinstance(value, Mapping):
+        return {k: copied(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(copied(v) for v in value)
+    return value
+
+
+def _pack(value: Any, tensors: dict[str, Tensor], place: str) -> Any:
+    """Plain JSON, with tensors set aside under numbered keys and anything JSON lacks spelled out."""
+    if isinstance(value, Tensor):
+        key = str(len(tensors))
+        tensors[key] = value.detach().cpu().clone().contiguous()
+        return {"!": "tensor", "key": key}
+    if isinstance(value, Weights):
+        slots = [[slot.name, list(slot.shape)] for slot in value.layout.slots]
+        buffers = [slot.name for slot in value.layout.buffers]
+        return {"!": "weights", "slots": slots, "buffers": buffers, "vector": _pack(value.vector, tensors, place)}
+    if isinstance(value, Mapping):
+        pairs = [[_pack(k, tensors, place), _pack(v, tensors, f"{place}.{k}")] for k, v in value.items()]
+        return {"!": "dict", "pairs": pairs}
+    if isinstance(value, list | tuple):
+        items = [_pack(v, tensors, f"{place}[{i}]") for i, v in enumerate(value)]
+        return {"!": "tuple", "items": items} if isinstance(value, tuple) else items
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    raise RunError(
+        f"{place} holds a {type(value).__name__}, which a checkpoint cannot keep: "
+        "put only numbers, text, lists, dicts, tensors and weights into me.state"
+    )
+
+
+def _unpack(value: Any, tensors: Mapping[str, Tensor]) -> Any:
+    if isinstance(value, list):
+        return [_unpack(v, tensors) for v in value]
+    if not isinstance(value, dict):
+        return value
+    kind = value["!"]
+    if kind == "tensor":
+        return tensors[value["key"]]
+    if kind == "weights":
+        layout = Layout.of_shapes(dict(value["slots"]), value["buffers"])
+        return Weights(layout, torch.as_tensor(_unpack(value["vector"], tensors)))
+    if kind == "tuple":
+        return tuple(_unpack(v, tensors) for v in value["items"])
+    return {_unpack(k, tensors): _unpack(v, tensors) for k, v in value["pairs"]}

@@ -1,0 +1,45 @@
+"""Every error that Coterie raises on purpose. The command prints them as one line, without a traceback.
+
+A message names the culprit (a key, a file, a peer) and what would be valid or what to do.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class CoterieError(Exception):
+    """The root: catch this to catch everything Coterie raises on purpose."""
+
+
+class ConfigError(CoterieError):
+    """A setting is unknown, malformed or impossible; the message names its key."""
+
+
+class DataError(CoterieError):
+    """A dataset is absent, corrupt or does not fit what was asked of it."""
+
+
+class ModelError(CoterieError):
+    """A model cannot be built, or does not fit the data or the method."""
+
+
+class ArtifactError(CoterieError):
+    """What was shelved or received is not what it must be (name, shape, type, size, bytes)."""
+
+
+class DeadlockError(CoterieError):
+    """No peer can advance; the message says who waits for whom, and for what."""
+
+
+class RunError(CoterieError):
+    """A run's folder, checkpoint or state does not allow what was asked."""
+
+
+def unknown(what: str, given: str, valid: Iterable[str]) -> str:
+    """The text for a name that does not exist: the nearest valid one, and all of them."""
+    names = sorted(valid)
+    near = difflib.get_close_matches(given, names, n=1)
+    hint = f" Did you mean '{near[0]}'?" if near else ""
+    return f"unknown {what} '{given}'.{hint} Valid: {', '.join(names)}"

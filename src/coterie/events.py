@@ -1,0 +1,116 @@
+"""What happened in a run, as typed records in JSON lines. Reports read these, never a live run's objects."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, TextIO
+
+from coterie.errors import RunError
+
+
+@dataclass(frozen=True)
+class RunStarted:
+    """The first record: what was run, and what is true of the peers."""
+
+    method: str
+    seed: int
+    peers: int
+    rounds: int
+    architectures: list[str]
+    samples: list[int]
+    classes: list[list[int]]  # training samples of each class, by peer
+    clusters: list[int] | None  # the true ones, where known
+    version: str = ""
+    event: str = "run"
+
+
+@dataclass(frozen=True)
+class PeerRound:
+    """One participant finished one round."""
+
+    peer: int
+    round: int
+    time: float  # simulated seconds at the end of the round
+    validation: float | None = None  # accuracy, a fraction of 1
+    test: float | None = None
+    loss: float | None = None  # on the validation split
+    bytes: dict[str, int] = field(default_factory=dict)  # received (or sent, for pushes), by artifact
+    messages: dict[str, int] = field(default_factory=dict)
+    notes: dict[str, Any] = field(default_factory=dict)
+    event: str = "round"
+
+
+@dataclass(frozen=True)
+class PeerAway:
+    """A participant was away: for a round it sat out, or for good (`until` is None)."""
+
+    peer: int
+    round: int
+    time: float
+    until: float | None
+    event: str = "away"
+
+
+Event = RunStarted | PeerRound | PeerAway
+_KINDS: dict[str, type[Event]] = {"run": RunStarted, "round": PeerRound, "away": PeerAway}
+
+
+class EventLog:
+    """Appends records to a file; a run that goes on from a checkpoint first drops what came after it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file: TextIO | None = None
+
+    def write(self, event: Event) -> None:
+        if self._file is None:
+            self._file = self.path.open("a", encoding="utf-8")
+        json.dump(asdict(event), self._file, separators=(",", ":"))
+        self._file.write("\n")
+
+    def flush(self) -> None:
+        if self._file is not None:
+            self._file.flush()
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def keep_until(self, round: int) -> list[Event]:
+        """Forget every record after this round, on disk too; returns what is kept."""
+        kept = [e for e in read(self.path) if getattr(e, "round", 0) <= round]
+        self.close()
+        temporary = self.path.with_suffix(".tmp")
+        with temporary.open("w", encoding="utf-8") as file:
+            for event in kept:
+                json.dump(asdict(event), file, separators=(",", ":"))
+                file.write("\n")
+        os.replace(temporary, self.path)
+        return kept
+
+
+def read(path: Path) -> Iterator[Event]:
+    """The records of a run; a last line that was cut off by a crash is left out."""
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except OSError as error:
+        raise RunError(f"{path}: cannot be read: {error}") from error
+    for number, line in enumerate(lines, 1):
+        if not line:
+            continue
+        try:
+            record = json.loads(line)
+            yield _KINDS[record["event"]](**record)
+        except (ValueError, KeyError, TypeError) as error:
+            if number >= len(lines) - 1:
+                return
+            raise RunError(f"{path}, line {number}: not a record of a run ({error})") from error
+
+
+def of_kind(events: Iterable[Event], kind: type[Any]) -> list[Any]:
+    return [e for e in events if isinstance(e, kind)]

@@ -1,0 +1,279 @@
+"""An experiment: its settings from a preset or file and overrides, and the wiring of peers from them."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from coterie import data, models, randomness, settings
+from coterie.architecture import Architecture
+from coterie.data import Dataset, PartitionSettings, Share
+from coterie.engines.clock import ClockSettings
+from coterie.errors import ConfigError, ModelError, unknown
+from coterie.methods import Method, find
+from coterie.models import ModelSettings
+from coterie.peer import Desk, Others, Peer, PeerData
+from coterie.training import Pool, Split, TrainSettings
+
+
+@dataclass(frozen=True)
+class DataSettings(PartitionSettings):
+    """Which data, and who gets what of it: the [data] section."""
+
+    name: str = field(default="digits", metadata={"help": "a dataset (`coterie list data`), or a path of yours"})
+    label: str = field(default="label", metadata={"help": "the label column of a CSV or Parquet file"})
+
+
+@dataclass(frozen=True)
+class EngineSettings:
+    """Who advances whom: the [engine] section."""
+
+    name: str = field(default="simulation", metadata={"help": "simulation"})
+    asynchronous: bool = field(
+        default=False, metadata={"help": "fetch what is there, the latest version, instead of waiting for this round's"}
+    )
+    batching: str = field(
+        default="auto", metadata={"help": "train equal peers as one: auto (where faster) | always | never"}
+    )
+    workers: int = field(default=1, metadata={"help": "threads that train peers side by side; results do not change"})
+    threads: int = field(default=0, metadata={"help": "threads within one tensor operation; 0: all cores"})
+    checkpoint: int = field(default=25, metadata={"help": "rounds between two checkpoints; 0: none"})
+    device: str = field(default="cpu", metadata={"help": "cpu | cuda | mps"})
+
+
+@dataclass(frozen=True)
+class EvaluateSettings:
+    """When models are measured: the [evaluate] section."""
+
+    every: int = field(default=1, metadata={"help": "rounds between two measurements (the last is always measured)"})
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Everything that a run depends on."""
+
+    method_name: str
+    method: Method
+    seed: int = 0
+    rounds: int = 60
+    peers: int = 20
+    baseline: str = ""  # a method to run beside, with the same splits, and show
+    data: DataSettings = DataSettings()
+    model: ModelSettings = ModelSettings()
+    train: TrainSettings = TrainSettings()
+    engine: EngineSettings = EngineSettings()
+    clock: ClockSettings = ClockSettings()
+    evaluate: EvaluateSettings = EvaluateSettings()
+
+    def tables(self) -> dict[str, Any]:
+        """As TOML would say it: enough to repeat the run."""
+        plain = {key: getattr(self, key) for key in ("seed", "rounds", "peers", "baseline")}
+        method = {"name": self.method_name, **dataclasses.asdict(self.method)}
+        sections = {key: dataclasses.asdict(getattr(self, key)) for key in SECTIONS}
+        return {**plain, "method": method, **sections}
+
+    def toml(self) -> str:
+        return settings.dump(self.tables())
+
+
+SECTIONS: dict[str, type[Any]] = {
+    "data": DataSettings,
+    "model": ModelSettings,
+    "train": TrainSettings,
+    "engine": EngineSettings,
+    "clock": ClockSettings,
+    "evaluate": EvaluateSettings,
+}
+PLAIN = {"seed": int, "rounds": int, "peers": int, "baseline": str}
+DEMO = "demo"
+
+
+def presets() -> dict[str, str]:
+    """Preset names and what each says of itself in its first line."""
+    folder = resources.files("coterie") / "presets"
+    found = {p.name: p.read_text(encoding="utf-8") for p in folder.iterdir() if p.name.endswith(".toml")}
+    return {name.removesuffix(".toml"): text.split("\n")[0].lstrip("# ") for name, text in sorted(found.items())}
+
+
+def load(name: str = DEMO, words: Sequence[str] = ()) -> Experiment:
+    """The experiment of a preset or TOML file, with `key=value` words on top."""
+    over = settings.overrides(words)
+    base = _read(name)
+    changed = over.get("method", {}).get("name") if isinstance(over.get("method"), Mapping) else None
+    if changed is not None and changed != base.get("method", {}).get("name"):
+        base = {**base, "method": _shared_parameters(base.get("method", {}), find(changed))}
+    return from_tables(settings.merge(base, over))
+
+
+def from_tables(tables: Mapping[str, Any]) -> Experiment:
+    valid = {*PLAIN, *SECTIONS, "method"}
+    for key, value in tables.items():
+        if key not in valid:
+            raise ConfigError(unknown("key", key, valid))
+        if (key in PLAIN) == isinstance(value, Mapping):
+            raise ConfigError(f"{key} {'must be one value' if key in PLAIN else 'is a section: set one of its keys'}")
+    method_table = dict(tables.get("method", {}))
+    method_name = settings.convert(method_table.pop("name", "panm"), str, "method.name")
+    plain = {k: settings.convert(tables[k], hint, k) for k, hint in PLAIN.items() if k in tables}
+    sections = {k: settings.build(kind, tables.get(k, {}), f"{k}.") for k, kind in SECTIONS.items()}
+    method = settings.build(find(method_name), method_table, "method.")
+    experiment = Experiment(method_name=method_name, method=method, **plain, **sections)
+    _check(experiment)
+    threads = experiment.engine.threads or os.cpu_count() or 1
+    return dataclasses.replace(experiment, engine=dataclasses.replace(experiment.engine, threads=threads))
+
+
+def with_method(experiment: Experiment, name: str) -> Experiment:
+    """The same data, models and training under another method (parameters of the same name carry over)."""
+    tables = experiment.tables()
+    shared = _shared_parameters(tables["method"], find(name))
+    return from_tables({**tables, "method": {**shared, "name": name}, "baseline": ""})
+
+
+def _shared_parameters(table: Mapping[str, Any], kind: type[Method]) -> dict[str, Any]:
+    names = {f.name for f in dataclasses.fields(kind)}
+    return {key: value for key, value in table.items() if key in names}
+
+
+def _read(name: str) -> dict[str, Any]:
+    path = Path(name)
+    if path.suffix == ".toml":
+        try:
+            text = path.read_text(encoding="utf-8")
+        except OSError as error:
+            raise ConfigError(f"{name} cannot be read: {error.strerror}") from error
+    elif name in presets():
+        text = (resources.files("coterie") / "presets" / f"{name}.toml").read_text(encoding="utf-8")
+    else:
+        raise ConfigError(f"{unknown('preset', name, presets())}, or the path of a .toml file")
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{name} is not valid TOML: {error}") from error
+
+
+def _check(e: Experiment) -> None:
+    for key, value, least in (
+        ("rounds", e.rounds, 1), ("peers", e.peers, 1), ("train.batch", e.train.batch, 1),
+        ("train.epochs", e.train.epochs, 0), ("evaluate.every", e.evaluate.every, 1),
+        ("engine.workers", e.engine.workers, 1), ("engine.threads", e.engine.threads, 0),
+        ("engine.checkpoint", e.engine.checkpoint, 0), ("seed", e.seed, 0),
+    ):  # fmt: skip
+        if value < least:
+            raise ConfigError(f"{key} must be at least {least}, not {value}")
+    for key, chosen, options in (
+        ("train.optimizer", e.train.optimizer, ("sgd", "adam")),
+        ("engine.name", e.engine.name, ("simulation",)),
+        ("engine.batching", e.engine.batching, ("auto", "always", "never")),
+    ):
+        if chosen not in options:
+            raise ConfigError(f"{key} must be one of {', '.join(options)}, not '{chosen}'")
+    if e.train.lr <= 0:
+        raise ConfigError(f"train.lr must be above 0, not {e.train.lr}")
+    if e.baseline:
+        find(e.baseline)
+    _check_device(e.engine.device)
+    e.method.check(e.peers)
+
+
+def _check_device(device: str) -> None:
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).split("\n")[0]
+        raise ConfigError(f"engine.device = '{device}' cannot be used here: {reason}. Use cpu") from error
+
+
+# -- from settings to peers --------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Circle:
+    """The peers of an experiment, ready to run, and what is true of them."""
+
+    participants: list[Peer]  # the peers, then the server where there is one
+    architectures: list[str]
+    clusters: list[int] | None
+    class_counts: list[list[int]]
+
+
+class _NoDesk:
+    """Stands in until an engine takes over."""
+
+    def shelve(self, artifact: object) -> None:
+        raise ConfigError("this peer is not in a running engine")
+
+    def inbox(self, peer: int, name: str) -> list[Any]:
+        raise ConfigError(f"peer {peer} is not in a running engine: no inbox '{name}'")
+
+
+def divide(e: Experiment) -> tuple[Dataset, list[Share]]:
+    """The dataset, and who gets which rows of it."""
+    dataset = data.load(e.data.name, label=e.data.label)
+    data.check_fits(dataset, e.data)
+    return dataset, list(data.partition(dataset.y, len(dataset.classes), e.peers, e.data, e.seed))
+
+
+def gather(e: Experiment) -> Circle:
+    """Load the data, divide it, and give every peer its part and its model."""
+    dataset, shares = divide(e)
+    held, counts = _hold(dataset, shares, e.engine.device)
+    shape, classes = dataset.x.shape[1:], len(dataset.classes)
+    rng = randomness.generator(e.seed, "architectures")
+    names = models.assign(e.model, e.peers, shape, classes, rng)
+    if len(set(names)) > 1 and not e.method.mixed:
+        raise ModelError(
+            f"method.name = {e.method_name} needs one architecture at all peers, "
+            f"but model.zoo gives {', '.join(sorted(set(names)))}"
+        )
+    kinds = {n: Architecture(n, partial(models.build, n, shape, classes, e.model), e.engine.device) for n in set(names)}
+    clusters = [s.cluster for s in shares]
+    truth = None if any(c is None for c in clusters) else [int(c) for c in clusters if c is not None]
+    count = e.peers
+    server = count if e.method.server else None
+    desk: Desk = _NoDesk()
+    members = [
+        Peer(i, e.seed, Others(count, i), kinds[names[i]].initial(e.seed), e.train, desk, held[i], server, truth)
+        for i in range(count)
+    ]
+    if server is not None:
+        first = kinds[names[0]].initial(e.seed)
+        members.append(Peer(server, e.seed, Others(count, server), first, e.train, desk, None, server, truth))
+    return Circle(members, names, truth, counts)
+
+
+def _hold(dataset: Dataset, shares: Sequence[Share], device: str) -> tuple[list[PeerData], list[list[int]]]:
+    """All peers' samples, transformed as their shares say, in one pool on the device."""
+    total = sum(len(s.train) + len(s.validation) + len(s.test) for s in shares)
+    pool_x = np.empty((total, *dataset.x.shape[1:]), dtype=np.float32)
+    pool_y = np.empty(total, dtype=np.int64)
+    at, places, counts = 0, [], []
+    for share in shares:
+        rows = np.concatenate([share.train, share.validation, share.test])
+        x, y = share.transform.apply(dataset.x[rows], dataset.y[rows])
+        pool_x[at : at + len(rows)], pool_y[at : at + len(rows)] = x, y
+        places.append((at, at + len(share.train), at + len(share.train) + len(share.validation), at + len(rows)))
+        counts.append(np.bincount(y[: len(share.train)], minlength=len(dataset.classes)).tolist())
+        at += len(rows)
+    if dataset.x.dtype == np.uint8:
+        _standardise(pool_x)
+    pool = Pool(torch.from_numpy(pool_x).to(device), torch.from_numpy(pool_y).to(device))
+    cut = [[Split(pool, torch.arange(a, b, device=device)) for a, b in zip(p, p[1:], strict=False)] for p in places]
+    return [PeerData(*splits) for splits in cut], counts
+
+
+def _standardise(images: np.ndarray) -> None:
+    """Bytes to numbers around zero, in place: per channel, over everybody's images, as is usual for image sets."""
+    axes = (0, *range(2, images.ndim))
+    images -= images.mean(axis=axes, keepdims=True)
+    images /= images.std(axis=axes, keepdims=True) + 1e-6

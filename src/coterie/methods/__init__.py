@@ -1,0 +1,57 @@
+"""The methods, by name. A method of your own is named by path: `module:Class` or `file.py:Class`."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from pathlib import Path
+
+from coterie.errors import ConfigError, unknown
+from coterie.methods.base import Method
+from coterie.methods.fedavg import FedAvg
+from coterie.methods.gossip import Fixed, Gossip, Oracle
+from coterie.methods.ifca import IFCA
+from coterie.methods.local import Local
+from coterie.methods.panm import PANM
+from coterie.methods.pens import PENS
+
+METHODS: dict[str, type[Method]] = {
+    "local": Local,
+    "fedavg": FedAvg,
+    "gossip": Gossip,
+    "fixed": Fixed,
+    "oracle": Oracle,
+    "pens": PENS,
+    "ifca": IFCA,
+    "panm": PANM,
+}
+
+
+def find(name: str) -> type[Method]:
+    """The method class of this name, or of this path."""
+    if name in METHODS:
+        return METHODS[name]
+    if ":" not in name:
+        raise ConfigError(f"method.name: {unknown('method', name, METHODS)}, or module:Class of your own")
+    place, _, attribute = name.rpartition(":")
+    try:
+        found = getattr(_module(place), attribute)
+    except (ImportError, OSError, AttributeError) as error:
+        raise ConfigError(f"method.name = '{name}' cannot be imported: {error}") from error
+    if not (isinstance(found, type) and issubclass(found, Method)):
+        raise ConfigError(f"method.name = '{name}' is not a subclass of coterie.Method")
+    return found
+
+
+def _module(place: str) -> object:
+    if not place.endswith(".py"):
+        return importlib.import_module(place)
+    spec = importlib.util.spec_from_file_location(Path(place).stem, place)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{place} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+__all__ = ["METHODS", "Method", "find"]

@@ -1,0 +1,47 @@
+"""What a method is: a coroutine seen from one peer, and a frozen class of parameters."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from coterie.errors import ConfigError
+
+if TYPE_CHECKING:
+    from coterie.peer import Peer
+
+
+def parameter(default: Any, help: str) -> Any:
+    """A field of a method: its default, and what `coterie list methods NAME` says of it."""
+    return field(default=default, metadata={"help": help})
+
+
+@dataclass(frozen=True)
+class Method(ABC):
+    """Subclass it, say what one peer does in one round, and it runs in every engine."""
+
+    summary: ClassVar[str] = ""  # one line, for `coterie list methods`
+    paper: ClassVar[str] = ""
+    server: ClassVar[bool] = False  # whether there is one more participant, running `serve`
+    mixed: ClassVar[bool] = False  # whether peers may have different architectures
+    asynchronous: ClassVar[bool] = False  # whether fetch gives the latest instead of this round's
+
+    def check(self, peers: int) -> None:
+        """Raise ConfigError if the parameters cannot work with this many peers."""
+
+    async def setup(self, me: Peer) -> None:
+        """Once, before round 1."""
+
+    @abstractmethod
+    async def round(self, me: Peer, t: int) -> None:
+        """What a peer does in round t (from 1)."""
+
+    async def serve(self, me: Peer, t: int) -> None:
+        """What the server does in round t, where there is one."""
+
+
+def need(condition: bool, key: str, message: str) -> None:
+    """A method's check of one parameter."""
+    if not condition:
+        raise ConfigError(f"method.{key} {message}")

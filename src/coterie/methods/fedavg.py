@@ -1,0 +1,44 @@
+"""FedAvg: a server averages everybody's models, weighted by their data (McMahan et al. 2017)."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from coterie.methods.base import Method, need, parameter
+from coterie.peer import Peer
+from coterie.weights import mean
+
+
+@dataclass(frozen=True)
+class FedAvg(Method):
+    summary: ClassVar[str] = "a server averages all models, weighted by their data"
+    paper: ClassVar[str] = "McMahan et al., Communication-Efficient Learning of Deep Networks, 2017"
+    server: ClassVar[bool] = True
+
+    fraction: float = parameter(1.0, "share of the peers that train in a round")
+
+    def check(self, peers: int) -> None:  # noqa: ARG002
+        need(0 < self.fraction <= 1, "fraction", f"must be above 0 and at most 1, not {self.fraction}")
+
+    async def round(self, me: Peer, t: int) -> None:
+        if self.trains(me, me.id, t):
+            await me.train()
+            me.shelve("update", me.model, samples=me.samples)
+        assert me.server is not None
+        for model in (await me.fetch(me.server, "global")).values():
+            me.model.load(model)
+
+    async def serve(self, me: Peer, t: int) -> None:
+        updates = await me.fetch([p for p in me.peers if self.trains(me, p, t)], "update")
+        if updates:
+            me.model.load(mean(list(updates.values()), [float(u.facts["samples"]) for u in updates.values()]))
+        me.shelve("global", me.model)
+
+    def trains(self, me: Peer, peer: int, t: int) -> bool:
+        """Whether a peer takes part: drawn so that server and peer agree without a message."""
+        if self.fraction == 1:
+            return True
+        from coterie.randomness import generator
+
+        count = len(me.peers) + (me.id != me.server)
+        chosen = generator(me.seed, "participation", t).permutation(count)
+        return peer in chosen[: max(1, round(self.fraction * count))]

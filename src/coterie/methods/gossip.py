@@ -1,0 +1,72 @@
+"""Averaging with neighbours who are drawn at random, fixed, or known to be of one's kind: PANM's baselines."""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from coterie.errors import ConfigError
+from coterie.methods.base import Method, need, parameter
+from coterie.peer import Peer
+from coterie.weights import mean
+
+
+async def average_with(me: Peer, neighbours: Sequence[int]) -> None:
+    """Fetch these peers' models and average them with one's own, equally; who is absent does not count."""
+    models = await me.fetch(neighbours, "model")
+    me.model.load(mean([me.model, *models.values()]))
+    me.note(weights=dict.fromkeys([me.id, *models], 1 / (1 + len(models))))
+
+
+@dataclass(frozen=True)
+class _Neighbours(Method):
+    """Train, share the model, average with k neighbours."""
+
+    k: int = parameter(5, "neighbours to average with in a round")
+
+    def check(self, peers: int) -> None:
+        need(1 <= self.k < peers, "k", f"must be from 1 to {peers - 1} with {peers} peers, not {self.k}")
+
+    @abstractmethod
+    def neighbours(self, me: Peer) -> Sequence[int]: ...
+
+    async def round(self, me: Peer, t: int) -> None:  # noqa: ARG002
+        await me.train()
+        me.shelve("model", me.model)
+        chosen = self.neighbours(me)
+        me.note(neighbours=chosen)
+        await average_with(me, chosen)
+
+
+@dataclass(frozen=True)
+class Gossip(_Neighbours):
+    summary: ClassVar[str] = "average with k peers drawn anew every round (Random in PANM's tables)"
+
+    def neighbours(self, me: Peer) -> Sequence[int]:
+        return me.sample(self.k)
+
+
+@dataclass(frozen=True)
+class Fixed(_Neighbours):
+    summary: ClassVar[str] = "average with k peers drawn once (FixTopology in PANM's tables)"
+
+    async def setup(self, me: Peer) -> None:
+        me.state["neighbours"] = me.sample(self.k)
+
+    def neighbours(self, me: Peer) -> Sequence[int]:
+        chosen: list[int] = me.state["neighbours"]
+        return chosen
+
+
+@dataclass(frozen=True)
+class Oracle(_Neighbours):
+    summary: ClassVar[str] = "average with k peers of one's true cluster, drawn every round: an upper bound"
+
+    def neighbours(self, me: Peer) -> Sequence[int]:
+        if me.truth is None:
+            raise ConfigError(
+                "method.name = oracle needs data with true clusters: "
+                "data.partition = rotation, label-swap or scenario1 to scenario4"
+            )
+        kind = me.truth[me.id]
+        return me.sample(self.k, [j for j in me.peers if me.truth[j] == kind])

@@ -1,0 +1,50 @@
+"""IFCA: a server keeps c models; every client trains the one that fits its data best (Ghosh et al. 2020)."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from coterie.methods.base import Method, need, parameter
+from coterie.peer import Peer
+from coterie.weights import mean
+
+
+@dataclass(frozen=True)
+class IFCA(Method):
+    summary: ClassVar[str] = "a server keeps c models; each client trains and improves the one that fits it best"
+    paper: ClassVar[str] = "Ghosh et al., An Efficient Framework for Clustered Federated Learning, 2020"
+    server: ClassVar[bool] = True
+
+    c: int = parameter(2, "models that the server keeps: a guess of the number of clusters")
+
+    def check(self, peers: int) -> None:
+        need(1 <= self.c <= peers, "c", f"must be from 1 to the number of peers ({peers}), not {self.c}")
+
+    async def setup(self, me: Peer) -> None:
+        """All start from the same c models, drawn from the run's seed: nothing is exchanged for that."""
+        me.state["models"] = [me.initial(draw) for draw in range(self.c)]
+        if me.id != me.server:
+            await self.choose(me)
+
+    async def round(self, me: Peer, t: int) -> None:  # noqa: ARG002
+        await me.train()
+        me.shelve("update", me.model, samples=me.samples, cluster=me.state["cluster"])
+        assert me.server is not None
+        for i, model in enumerate(me.state["models"]):
+            for improved in (await me.fetch(me.server, f"model-{i}")).values():
+                model.load(improved)
+        await self.choose(me)
+        me.note(cluster=me.state["cluster"])
+
+    async def choose(self, me: Peer) -> None:
+        """Take the model with the lowest loss on one's training data; the first of equals."""
+        scores = await me.evaluate(me.state["models"])
+        me.state["cluster"] = best = min(range(self.c), key=lambda i: scores[i].loss)
+        me.model.load(me.state["models"][best])
+
+    async def serve(self, me: Peer, t: int) -> None:  # noqa: ARG002
+        updates = (await me.fetch(me.peers, "update")).values()
+        for i, model in enumerate(me.state["models"]):
+            members = [u for u in updates if u.facts["cluster"] == i]
+            if members:
+                model.load(mean(members, [float(u.facts["samples"]) for u in members]))
+            me.shelve(f"model-{i}", model)

@@ -1,0 +1,16 @@
+"""Local: everybody trains alone. The floor that collaboration must beat."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from coterie.methods.base import Method
+from coterie.peer import Peer
+
+
+@dataclass(frozen=True)
+class Local(Method):
+    summary: ClassVar[str] = "train alone; nothing is exchanged"
+    mixed: ClassVar[bool] = True
+
+    async def round(self, me: Peer, t: int) -> None:  # noqa: ARG002
+        await me.train()

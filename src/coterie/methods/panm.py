@@ -1,0 +1,137 @@
+"""PANM: each peer finds its own kind, first by trying candidates, then by a two-component mixture (Li et al.).
+
+Stage one (CNI) keeps the k most similar of l random peers and last round's neighbours. Stage two averages
+with neighbours drawn from the list, and every tau rounds (HNM) lets a hard-assignment EM decide who is of
+one's cluster among some neighbours and some strangers.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from coterie.methods.base import Method, need, parameter
+from coterie.methods.gossip import average_with
+from coterie.peer import Peer
+from coterie.shelf import Artifact
+from coterie.weights import Weights, mean
+
+Models = dict[int, Artifact]
+Similarities = dict[int, float]
+
+
+@dataclass(frozen=True)
+class PANM(Method):
+    summary: ClassVar[str] = "find peers of one's kind by loss or gradient similarity, and average with them"
+    paper: ClassVar[str] = "Li et al., Mining Latent Relationships among Clients, 2022"
+
+    metric: str = parameter("loss", "similarity: loss (of their model on my data) | grad (direction of updates)")
+    l: int = parameter(10, "random candidates in a round")  # noqa: E741 (the paper's name)
+    k: int = parameter(5, "neighbours averaged with in a round")
+    t1: int = parameter(100, "rounds of stage one, confident neighbour initialisation; the rest is stage two")
+    tau: int = parameter(10, "rounds between two heuristic neighbour matchings in stage two")
+    alpha: float = parameter(0.5, "metric = grad: share of the last update against the way since the start")
+
+    def check(self, peers: int) -> None:
+        need(self.metric in ("loss", "grad"), "metric", f"must be loss or grad, not '{self.metric}'")
+        need(1 <= self.l < peers, "l", f"must be from 1 to {peers - 1} with {peers} peers, not {self.l}")
+        need(1 <= self.k <= self.l, "k", f"must be from 1 to l = {self.l}, not {self.k}")
+        need(self.tau >= 1, "tau", f"must be at least 1, not {self.tau}")
+        need(0 <= self.alpha <= 1, "alpha", f"must be from 0 to 1, not {self.alpha}")
+
+    async def setup(self, me: Peer) -> None:
+        me.state["neighbours"] = []
+
+    async def round(self, me: Peer, t: int) -> None:
+        before = me.model.vector.clone()
+        await me.train()
+        me.shelve("model", me.model)
+        update = Weights(me.model.layout, me.model.vector - before)
+        compares = t <= self.t1 or t % self.tau == 0
+        if compares and self.metric == "grad":
+            me.shelve("update", update)
+        if t <= self.t1:
+            await self.initialise(me, update)
+        elif compares:
+            await self.match(me, update)
+        else:
+            await average_with(me, me.sample(self.k, me.state["neighbours"]))
+        me.note(neighbours=me.state["neighbours"])
+
+    async def initialise(self, me: Peer, update: Weights) -> None:
+        """CNI: the k most similar of last round's neighbours and l strangers, averaged with."""
+        known: list[int] = me.state["neighbours"]
+        models, similar = await self.compare(me, [*known, *self.strangers(me, self.l)], update)
+        best = sorted(similar, key=lambda j: (-similar[j], j))[: self.k]
+        me.state["neighbours"] = sorted(best)
+        self.average(me, models, best)
+
+    async def match(self, me: Peer, update: Weights) -> None:
+        """HNM: of l neighbours and as many strangers, those of one's cluster stay or become neighbours."""
+        known: list[int] = me.state["neighbours"]
+        selected = me.sample(self.l, known)
+        strangers = self.strangers(me, 2 * self.l - len(selected))
+        models, similar = await self.compare(me, [*selected, *strangers], update)
+        kin = same_cluster(similar, [j for j in selected if j in similar])
+        neighbours = sorted((set(known) - set(selected)) | set(kin))
+        if not neighbours and similar:  # never left alone: the most similar of the selected
+            neighbours = [max(selected or similar, key=lambda j: similar.get(j, -np.inf))]
+        me.state["neighbours"] = neighbours
+        self.average(me, models, me.sample(self.k, [j for j in neighbours if j in models]))
+
+    def strangers(self, me: Peer, count: int) -> list[int]:
+        known = set(me.state["neighbours"])
+        return me.sample(count, [j for j in me.peers if j not in known])
+
+    def average(self, me: Peer, models: Models, chosen: Sequence[int]) -> None:
+        me.model.load(mean([me.model, *(models[j] for j in sorted(chosen))]))
+        me.note(weights=dict.fromkeys([me.id, *chosen], 1 / (1 + len(chosen))))
+
+    async def compare(self, me: Peer, candidates: Sequence[int], update: Weights) -> tuple[Models, Similarities]:
+        """Fetch the candidates' models, and say how similar each one's objective is to one's own."""
+        models = await me.fetch(candidates, "model")
+        if self.metric == "loss":
+            scores = await me.evaluate(models.values())
+            return models, {j: 1 / max(s.loss, 1e-12) for j, s in zip(models, scores, strict=True)}
+        updates = await me.fetch(models, "update")
+        start = me.initial().parameters
+        mine = me.model.parameters - start, update.parameters
+        return models, {
+            j: self.alpha * _cosine(me, updates[j], mine[1]) + (1 - self.alpha) * _cosine(me, models[j], mine[0], start)
+            for j in updates
+        }  # fmt: skip
+
+
+def _cosine(me: Peer, theirs: Artifact, mine: torch.Tensor, origin: torch.Tensor | None = None) -> float:
+    vector = me.architecture.model(theirs).parameters
+    return float(F.cosine_similarity(vector if origin is None else vector - origin, mine, dim=0))
+
+
+def same_cluster(similar: Similarities, trusted: Sequence[int], steps: int = 100) -> list[int]:
+    """Who is of one's own cluster, by hard-assignment EM of two Gaussians over the similarities.
+
+    Component 0 (one's own cluster) starts as the trusted peers, component 1 as the others; it ends when no
+    assignment changes or a component is empty.
+    """
+    peers = sorted(similar)
+    y = np.array([similar[j] for j in peers])
+    own = np.isin(peers, list(trusted))
+    floor = 0.01 * float(y.std()) + 1e-12  # a component of equal similarities must still have a width
+    for _ in range(steps):
+        if own.all() or not own.any():
+            break
+        after = _log_density(y, y[own], floor) > _log_density(y, y[~own], floor)
+        if (after == own).all():
+            break
+        own = after
+    return [j for j, mine in zip(peers, own, strict=True) if mine]
+
+
+def _log_density(y: np.ndarray, members: np.ndarray, floor: float) -> np.ndarray:
+    """log of beta * phi(y), up to what both components have in common."""
+    centre, width = members.mean(), max(float(members.std()), floor)
+    density: np.ndarray = np.log(len(members) / len(y)) - np.log(width) - (y - centre) ** 2 / (2 * width**2)
+    return density

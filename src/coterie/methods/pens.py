@@ -1,0 +1,55 @@
+"""PENS: gossip with the peers whose models fit one's own data (Onoszko et al. 2021), as PANM compares with it."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from coterie.methods.base import Method, need, parameter
+from coterie.methods.gossip import average_with
+from coterie.peer import Peer
+from coterie.weights import mean
+
+
+@dataclass(frozen=True)
+class PENS(Method):
+    summary: ClassVar[str] = "average with the k of l random peers whose models lose least on one's own data"
+    paper: ClassVar[str] = "Onoszko et al., Decentralized Federated Learning of Deep Neural Networks, 2021"
+
+    l: int = parameter(10, "peers tried in a round of stage one")  # noqa: E741 (the paper's name)
+    k: int = parameter(5, "peers averaged with")
+    t1: int = parameter(100, "rounds of stage one")
+    often: float = parameter(0.0, "chosen more often than this makes a neighbour; 0: than chance, t1*k/(n-1)")
+
+    def check(self, peers: int) -> None:
+        need(1 <= self.l < peers, "l", f"must be from 1 to {peers - 1} with {peers} peers, not {self.l}")
+        need(1 <= self.k <= self.l, "k", f"must be from 1 to l = {self.l}, not {self.k}")
+
+    async def setup(self, me: Peer) -> None:
+        me.state["chosen"] = {}
+
+    async def round(self, me: Peer, t: int) -> None:
+        await me.train()
+        me.shelve("model", me.model)
+        if t <= self.t1:
+            await self.try_out(me)
+        else:
+            neighbours = self.permanent(me)
+            me.note(neighbours=neighbours)
+            await average_with(me, me.sample(self.k, neighbours))
+
+    async def try_out(self, me: Peer) -> None:
+        models = await me.fetch(me.sample(self.l), "model")
+        scores = dict(zip(models, await me.evaluate(models.values()), strict=True))
+        best = sorted(scores, key=lambda j: scores[j].loss)[: self.k]
+        for j in best:
+            me.state["chosen"][j] = me.state["chosen"].get(j, 0) + 1
+        me.model.load(mean([me.model, *(models[j] for j in best)]))
+        me.note(neighbours=sorted(best), weights=dict.fromkeys([me.id, *best], 1 / (1 + len(best))))
+
+    def permanent(self, me: Peer) -> list[int]:
+        """The peers chosen more often than chance in stage one; the k most chosen if there are none."""
+        chosen: dict[int, int] = me.state["chosen"]
+        often = self.often or self.t1 * self.k / len(me.peers)
+        kept = sorted(j for j, times in chosen.items() if times > often)
+        return kept or sorted(sorted(chosen, key=lambda j: (-chosen[j], j))[: self.k])
+
+

@@ -1,0 +1,16 @@
+"""The models peers may run: a zoo of small-image architectures, an MLP, and any ``nn.Module`` you bring."""
+
+from coterie.models.net import Net, Output, batchable, vmappable
+from coterie.models.zoo import ModelSettings, assign, build, describe, names
+
+__all__ = [
+    "ModelSettings",
+    "Net",
+    "Output",
+    "assign",
+    "batchable",
+    "build",
+    "describe",
+    "names",
+    "vmappable",
+]

@@ -1,0 +1,223 @@
+"""Bring your own: ``module:callable`` names anything importable that makes an ``nn.Module``.
+
+The callable gets, by name, those of these arguments that its signature accepts:
+
+=========================  ==================================================================
+``input_shape``            (C, H, W) or (F,)
+``classes``                the number of classes (for a callable that returns a whole `Net`)
+``d_z``                    the feature width asked for, 512 when none was
+``num_classes``            the same: torchvision's and timm's last layer becomes the features
+``in_chans, in_channels``  the number of channels
+=========================  ==================================================================
+
+A `Net` is used as it is. Of any other module, the output (B, k) is taken as features.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from coterie.errors import ModelError
+from coterie.models.layers import Backbone
+from coterie.models.net import Net
+
+_DEFAULT_FEATURES = 512
+_INSTALLABLE = ("torchvision", "timm")
+
+
+class Brought(nn.Module):
+    """A foreign module as a backbone: it must return a (B, k) tensor, in training as in evaluation."""
+
+    def __init__(self, name: str, module: nn.Module) -> None:
+        super().__init__()
+        self.name = name
+        self.module = module
+
+    def forward(self, x: Tensor) -> Tensor:
+        # Checked on every pass: some models (torchvision's googlenet) return more when they train.
+        output: object = self.module(x)
+        if isinstance(output, Tensor) and output.dim() == 2:
+            return output
+        raise ModelError(
+            f"model.zoo: '{self.name}' returned {_describe_output(output)}; "
+            "a backbone must return one tensor of shape (batch, features)"
+        )
+
+
+def is_import_path(name: str) -> bool:
+    """Whether `name` means a brought model rather than one of the zoo."""
+    return ":" in name
+
+
+def bring(name: str, input_shape: tuple[int, ...], classes: int, d_z: int) -> Net | Backbone:
+    """The model that ``module:callable`` makes: a whole `Net`, or a backbone and its width."""
+    made = _make(name, _find_callable(name), _offers(input_shape, classes, d_z))
+    if isinstance(made, Net):
+        _check_net(name, made, input_shape, classes, d_z)
+        return made
+    backbone = Brought(name, made)
+    return Backbone(backbone, _probe(name, backbone, input_shape).shape[1])
+
+
+def _find_callable(name: str) -> Callable[..., object]:
+    module_name, _, attribute = name.partition(":")
+    if not module_name or not attribute:
+        raise ModelError(f"model.zoo: '{name}' is not of the form 'module:callable'")
+    module = _import(module_name)
+    found: Any = getattr(module, attribute, None)
+    if not callable(found):
+        public = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+        raise ModelError(f"model.zoo: {_no_such_callable(module_name, attribute, public)}")
+    made_by: Callable[..., object] = found
+    return made_by
+
+
+def _no_such_callable(module_name: str, attribute: str, public: list[str]) -> str:
+    """Like `coterie.errors.unknown`, without the list of all names: torchvision has hundreds."""
+    near = difflib.get_close_matches(attribute, public, n=3)
+    hint = f"; did you mean {' or '.join(near)}?" if near else ""
+    return f"'{module_name}' has no callable '{attribute}'{hint}"
+
+
+def _import(module_name: str) -> object:
+    try:
+        with _working_directory_importable():
+            return importlib.import_module(module_name)
+    except Exception as error:  # a user's or a library's module may raise anything while it is imported
+        raise ModelError(f"model.zoo: cannot import '{module_name}': {error}{_hint(module_name)}") from error
+
+
+@contextmanager
+def _working_directory_importable() -> Iterator[None]:
+    """An installed command does not search the working directory, where a user's own file usually is.
+
+    It is searched last, so that it shadows nothing, and only meanwhile.
+    """
+    here = str(Path.cwd())
+    if here in sys.path:
+        yield
+        return
+    sys.path.append(here)
+    try:
+        yield
+    finally:
+        sys.path.remove(here)
+
+
+def _hint(module_name: str) -> str:
+    package = module_name.partition(".")[0]
+    if package in _INSTALLABLE:
+        return f" (pip install {package}, in the build that matches your torch)"
+    return " (is it installed, or in the working directory?)"
+
+
+def _offers(input_shape: tuple[int, ...], classes: int, d_z: int) -> dict[str, object]:
+    """Every argument a brought callable may ask for by name."""
+    features = d_z or _DEFAULT_FEATURES
+    return {
+        "input_shape": input_shape,
+        "classes": classes,
+        "d_z": features,
+        "num_classes": features,
+        "in_chans": input_shape[0],
+        "in_channels": input_shape[0],
+    }
+
+
+def _make(name: str, make: Callable[..., object], offers: dict[str, object]) -> nn.Module:
+    arguments = _accepted(name, make, offers)
+    try:
+        made = make(**arguments)
+    except Exception as error:  # somebody else's code: report what it said, and what it was given
+        given = ", ".join(f"{key}={value!r}" for key, value in arguments.items())
+        raise ModelError(f"model.zoo: '{name}' failed when called with ({given}): {error}") from error
+    if not isinstance(made, nn.Module):
+        raise ModelError(f"model.zoo: '{name}' made a {type(made).__name__}, not an nn.Module")
+    return made
+
+
+def _accepted(name: str, make: Callable[..., object], offers: dict[str, object]) -> dict[str, object]:
+    """The offers that the signature of `make` takes."""
+    if getattr(make, "__init__", None) is nn.Module.__init__:
+        return {}  # a class without its own __init__ appears to take **kwargs, but refuses them
+    try:
+        parameters = inspect.signature(make).parameters.values()
+    except (TypeError, ValueError) as error:
+        raise ModelError(f"model.zoo: '{name}' has no readable signature: {error}") from error
+    by_name = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    arguments = {key: offers[key] for key in by_name if key in offers}
+    if any(p.kind is p.VAR_KEYWORD for p in parameters):
+        arguments |= {key: offers[key] for key in _hidden_in_kwargs(name, arguments)}
+    variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    required = [p.name for p in parameters if p.default is p.empty and p.kind not in variadic]
+    missing = [key for key in required if key not in arguments]
+    if missing:
+        raise ModelError(
+            f"model.zoo: '{name}' requires {', '.join(missing)}; it can be given {', '.join(offers)}, by name"
+        )
+    return arguments
+
+
+def _hidden_in_kwargs(name: str, arguments: dict[str, object]) -> list[str]:
+    """What to pass a callable that hides its parameters behind ``**kwargs``, as torchvision and timm do."""
+    if arguments:
+        return []
+    package = name.partition(":")[0].partition(".")[0]
+    return ["num_classes", "in_chans"] if package == "timm" else ["num_classes"]
+
+
+def _check_net(name: str, net: Net, input_shape: tuple[int, ...], classes: int, d_z: int) -> None:
+    """A brought `Net` is used as it is, so it must already be what was asked for."""
+    outputs = net.head.out_features
+    if outputs != classes:
+        raise ModelError(
+            f"model.zoo: the head of '{name}' has {outputs} outputs, but the data has {classes} classes; "
+            "let the callable take 'classes'"
+        )
+    if d_z and net.d_z != d_z:
+        raise ModelError(f"model.zoo: '{name}' has d_z = {net.d_z}, but model.d_z = {d_z}")
+    width = _probe(name, Brought(name, net.backbone), input_shape).shape[1]
+    if not width == net.d_z == net.head.in_features:
+        raise ModelError(
+            f"model.zoo: '{name}' says d_z = {net.d_z}, but its backbone makes {width} features "
+            f"and its head takes {net.head.in_features}"
+        )
+
+
+def _probe(name: str, module: nn.Module, input_shape: tuple[int, ...]) -> Tensor:
+    """The module's output for two inputs of zeros, in evaluation mode; the modes it had are restored."""
+    modes = [(part, part.training) for part in module.modules()]
+    module.eval()
+    try:
+        with torch.no_grad():
+            output: Tensor = module(torch.zeros(2, *input_shape))
+    except ModelError:
+        raise
+    except Exception as error:  # somebody else's code
+        raise ModelError(
+            f"model.zoo: '{name}' does not fit the data, whose inputs have shape {input_shape}: {error}"
+        ) from error
+    finally:
+        for part, mode in modes:
+            part.training = mode
+    return output
+
+
+def _describe_output(output: object) -> str:
+    if isinstance(output, Tensor):
+        return f"a tensor of shape {tuple(output.shape)}"
+    if isinstance(output, dict):
+        return f"a dict of {', '.join(map(str, output))}"
+    if isinstance(output, tuple):
+        return f"a {type(output).__name__} of {len(output)}"
+    return f"a {type(output).__name__}"

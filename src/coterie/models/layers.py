@@ -1,0 +1,91 @@
+"""The few layers that all convolutional families share."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+from torch import nn
+
+NORMS = ("group", "batch", "none")
+
+_MOST_GROUPS = 32
+_FEWEST_CHANNELS_A_GROUP = 8
+
+
+class Backbone(NamedTuple):
+    """Layers that turn an input into a flat feature vector, and that vector's width."""
+
+    layers: nn.Module
+    width: int
+
+
+def group_count(channels: int) -> int:
+    """The most groups (32 at most) that divide `channels` and leave each group at least 8 channels.
+
+    Small images reach 1x1 in the deep layers; a group of one channel would then hold a single value,
+    and normalising it would erase it.
+    """
+    most = min(_MOST_GROUPS, channels // _FEWEST_CHANNELS_A_GROUP)
+    return next((groups for groups in range(most, 1, -1) if channels % groups == 0), 1)
+
+
+def norm_layers(kind: str, channels: int) -> list[nn.Module]:
+    """The normalisation `kind` for `channels` feature maps: one layer, or none."""
+    if kind == "group":
+        return [nn.GroupNorm(group_count(channels), channels)]
+    if kind == "batch":
+        return [nn.BatchNorm2d(channels)]
+    return []
+
+
+def convolution(
+    inputs: int,
+    outputs: int,
+    kernel: int,
+    norm: str,
+    *,
+    stride: int = 1,
+    groups: int = 1,
+    nonlinearity: Literal["relu", "linear"] = "relu",
+) -> nn.Conv2d:
+    """A convolution that keeps height and width (divided by `stride`, rounded up), for odd kernels.
+
+    It has a bias only without normalisation, which would subtract it again. He initialisation, for the
+    `nonlinearity` beside it, keeps signals alive in deep nets without normalisation.
+    """
+    layer = nn.Conv2d(
+        inputs, outputs, kernel, stride, padding=kernel // 2, groups=groups, bias=norm == "none"
+    )
+    nn.init.kaiming_normal_(layer.weight, nonlinearity=nonlinearity)
+    if layer.bias is not None:
+        nn.init.zeros_(layer.bias)
+    return layer
+
+
+def conv_norm(
+    inputs: int, outputs: int, kernel: int, norm: str, *, stride: int = 1, groups: int = 1
+) -> nn.Sequential:
+    """Convolution and normalisation, without an activation."""
+    layer = convolution(inputs, outputs, kernel, norm, stride=stride, groups=groups, nonlinearity="linear")
+    return nn.Sequential(layer, *norm_layers(norm, outputs))
+
+
+def conv_block(inputs: int, outputs: int, kernel: int, norm: str, *, stride: int = 1) -> nn.Sequential:
+    """Convolution, normalisation, ReLU."""
+    layer = convolution(inputs, outputs, kernel, norm, stride=stride)
+    return nn.Sequential(layer, *norm_layers(norm, outputs), nn.ReLU())
+
+
+def halve() -> nn.MaxPool2d:
+    """2x2 max pooling that rounds up, so that a 1x1 map stays 1x1 instead of vanishing."""
+    return nn.MaxPool2d(2, ceil_mode=True)
+
+
+def halved(size: int, times: int) -> int:
+    """The height or width that is left of `size` after `times` of `halve`."""
+    return -(-size // (1 << times))  # rounded up
+
+
+def global_average() -> nn.Sequential:
+    """Each feature map's mean: (B, C, H, W) to (B, C), for any H and W."""
+    return nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())

@@ -1,0 +1,123 @@
+"""The one shape every model has: backbone, head and, where a method wants it, a projector.
+
+Methods exchange *parts* of a model by these names: parameters begin with ``backbone.``, ``head.`` or
+``projector.``, whatever the architecture.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.modules.dropout import _DropoutNd
+
+
+class Output(NamedTuple):
+    """What one forward pass gives for a batch of B inputs."""
+
+    logits: Tensor  # (B, classes)
+    features: Tensor  # (B, d_z)
+    projection: Tensor | None  # (B, d_p), or None when the net has no projector
+
+
+class Net(nn.Module):
+    """A backbone that turns inputs into ``d_z`` features, and what reads those features."""
+
+    def __init__(
+        self,
+        backbone: nn.Module,
+        d_z: int,
+        classes: int,
+        *,
+        projector: nn.Module | None = None,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.d_z = d_z
+        self.backbone = backbone
+        self.head = nn.Linear(d_z, classes)
+        self.projector = projector
+        # Only the head sees dropped features: prototypes and projections stay noiseless.
+        self.drop: nn.Module = nn.Dropout(dropout) if dropout > 0 else nn.Identity()
+
+    def forward(self, x: Tensor) -> Output:
+        features: Tensor = self.backbone(x)
+        logits: Tensor = self.head(self.drop(features))
+        projection: Tensor | None = None if self.projector is None else self.projector(features)
+        return Output(logits, features, projection)
+
+
+def projector(d_z: int, hidden: int, d_p: int) -> nn.Sequential:
+    """MAPL's projection network: two layers, batch norm and ReLU on the hidden one only."""
+    return nn.Sequential(
+        nn.Linear(d_z, hidden),
+        nn.BatchNorm1d(hidden),
+        nn.ReLU(),
+        nn.Linear(hidden, d_p),
+    )
+
+
+# Layers without children whose vmap over stacked parameters is one batched kernel.
+_FAST_LEAVES: tuple[type[nn.Module], ...] = (
+    nn.Linear,
+    nn.Flatten,
+    nn.Unflatten,
+    nn.Identity,
+    nn.LayerNorm,
+    nn.GroupNorm,
+    nn.ReLU,
+    nn.ReLU6,
+    nn.LeakyReLU,
+    nn.ELU,
+    nn.SELU,
+    nn.CELU,
+    nn.GELU,
+    nn.SiLU,
+    nn.Mish,
+    nn.Tanh,
+    nn.Sigmoid,
+    nn.Softplus,
+    nn.Hardswish,
+    nn.Hardsigmoid,
+    nn.Hardtanh,
+    nn.Softmax,
+    nn.LogSoftmax,
+)
+
+
+def vmappable(net: nn.Module) -> bool:
+    """Whether ``torch.func.vmap`` over stacked parameters gives what a loop over the nets would give.
+
+    Judged by the layers: running statistics are updated in place and dropout draws from one generator,
+    so neither batches; recurrent layers have no batching rule. A functional call hidden in a brought
+    module's ``forward`` (``F.dropout``, control flow on values) cannot be seen here.
+    """
+    return not any(map(_resists_vmap, net.modules()))
+
+
+def batchable(net: nn.Module) -> bool:
+    """Whether training many copies of `net` at once is *faster* than a loop: the speed rule.
+
+    True only for nets made of dense layers, activations and per-sample normalisation. Convolutions
+    batch too, but as grouped convolutions, which are slower than a loop on a CPU.
+    """
+    return vmappable(net) and all(map(_is_fast, net.modules()))
+
+
+def _resists_vmap(module: nn.Module) -> bool:
+    if isinstance(module, _NormBase):  # batch norm and instance norm
+        return module.running_mean is not None
+    if isinstance(module, _DropoutNd):
+        return module.p > 0
+    return isinstance(module, nn.RNNBase)
+
+
+def _is_fast(module: nn.Module) -> bool:
+    if isinstance(module, _DropoutNd):
+        return module.p == 0
+    is_container = isinstance(module, nn.Sequential | nn.ModuleList | nn.ModuleDict)
+    if is_container or next(module.children(), None) is not None:
+        # A composite that owns parameters computes with them itself, in a way we do not know.
+        return next(module.parameters(recurse=False), None) is None
+    return isinstance(module, _FAST_LEAVES)

@@ -1,0 +1,78 @@
+"""Residual networks (He et al. 2016) for small images: a 3x3 stem, no pooling before the first block."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from coterie.models.layers import Backbone, conv_block, conv_norm, global_average, halve
+
+
+class BasicBlock(nn.Module):
+    """Two 3x3 convolutions beside a shortcut, which is a 1x1 convolution where the shape changes."""
+
+    def __init__(self, inputs: int, outputs: int, norm: str, stride: int = 1) -> None:
+        super().__init__()
+        self.residual = nn.Sequential(
+            conv_block(inputs, outputs, 3, norm, stride=stride),
+            conv_norm(outputs, outputs, 3, norm),
+        )
+        same_shape = stride == 1 and inputs == outputs
+        self.shortcut: nn.Module = (
+            nn.Identity() if same_shape else conv_norm(inputs, outputs, 1, norm, stride=stride)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.relu(self.shortcut(x) + self.residual(x))
+
+
+class Residual(nn.Module):
+    """Adds what `branch` computes to its input (ResNet-9's block: the branch ends in a ReLU)."""
+
+    def __init__(self, branch: nn.Module) -> None:
+        super().__init__()
+        self.branch = branch
+
+    def forward(self, x: Tensor) -> Tensor:
+        changed: Tensor = self.branch(x)
+        return x + changed
+
+
+class GlobalMax(nn.Module):
+    """Each feature map's maximum: (B, C, H, W) to (B, C)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.amax(dim=(-2, -1))
+
+
+def resnet18(input_shape: tuple[int, ...], norm: str) -> Backbone:
+    """Four stages of two basic blocks, 64-128-256-512 channels; all but the first halve the image."""
+    layers: list[nn.Module] = [conv_block(input_shape[0], 64, 3, norm)]
+    inputs = 64
+    for outputs, stride in ((64, 1), (128, 2), (256, 2), (512, 2)):
+        layers += [BasicBlock(inputs, outputs, norm, stride), BasicBlock(outputs, outputs, norm)]
+        inputs = outputs
+    return Backbone(nn.Sequential(*layers, global_average()), inputs)
+
+
+def resnet9(input_shape: tuple[int, ...], norm: str) -> Backbone:
+    """The eight convolutions and one dense layer that DAWNBench's fast CIFAR-10 entries made known."""
+    layers = nn.Sequential(
+        conv_block(input_shape[0], 64, 3, norm),
+        conv_block(64, 128, 3, norm),
+        halve(),
+        _plain_residual(128, norm),
+        conv_block(128, 256, 3, norm),
+        halve(),
+        conv_block(256, 512, 3, norm),
+        halve(),
+        _plain_residual(512, norm),
+        GlobalMax(),
+    )
+    return Backbone(layers, 512)
+
+
+def _plain_residual(channels: int, norm: str) -> Residual:
+    return Residual(
+        nn.Sequential(conv_block(channels, channels, 3, norm), conv_block(channels, channels, 3, norm))
+    )

@@ -1,0 +1,214 @@
+"""Every architecture by name, the settings that shape it, and which peer gets which."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import nn
+
+from coterie.errors import ConfigError, ModelError, unknown
+from coterie.models.alexnet import alexnet
+from coterie.models.brought import bring, is_import_path
+from coterie.models.cnn import cnn, cnn3, lenet
+from coterie.models.densenet import densenet121
+from coterie.models.googlenet import googlenet
+from coterie.models.layers import NORMS, Backbone
+from coterie.models.mlp import mlp
+from coterie.models.net import Net, projector
+from coterie.models.resnet import resnet9, resnet18
+from coterie.models.shufflenet import shufflenetv2
+from coterie.models.vgg import vgg11
+
+Shape = tuple[int, ...]
+
+_ASSIGNMENTS = ("modulo", "random", "capacity")
+
+
+@dataclass(frozen=True)
+class ModelSettings:
+    """What ``[model]`` says: which architectures there are, who gets which, and their sizes."""
+
+    zoo: tuple[str, ...] = field(
+        default=("mlp",),
+        metadata={"help": "architectures, or 'module:callable' of yours; by peer index, modulo"},
+    )
+    assign: str = field(
+        default="modulo",
+        metadata={"help": "who gets which of the zoo: modulo (by peer index) | random | capacity"},
+    )
+    capacity: tuple[float, ...] = field(
+        default=(),
+        metadata={
+            "help": "with assign = capacity: each peer's capacity from 0 (smallest model) to 1, cycled"
+        },
+    )
+    d_z: int = field(
+        default=0,
+        metadata={"help": "number of features; 0 = the architecture's own; else a linear layer adapts it"},
+    )
+    hidden: tuple[int, ...] = field(
+        default=(200, 200), metadata={"help": "widths of the hidden layers of mlp"}
+    )
+    norm: str = field(
+        default="group",
+        metadata={"help": "normalisation: group | batch | none (mlp, cnn3 and lenet never have one)"},
+    )
+    d_p: int = field(default=0, metadata={"help": "number of outputs of the projector; 0 = no projector"})
+    projector_hidden: int = field(default=4096, metadata={"help": "width of the projector's hidden layer"})
+    dropout: float = field(
+        default=0.0, metadata={"help": "probability that a feature is dropped on its way to the head"}
+    )
+
+    def __post_init__(self) -> None:
+        if not self.zoo:
+            raise ConfigError(f"model.zoo is empty; name at least one of {', '.join(names())}")
+        if self.assign not in _ASSIGNMENTS:
+            raise ConfigError(unknown("model.assign", self.assign, _ASSIGNMENTS))
+        if self.norm not in NORMS:
+            raise ConfigError(unknown("model.norm", self.norm, NORMS))
+        self._check_numbers()
+
+    def _check_numbers(self) -> None:
+        if not all(0 <= c <= 1 for c in self.capacity):
+            raise ConfigError(f"model.capacity must be numbers from 0 to 1, not {self.capacity}")
+        if not all(width >= 1 for width in self.hidden):
+            raise ConfigError(f"model.hidden must be widths of at least 1, not {self.hidden}")
+        if not 0 <= self.dropout < 1:
+            raise ConfigError(f"model.dropout must be at least 0 and below 1, not {self.dropout}")
+        for key, least in (("d_z", 0), ("d_p", 0), ("projector_hidden", 1)):
+            if getattr(self, key) < least:
+                raise ConfigError(f"model.{key} must be at least {least}, not {getattr(self, key)}")
+
+
+@dataclass(frozen=True)
+class _Architecture:
+    about: str
+    make: Callable[[Shape, ModelSettings], Backbone]
+    images_only: bool = True
+
+
+def _normed(make: Callable[[Shape, str], Backbone]) -> Callable[[Shape, ModelSettings], Backbone]:
+    return lambda shape, settings: make(shape, settings.norm)
+
+
+def _fixed(make: Callable[[Shape], Backbone]) -> Callable[[Shape, ModelSettings], Backbone]:
+    return lambda shape, _: make(shape)
+
+
+# Roughly from light to heavy.
+_ZOO = {
+    "mlp": _Architecture(
+        "dense layers and ReLU (model.hidden); flattens images; the only one for feature vectors",
+        lambda shape, settings: mlp(shape, settings.hidden),
+        images_only=False,
+    ),
+    "cnn3": _Architecture("PANM's CIFAR-10 network: three 3x3 convolutions, no norm", _fixed(cnn3)),
+    "cnn": _Architecture("four 3x3 convolutions and a dense layer", _normed(cnn)),
+    "lenet": _Architecture(
+        "FedAvg's CNN, FedPAE's 4-layer CNN: two 5x5 convolutions, no norm", _fixed(lenet)
+    ),
+    "shufflenetv2": _Architecture("ShuffleNetV2 1x, stem for small images", _normed(shufflenetv2)),
+    "googlenet": _Architecture("GoogLeNet, stem for small images, no auxiliary heads", _normed(googlenet)),
+    "resnet9": _Architecture("ResNet-9", _normed(resnet9)),
+    "densenet121": _Architecture("DenseNet-121, stem for small images (slow)", _normed(densenet121)),
+    "alexnet": _Architecture("AlexNet-like, for small images", _normed(alexnet)),
+    "vgg11": _Architecture("VGG-11, without the dense layers of 4096", _normed(vgg11)),
+    "resnet18": _Architecture("ResNet-18, stem for small images", _normed(resnet18)),
+}
+
+
+def names() -> list[str]:
+    """The architectures of the zoo."""
+    return list(_ZOO)
+
+
+def describe(name: str) -> str:
+    """One line about an architecture."""
+    return f"brought: {name}" if is_import_path(name) else _architecture(name).about
+
+
+def build(name: str, input_shape: Shape, classes: int, settings: ModelSettings) -> Net:
+    """A freshly initialised model; torch's global generator (``torch.manual_seed``) decides its weights."""
+    if not input_shape or min(input_shape) < 1 or classes < 1:
+        raise ModelError(f"model.zoo: no model for inputs of shape {input_shape} and {classes} classes")
+    if not is_import_path(name):
+        return _assemble(_zoo_backbone(name, input_shape, settings), classes, settings)
+    brought = bring(name, input_shape, classes, settings.d_z)
+    if isinstance(brought, Backbone):
+        return _assemble(brought, classes, settings)
+    if settings.d_p and brought.projector is None:
+        raise ModelError(
+            f"model.zoo: '{name}' makes a Net without a projector, but model.d_p = {settings.d_p}"
+        )
+    return brought
+
+
+def assign(
+    settings: ModelSettings, peers: int, input_shape: Shape, classes: int, rng: np.random.Generator
+) -> list[str]:
+    """The architecture of every peer, in the peers' order."""
+    zoo = settings.zoo
+    for name in zoo:
+        if not is_import_path(name):
+            _check_fit(name, input_shape)
+    if settings.assign == "random":
+        return [zoo[i] for i in rng.integers(len(zoo), size=peers)]
+    if settings.assign == "capacity":
+        return _by_capacity(settings, peers, input_shape, classes)
+    return [zoo[peer % len(zoo)] for peer in range(peers)]
+
+
+def _by_capacity(settings: ModelSettings, peers: int, input_shape: Shape, classes: int) -> list[str]:
+    """A peer of capacity c runs the largest model among the smallest c of the zoo."""
+    if not settings.capacity:
+        raise ConfigError("model.assign = 'capacity' needs model.capacity: numbers from 0 to 1, one a peer")
+    sizes = {name: _parameter_count(name, input_shape, classes, settings) for name in settings.zoo}
+    by_size = sorted(settings.zoo, key=sizes.__getitem__)
+    capacities = (settings.capacity[peer % len(settings.capacity)] for peer in range(peers))
+    return [by_size[min(math.floor(c * len(by_size)), len(by_size) - 1)] for c in capacities]
+
+
+def _parameter_count(name: str, input_shape: Shape, classes: int, settings: ModelSettings) -> int:
+    # Weights drawn only to be counted must not move the generator that the real ones come from.
+    with torch.random.fork_rng(devices=[]):
+        net = build(name, input_shape, classes, settings)
+    return sum(parameter.numel() for parameter in net.parameters())
+
+
+def _architecture(name: str) -> _Architecture:
+    if name not in _ZOO:
+        text = unknown("architecture in model.zoo", name, _ZOO)
+        raise ModelError(f"{text}, or 'module:callable' of your own")
+    return _ZOO[name]
+
+
+def _check_fit(name: str, input_shape: Shape) -> _Architecture:
+    """The architecture `name`, provided that it takes inputs of this shape."""
+    architecture = _architecture(name)
+    if architecture.images_only and len(input_shape) != 3:
+        raise ModelError(
+            f"model.zoo: '{name}' takes images (channels, height, width), but the data has inputs of shape "
+            f"{input_shape}; use 'mlp'"
+        )
+    return architecture
+
+
+def _zoo_backbone(name: str, input_shape: Shape, settings: ModelSettings) -> Backbone:
+    return _check_fit(name, input_shape).make(input_shape, settings)
+
+
+def _assemble(backbone: Backbone, classes: int, settings: ModelSettings) -> Net:
+    layers, d_z = backbone.layers, settings.d_z or backbone.width
+    if d_z != backbone.width:
+        layers = nn.Sequential(layers, nn.Linear(backbone.width, d_z))
+    return Net(
+        layers,
+        d_z,
+        classes,
+        projector=projector(d_z, settings.projector_hidden, settings.d_p) if settings.d_p else None,
+        dropout=settings.dropout,
+    )

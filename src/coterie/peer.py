@@ -1,0 +1,224 @@
+"""One participant as its method sees it: its data, its model, and the verbs that are the whole contract.
+
+A verb that takes time or needs others is awaited: it hands a request to whoever runs the method (the
+simulation, a Ray actor, a network node) and gets the answer back. The others act at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, Protocol, TypeVar, overload
+
+import numpy as np
+from torch import Tensor
+
+from coterie import randomness
+from coterie.architecture import Architecture, Model
+from coterie.errors import ConfigError, unknown
+from coterie.shelf import Artifact, Fact
+from coterie.training.jobs import EvaluateJob, FitJob, OptimizerMemory, Score, Split, TrainSettings
+from coterie.training.losses import Loss, cross_entropy
+
+T = TypeVar("T")
+
+
+class Request(Generic[T]):
+    """Something a method awaits; the engine answers it."""
+
+    def __await__(self) -> Generator[Request[T], T, T]:
+        return (yield self)
+
+
+@dataclass(frozen=True, eq=False)
+class Train(Request[float]):
+    """Answered with the mean training loss."""
+
+    job: FitJob
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluate(Request[list[Score]]):
+    jobs: Sequence[EvaluateJob]
+
+
+@dataclass(frozen=True, eq=False)
+class Fetch(Request[dict[int, Artifact]]):
+    """Answered with what arrived, by peer; who is gone or has nothing is absent."""
+
+    peers: tuple[int, ...]
+    name: str
+    round: int
+
+
+@dataclass(frozen=True, eq=False)
+class Send(Request[None]):
+    to: int
+    artifact: Artifact
+
+
+@dataclass(frozen=True, eq=False)
+class Receive(Request[list[Artifact]]):
+    """Answered as soon as there is at least one message of this name."""
+
+    name: str
+
+
+class Desk(Protocol):
+    """What the engine does at once for a peer."""
+
+    def shelve(self, artifact: Artifact) -> None: ...
+
+    def inbox(self, peer: int, name: str) -> list[Artifact]: ...
+
+
+@dataclass(frozen=True, eq=False)
+class PeerData:
+    train: Split
+    validation: Split
+    test: Split
+
+
+class Others(Sequence[int]):
+    """Everybody but one, without a list: ten thousand peers would need a hundred million entries."""
+
+    def __init__(self, count: int, but: int) -> None:
+        self._count, self._but = count, but
+
+    def __len__(self) -> int:
+        return self._count - (self._but < self._count)
+
+    @overload
+    def __getitem__(self, index: int) -> int: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[int]: ...
+    def __getitem__(self, index: int | slice) -> int | Sequence[int]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        at = range(len(self))[index]
+        return at + (at >= self._but)
+
+
+@dataclass(eq=False)
+class Peer:
+    """`me` in a method. Read the attributes; act through the verbs."""
+
+    id: int
+    seed: int
+    peers: Sequence[int]  # everybody else that may be reachable (never the server)
+    model: Model
+    settings: TrainSettings
+    desk: Desk
+    data: PeerData | None = None  # None at a server
+    server: int | None = None  # its id, where the method has one
+    # The true clusters, by peer, where the data were made with them: for the Oracle baseline alone.
+    truth: Sequence[int] | None = None
+    round: int = 0
+    state: dict[str, Any] = field(default_factory=dict)  # what must survive a crash: JSON values, tensors, weights
+    notes: dict[str, Any] = field(default_factory=dict)  # what the report should know of this round
+    memory: OptimizerMemory = field(default_factory=OptimizerMemory)
+    _draws: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def architecture(self) -> Architecture:
+        return self.model.architecture
+
+    @property
+    def samples(self) -> int:
+        """How much training data this peer has."""
+        return len(self._data().train)
+
+    # -- computing -----------------------------------------------------------------------------
+
+    def train(
+        self,
+        loss: Loss = cross_entropy,
+        *,
+        model: Model | None = None,
+        given: Mapping[str, Tensor] | None = None,
+        only: str | None = None,
+        **settings: Any,
+    ) -> Train:
+        """Train a model (one's own if none is named) in place, on one's training data.
+
+        `given` goes to the loss; `only` trains one part ("head"); any [train] setting can be overridden.
+        The learning rate decays by `lr_decay` per round.
+        """
+        wanted = self.settings if not settings else _override(self.settings, settings)
+        if wanted.lr_decay != 1.0:
+            wanted = replace(wanted, lr=wanted.lr * wanted.lr_decay ** max(self.round - 1, 0))
+        key = (self.seed, self.id, self.round, "train", self._count("train"))
+        memory = self.memory if wanted.keep_optimizer and model is None else None
+        job = FitJob(model or self.model, self._data().train, loss, wanted, key, given or {}, only, memory)
+        return Train(job)
+
+    def evaluate(self, models: Iterable[Mapping[str, Tensor]], split: str = "train") -> Evaluate:
+        """Loss and accuracy of each model (fetched ones of one's own architecture too) on one's own data."""
+        data = getattr(self._data(), split)
+        return Evaluate([EvaluateJob(self.architecture.model(m), data) for m in models])
+
+    # -- exchanging ----------------------------------------------------------------------------
+
+    def shelve(self, name: str, tensors: Mapping[str, Tensor], **facts: Fact) -> None:
+        """Put this round's version where others may fetch it. The only way, with `send`, anything leaves a peer."""
+        self.desk.shelve(Artifact.snapshot(name, self.id, self.round, tensors, facts))
+
+    def fetch(self, peers: int | Iterable[int], name: str) -> Fetch:
+        """What these peers shelved this round (in an asynchronous run: their latest), by peer, in order."""
+        wanted = (peers,) if isinstance(peers, int) else tuple(sorted(set(peers)))
+        return Fetch(wanted, name, self.round)
+
+    def send(self, peer: int, name: str, tensors: Mapping[str, Tensor], **facts: Fact) -> Send:
+        """Push to one peer: a model that walks."""
+        return Send(peer, Artifact.snapshot(name, self.id, self.round, tensors, facts))
+
+    def inbox(self, name: str) -> list[Artifact]:
+        """Take what was sent here under this name and has arrived, oldest first; does not wait."""
+        return self.desk.inbox(self.id, name)
+
+    def receive(self, name: str) -> Receive:
+        """Wait until something sent under this name is there, then take it all."""
+        return Receive(name)
+
+    # -- choosing ------------------------------------------------------------------------------
+
+    def rng(self, purpose: str) -> np.random.Generator:
+        """Randomness of one's own: keyed by (seed, peer, round, purpose), fresh at every call."""
+        return randomness.generator(self.seed, self.id, self.round, purpose, self._count(purpose))
+
+    def sample(self, count: int, among: Sequence[int] | None = None) -> list[int]:
+        """Different peers drawn at random, as many as there are if there are fewer; in ascending order."""
+        choice = self.peers if among is None else among
+        drawn = self.rng("sample").choice(len(choice), min(count, len(choice)), replace=False)
+        return sorted(choice[i] for i in drawn.tolist())
+
+    def initial(self, draw: int = 0) -> Model:
+        """Fresh weights that every peer of this architecture gets alike."""
+        return self.architecture.initial(self.seed, draw)
+
+    def note(self, **what: Any) -> None:
+        """Tell the report: `neighbours` (a list of peers), `weights` (peer -> weight), or a figure of one's own."""
+        self.notes.update(what)
+
+    # -- for the engine ------------------------------------------------------------------------
+
+    def begin(self, round: int) -> None:
+        self.round = round
+        self.notes = {}
+        self._draws = {}
+
+    def _count(self, purpose: str) -> int:
+        self._draws[purpose] = count = self._draws.get(purpose, -1) + 1
+        return count
+
+    def _data(self) -> PeerData:
+        if self.data is None:
+            raise ConfigError(f"participant {self.id} is a server: it has no data to train or evaluate on")
+        return self.data
+
+
+def _override(settings: TrainSettings, changes: Mapping[str, Any]) -> TrainSettings:
+    for key in changes:
+        if key not in settings.__dataclass_fields__:
+            raise ConfigError(unknown("setting of train()", key, settings.__dataclass_fields__))
+    return replace(settings, **changes)

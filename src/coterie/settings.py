@@ -1,0 +1,108 @@
+"""Typed settings: TOML tables and `key=value` words become frozen dataclasses; anything unknown is an error."""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+from coterie.errors import ConfigError, unknown
+
+T = TypeVar("T")
+
+
+def build(kind: type[T], table: Mapping[str, Any], prefix: str) -> T:
+    """An instance of a settings class from a table; errors name the key with its section."""
+    fields = {f.name: f for f in dataclasses.fields(kind)} if dataclasses.is_dataclass(kind) else {}
+    hints = typing.get_type_hints(kind)
+    values = {}
+    for key, value in table.items():
+        if key not in fields:
+            raise ConfigError(f"{prefix}{key}: {unknown('key', key, fields)}")
+        values[key] = convert(value, hints[key], f"{prefix}{key}")
+    return kind(**values)
+
+
+def convert(value: Any, hint: Any, key: str) -> Any:
+    """The value as its field's type: an int serves as a float, one item as a list of one."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        for option in arguments:
+            if type(value) is option:
+                return value
+        return convert(value, arguments[0], key)
+    if origin is tuple:
+        items = list(value) if isinstance(value, list | tuple) else [value]
+        inner = [arguments[0]] * len(items) if arguments[-1:] == (Ellipsis,) else list(arguments)
+        if len(inner) != len(items):
+            raise ConfigError(f"{key} needs {len(inner)} values, not {value!r}")
+        return tuple(convert(v, h, f"{key}[{i}]") for i, (v, h) in enumerate(zip(items, inner, strict=True)))
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if hint is Any or type(value) is hint:
+        return value
+    names = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+    raise ConfigError(f"{key} must be {names.get(hint, hint)}, not {value!r}")
+
+
+def overrides(words: Iterable[str]) -> dict[str, Any]:
+    """`a.b=value` words as nested tables; a value is TOML where it reads as such, else text."""
+    tables: dict[str, Any] = {}
+    for word in words:
+        key, equals, text = word.partition("=")
+        if not equals or not key:
+            raise ConfigError(f"'{word}' is not key=value, such as rounds=20 or method.k=3")
+        *path, last = key.strip().split(".")
+        table = tables
+        for step in path:
+            table = table.setdefault(step, {})
+            if not isinstance(table, dict):
+                raise ConfigError(f"'{word}': '{step}' was already given a value")
+        table[last] = _value(text.strip())
+    return tables
+
+
+def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """`over` wins, table by table."""
+    merged = dict(base)
+    for key, value in over.items():
+        below = merged.get(key)
+        if isinstance(value, Mapping) and isinstance(below, Mapping):
+            merged[key] = merge(below, value)
+        elif isinstance(below, Mapping):
+            raise ConfigError(f"{key} is a section: set one of its keys, such as {key}.{next(iter(below), 'name')}=")
+        else:
+            merged[key] = value
+    return merged
+
+
+def dump(tables: Mapping[str, Any]) -> str:
+    """Settings as TOML: plain keys first, then the sections."""
+    plain = [f"{key} = {_literal(v)}" for key, v in tables.items() if not isinstance(v, Mapping)]
+    sections = [
+        f"\n[{key}]\n" + "\n".join(f"{k} = {_literal(v)}" for k, v in table.items())
+        for key, table in tables.items()
+        if isinstance(table, Mapping)
+    ]
+    return "\n".join([*plain, *sections]) + "\n"
+
+
+def _value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"x = {text}")["x"]
+    except tomllib.TOMLDecodeError:
+        return [_value(part) for part in text.split(",")] if "," in text else text
+
+
+def _literal(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+        return f'"{escaped}"'
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_literal, value))}]"
+    return repr(value)

@@ -1,0 +1,139 @@
+"""Artifacts: the named, versioned, typed tensors that leave a peer, and their byte form (safetensors).
+
+The shelf is the privacy boundary: nothing reaches another peer except as an artifact, and its size in
+bytes is what the accounting counts.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from coterie.errors import ArtifactError
+from coterie.weights import Weights, as_weights
+
+Fact = str | int | float | bool
+MAX_HEADER = 10_000_000  # bytes; a real header of the largest zoo model is under 100 kB
+
+
+@dataclass(frozen=True, eq=False)
+class Artifact(Mapping[str, Tensor]):
+    """One version of something a peer shared. Reads like the tensors it carries."""
+
+    name: str
+    author: int
+    round: int
+    content: Mapping[str, Tensor]
+    facts: Mapping[str, Fact] = field(default_factory=dict)
+
+    @classmethod
+    def snapshot(
+        cls, name: str, author: int, round: int, tensors: Mapping[str, Tensor], facts: Mapping[str, Fact]
+    ) -> Artifact:
+        """Freeze the tensors as they are now: what their owner does next does not change what was shared."""
+        content = as_weights(tensors)
+        frozen: Mapping[str, Tensor]
+        if isinstance(content, Weights):
+            frozen = Weights(content.layout, content.vector.clone())
+        else:
+            frozen = {key: _checked(name, key, value) for key, value in content.items()}
+        return cls(name, author, round, frozen, _checked_facts(name, facts))
+
+    def __getitem__(self, key: str) -> Tensor:
+        return self.content[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.content)
+
+    def __len__(self) -> int:
+        return len(self.content)
+
+    @property
+    def nbytes(self) -> int:
+        """The length of `to_bytes()`, without making them."""
+        if isinstance(self.content, Weights):
+            header, data = _weights_sizes(self.content.layout, self.content.vector.dtype)
+        else:
+            header, data = _sizes(tuple((k, t.dtype, tuple(t.shape)) for k, t in self.content.items()))
+        metadata = len(',"__metadata__":') + len(_json(self._metadata()).encode())
+        return 8 + math.ceil((header + metadata) / 8) * 8 + data
+
+    def to_bytes(self) -> bytes:
+        tensors = {key: tensor.detach().cpu().contiguous() for key, tensor in self.content.items()}
+        return safetensors.torch.save(tensors, metadata=self._metadata())
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Artifact:
+        """Read and check; anything that is not a whole, well-formed artifact is an ArtifactError."""
+        try:
+            label = json.loads(_read_metadata(data)["artifact"])
+            name, author, round = str(label["name"]), int(label["author"]), int(label["round"])
+            facts = _checked_facts(name, label["facts"])
+            tensors = safetensors.torch.load(data)
+        except (KeyError, ValueError, TypeError, AttributeError, safetensors.SafetensorError) as error:
+            raise ArtifactError(f"not a readable artifact: {error}") from error
+        if round < 0:
+            raise ArtifactError(f"artifact '{name}' has round {round}; rounds start at 0")
+        return cls(name, author, round, tensors, facts)
+
+    def _metadata(self) -> dict[str, str]:
+        # One entry, because the library writes several in no fixed order and equal artifacts must have equal bytes.
+        label = {"author": self.author, "facts": self.facts, "name": self.name, "round": self.round}
+        return {"artifact": _json(label)}
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, sort_keys=True)
+
+
+def _checked(artifact: str, key: str, tensor: object) -> Tensor:
+    if not isinstance(tensor, Tensor):
+        raise ArtifactError(f"artifact '{artifact}': '{key}' is a {type(tensor).__name__}, not a tensor")
+    return tensor.detach().clone()
+
+
+def _checked_facts(artifact: str, facts: Mapping[str, Any]) -> dict[str, Fact]:
+    for key, value in facts.items():
+        if not isinstance(value, str | int | float | bool):
+            raise ArtifactError(f"artifact '{artifact}': fact '{key}' must be a number or text, not {value!r}")
+    return dict(facts)
+
+
+def _read_metadata(data: bytes) -> dict[str, Any]:
+    if len(data) < 8:
+        raise ArtifactError(f"not a readable artifact: {len(data)} bytes are too few")
+    (length,) = struct.unpack("<Q", data[:8])
+    if length > min(MAX_HEADER, len(data) - 8):
+        raise ArtifactError(f"not a readable artifact: it announces a header of {length} bytes")
+    try:
+        metadata = json.loads(data[8 : 8 + length]).get("__metadata__", {})
+    except (ValueError, AttributeError, RecursionError) as error:
+        raise ArtifactError(f"not a readable artifact: {error}") from error
+    if not isinstance(metadata, dict):
+        raise ArtifactError("not a readable artifact: its metadata is not a table")
+    return metadata
+
+
+Schema = tuple[tuple[str, torch.dtype, tuple[int, ...]], ...]
+
+
+@lru_cache(maxsize=4096)
+def _sizes(schema: Schema) -> tuple[int, int]:
+    """Bytes of the header (without metadata and padding) and of the data: asked of the library once."""
+    whole = safetensors.torch.save({key: torch.zeros(shape, dtype=dtype) for key, dtype, shape in schema})
+    (padded,) = struct.unpack("<Q", whole[:8])
+    return len(whole[8 : 8 + padded].rstrip()) - (0 if schema else 1), len(whole) - 8 - padded
+
+
+@lru_cache(maxsize=1024)
+def _weights_sizes(layout: Any, dtype: torch.dtype) -> tuple[int, int]:
+    return _sizes(tuple((slot.name, dtype, slot.shape) for slot in layout.slots))

@@ -1,0 +1,177 @@
+"""The batched loop: equal peers' models stacked along a first axis and trained as one (torch.func.vmap).
+
+Optimisers work number by number, so their functional forms serve stacked models as they are. Peers with
+different amounts of data go along too: at each step those whose batches are of one size are computed together.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.func import functional_call, grad_and_value, vmap
+from torch.optim.adam import adam
+from torch.optim.sgd import sgd
+
+from coterie.architecture import Architecture
+from coterie.models import Net, Output
+from coterie.randomness import generator
+from coterie.training.jobs import EvaluateJob, FitJob, Score, TrainSettings, batches
+from coterie.training.losses import Batch, Loss
+from coterie.training.plain import memory_names
+
+Stack = dict[str, Tensor]  # name -> (peers, *shape)
+
+
+class _StackedNet:
+    """A net at given parameters, as the losses see it; under vmap these are one peer's."""
+
+    def __init__(self, module: Net, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor]) -> None:
+        self.module = module
+        self.parameters = parameters
+        self.buffers = buffers
+
+    def __call__(self, x: Tensor) -> Output:
+        return cast(Output, functional_call(self.module, {**self.parameters, **self.buffers}, (x,)))
+
+
+def fit(jobs: Sequence[FitJob]) -> list[float]:
+    """Train jobs of one kind (architecture, loss, settings, pool) together; returns each one's mean loss."""
+    first = jobs[0]
+    vectors = torch.stack([job.model.vector for job in jobs])
+    start, stop = first.span()
+    slots = first.model.layout.slots
+    trained = {
+        s.name: vectors[:, s.start : s.stop].reshape(-1, *s.shape).contiguous()
+        for s in slots
+        if start <= s.start and s.stop <= stop
+    }
+    fixed = {s.name: vectors[:, s.start : s.stop].view(-1, *s.shape) for s in slots if s.name not in trained}
+    given = {key: torch.stack([job.given[key] for job in jobs]) for key in first.given}
+    memory = _recall(jobs, trained)
+    gradients = _gradients(first.model.architecture, first.loss)
+    plans = [_plan(job) for job in jobs]
+    totals = torch.zeros(len(jobs), device=vectors.device)
+    for tick in range(max(map(len, plans))):
+        for group in _groups(jobs, plans, tick):
+            rows = torch.from_numpy(np.stack([plans[j][tick] for j in group])).to(vectors.device)
+            batch = Batch(first.split.pool.x[rows], first.split.pool.y[rows])
+            whole = len(group) == len(jobs)
+            index = None if whole else torch.tensor(group, device=vectors.device)
+            here = [_take(stack, index) for stack in (trained, fixed, given, *memory.values())]
+            grads, losses = gradients(here[0], here[1], batch, here[2])
+            steps = tick + 1 + (0 if first.memory is None else jobs[group[0]].memory.step)  # type: ignore[union-attr]
+            _step(first.settings, here[0], grads, dict(zip(memory, here[3:], strict=True)), steps)
+            if index is None:
+                totals += losses
+            else:
+                totals[index] += losses
+                for stack, part in zip((trained, *memory.values()), (here[0], *here[3:]), strict=True):
+                    for name, tensor in stack.items():
+                        tensor[index] = part[name]
+    _write_back(jobs, trained, memory, plans)
+    return [float(total) / len(plan) for total, plan in zip(totals.tolist(), plans, strict=True)]
+
+
+@torch.no_grad()
+def evaluate(jobs: Sequence[EvaluateJob]) -> list[Score]:
+    """Measure jobs of one kind (architecture, pool, number of samples) together."""
+    first = jobs[0]
+    vectors = torch.stack([job.model.vector for job in jobs])
+    slots = first.model.layout.slots
+    state = {s.name: vectors[:, s.start : s.stop].view(-1, *s.shape) for s in slots}
+    rows = torch.stack([job.split.rows for job in jobs])
+    x, y = first.split.pool.x[rows], first.split.pool.y[rows]
+    net = first.model.architecture.scratch()
+    net.eval()
+    logits = vmap(lambda s, inputs: functional_call(net, s, (inputs,)).logits)(state, x)
+    losses = F.cross_entropy(logits.flatten(0, 1), y.flatten(), reduction="none").view(y.shape).mean(1)
+    right = (logits.argmax(2) == y).float().mean(1)
+    return [Score(a, b) for a, b in zip(losses.tolist(), right.tolist(), strict=True)]
+
+
+def _gradients(architecture: Architecture, loss: Loss) -> Callable[..., tuple[Stack, Tensor]]:
+    net = architecture.scratch()
+    net.train()
+
+    def value(trained: Stack, fixed: Stack, batch: Batch, given: Stack) -> Tensor:
+        names = [s.name for s in architecture.layout.parameters]
+        parameters = {n: trained[n] if n in trained else fixed[n] for n in names}
+        buffers = {s.name: fixed[s.name] for s in architecture.layout.buffers}
+        return loss(_StackedNet(net, parameters, buffers), batch, given)
+
+    return cast("Callable[..., tuple[Stack, Tensor]]", vmap(grad_and_value(value)))
+
+
+def _plan(job: FitJob) -> list[np.ndarray[Any, Any]]:
+    rows = job.split.rows.cpu().numpy()
+    return [rows[p] for p in batches(len(rows), job.settings, generator(*job.key, "shuffle"))]
+
+
+def _groups(jobs: Sequence[FitJob], plans: Sequence[Sequence[Any]], tick: int) -> list[list[int]]:
+    """The jobs that still have a batch at this step, together where batch size and step count agree."""
+    groups: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for j, plan in enumerate(plans):
+        if tick < len(plan):
+            memory = jobs[j].memory
+            groups[len(plan[tick]), memory.step if memory else 0].append(j)
+    return list(groups.values())
+
+
+def _take(stack: Stack, index: Tensor | None) -> Stack:
+    return stack if index is None else {name: tensor[index] for name, tensor in stack.items()}
+
+
+def _step(settings: TrainSettings, trained: Stack, grads: Stack, memory: dict[str, Stack], steps: int) -> None:
+    """One optimiser step, in place on `trained` and `memory`."""
+    names = list(trained)
+    parameters, gradients = [trained[n] for n in names], [grads[n] for n in names]
+    if settings.optimizer == "adam":
+        adam(
+            parameters, gradients, [memory["exp_avg"][n] for n in names], [memory["exp_avg_sq"][n] for n in names],
+            [], [torch.tensor(float(steps - 1)) for _ in names], fused=True, amsgrad=False,
+            beta1=settings.betas[0], beta2=settings.betas[1], lr=settings.lr, eps=1e-8,
+            weight_decay=settings.weight_decay, maximize=False,
+        )  # fmt: skip
+        return
+    velocities = [memory["momentum_buffer"][n] for n in names] if memory else [None] * len(names)
+    sgd(
+        parameters, gradients, velocities, fused=True,
+        weight_decay=settings.weight_decay, momentum=settings.momentum, lr=settings.lr,
+        dampening=0.0, nesterov=False, maximize=False,
+    )  # fmt: skip
+
+
+def _recall(jobs: Sequence[FitJob], trained: Stack) -> dict[str, Stack]:
+    """What the optimiser remembers, stacked: from the peers' own memories, or zeros."""
+    settings, layout, memory = jobs[0].settings, jobs[0].model.layout, {}
+    for key in memory_names(settings):
+        kept = [job.memory.vectors.get(key) if job.memory else None for job in jobs]
+        memory[key] = {name: torch.zeros_like(tensor) for name, tensor in trained.items()}
+        for j, vector in enumerate(kept):
+            if vector is not None:
+                for name, tensor in memory[key].items():
+                    slot = layout.by_name[name]
+                    tensor[j].copy_(vector[slot.start : slot.stop].view(slot.shape))
+    return memory
+
+
+def _write_back(
+    jobs: Sequence[FitJob], trained: Stack, memory: dict[str, Stack], plans: Sequence[Sequence[Any]]
+) -> None:
+    for name, tensor in trained.items():
+        torch._foreach_copy_([job.model[name] for job in jobs], list(tensor.unbind(0)))
+    for j, job in enumerate(jobs):
+        if job.memory is None:
+            continue
+        for key, stack in memory.items():
+            vector = job.memory.vectors.setdefault(key, torch.zeros_like(job.model.parameters))
+            for name, tensor in stack.items():
+                slot = job.model.layout.by_name[name]
+                vector[slot.start : slot.stop].view(slot.shape).copy_(tensor[j])
+        job.memory.step += len(plans[j])

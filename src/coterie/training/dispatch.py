@@ -1,0 +1,106 @@
+"""Who computes what how: groups equal jobs, picks the batched or the plain loop, and spreads work over workers."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import torch
+
+from coterie.errors import ConfigError
+from coterie.training import batched, plain
+from coterie.training.jobs import EvaluateJob, FitJob, Score
+
+# Models, gradients and momentum of one chunk should stay in the cache; measured with `coterie bench`.
+CHUNK_BYTES = 24_000_000
+LARGEST_CHUNK = 512
+# Above this a single model keeps all cores busy and stacking only costs memory traffic.
+LARGEST_BATCHED_MODEL = 16_000_000
+
+Job = TypeVar("Job", FitJob, EvaluateJob)
+Result = TypeVar("Result")
+
+
+class Trainer:
+    """Runs jobs; the results do not depend on how they are grouped into workers."""
+
+    def __init__(self, batching: str = "auto", workers: int = 1, threads: int | None = None) -> None:
+        if batching not in ("auto", "always", "never"):
+            raise ConfigError(f"engine.batching must be auto, always or never, not '{batching}'")
+        self.batching = batching
+        self.threads = threads or torch.get_num_threads()
+        torch.set_num_threads(self.threads)
+        self._workers = (
+            ThreadPoolExecutor(workers, "train", lambda: torch.set_num_threads(self.threads))
+            if workers > 1
+            else None
+        )
+
+    def close(self) -> None:
+        if self._workers:
+            self._workers.shutdown()
+
+    def fit(self, jobs: Sequence[FitJob]) -> list[float]:
+        """Train every job's model in place; returns their mean training losses, in the jobs' order."""
+        return self._run(jobs, _fit_kind, batched.fit, plain.fit)
+
+    def evaluate(self, jobs: Sequence[EvaluateJob]) -> list[Score]:
+        return self._run(jobs, _evaluate_kind, batched.evaluate, plain.evaluate)
+
+    def _run(
+        self,
+        jobs: Sequence[Job],
+        kind: Callable[[Job], Hashable],
+        together: Callable[[Sequence[Job]], list[Result]],
+        alone: Callable[[Job], Result],
+    ) -> list[Result]:
+        groups: dict[Hashable, list[int]] = defaultdict(list)
+        for i, job in enumerate(jobs):
+            groups[kind(job)].append(i)
+        tasks: list[tuple[list[int], Callable[[], list[Result]]]] = []
+        for members in groups.values():
+            size = self._chunk(jobs[members[0]], len(members))
+            for at in range(0, len(members), size or 1):
+                part = members[at : at + (size or 1)]
+                tasks.append((part, _task([jobs[i] for i in part], together if size else None, alone)))
+        results: list[Any] = [None] * len(jobs)
+        done = self._workers.map(lambda t: t[1](), tasks) if self._workers else (t[1]() for t in tasks)
+        for (members, _), values in zip(tasks, done, strict=True):
+            for i, value in zip(members, values, strict=True):
+                results[i] = value
+        return results
+
+    def _chunk(self, job: FitJob | EvaluateJob, count: int) -> int:
+        """How many jobs of this kind to compute together; 0 means the plain loop."""
+        architecture = job.model.architecture
+        model_bytes = 4 * architecture.layout.size
+        chunk = max(2, min(LARGEST_CHUNK, CHUNK_BYTES // (3 * model_bytes)))
+        if self.batching == "always":
+            if not architecture.can_batch:
+                raise ConfigError(
+                    f"engine.batching = always, but '{architecture.name}' cannot be batched (batch norm or "
+                    f"dropout): use engine.batching = auto, or model.norm = group and model.dropout = 0"
+                )
+            return chunk
+        wanted = self.batching == "auto" and architecture.batches_well and count > 1
+        return chunk if wanted and model_bytes <= LARGEST_BATCHED_MODEL else 0
+
+
+def _task(
+    jobs: Sequence[Job],
+    together: Callable[[Sequence[Job]], list[Result]] | None,
+    alone: Callable[[Job], Result],
+) -> Callable[[], list[Result]]:
+    return lambda: together(jobs) if together else [alone(job) for job in jobs]
+
+
+def _fit_kind(job: FitJob) -> Hashable:
+    given = tuple((key, tensor.shape) for key, tensor in job.given.items())
+    kind = (id(job.model.architecture), job.loss, job.settings, job.only, job.memory is None, given)
+    return (*kind, id(job.split.pool))
+
+
+def _evaluate_kind(job: EvaluateJob) -> Hashable:
+    return id(job.model.architecture), id(job.split.pool), len(job.split)

@@ -1,0 +1,121 @@
+"""What there is to compute: data splits, training settings, and the jobs that peers ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from coterie.architecture import Model
+    from coterie.training.losses import Loss
+
+
+@dataclass(frozen=True, eq=False)
+class Pool:
+    """Samples held once, for all peers of a process; peers index into it."""
+
+    x: Tensor
+    y: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Some rows of a pool: one peer's training, validation or test data."""
+
+    pool: Pool
+    rows: Tensor
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def x(self) -> Tensor:
+        return self.pool.x[self.rows]
+
+    @property
+    def y(self) -> Tensor:
+        return self.pool.y[self.rows]
+
+
+
+
+@dataclass(frozen=True)
+class TrainSettings:
+    """How a peer trains locally: the [train] section."""
+
+    epochs: int = field(default=1, metadata={"help": "passes over the peer's data in one call of train"})
+    batch: int = field(default=64, metadata={"help": "samples per step"})
+    optimizer: str = field(default="sgd", metadata={"help": "sgd | adam"})
+    lr: float = field(default=0.05, metadata={"help": "learning rate in round 1"})
+    lr_decay: float = field(default=1.0, metadata={"help": "factor on the learning rate per round"})
+    momentum: float = field(default=0.9, metadata={"help": "of sgd"})
+    weight_decay: float = field(default=0.0, metadata={"help": "L2 penalty on the weights"})
+    betas: tuple[float, float] = field(default=(0.9, 0.999), metadata={"help": "of adam"})
+    keep_optimizer: bool = field(
+        default=False, metadata={"help": "carry momentum over to the next round instead of starting afresh"}
+    )
+
+
+@dataclass
+class OptimizerMemory:
+    """What an optimiser remembers between two calls of train: per-parameter vectors, and its step count."""
+
+    vectors: dict[str, Tensor] = field(default_factory=dict)
+    step: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class FitJob:
+    """Train one model, in place, on one split."""
+
+    model: Model
+    split: Split
+    loss: Loss
+    settings: TrainSettings
+    key: tuple[object, ...]  # of the randomness: shuffling, dropout
+    given: Mapping[str, Tensor] = field(default_factory=dict)
+    only: str | None = None  # train this part of the model alone
+    memory: OptimizerMemory | None = None
+
+    def span(self) -> tuple[int, int]:
+        """The part of the model's vector that is trained."""
+        layout = self.model.layout
+        if self.only is None:
+            return 0, layout.trainable
+        slots = [slot for slot in layout.within(self.only) if slot.stop <= layout.trainable]
+        return slots[0].start, slots[-1].stop
+
+
+@dataclass(frozen=True, eq=False)
+class EvaluateJob:
+    """Measure one model on one split."""
+
+    model: Model
+    split: Split
+
+
+@dataclass(frozen=True)
+class Score:
+    loss: float
+    accuracy: float
+
+
+def batches(samples: int, settings: TrainSettings, rng: np.random.Generator) -> Iterator[np.ndarray]:
+    """The positions of each step's samples: shuffled anew every epoch, the last batch as long as it comes.
+
+    A last batch of one sample joins the one before: normalisation over a batch of one is undefined.
+    """
+    cuts = list(range(settings.batch, samples, settings.batch))
+    if cuts and samples - cuts[-1] == 1:
+        cuts.pop()
+    for _ in range(settings.epochs):
+        yield from np.split(rng.permutation(samples), cuts)
+
+
+def rows_of(split: Split, positions: np.ndarray) -> Tensor:
+    return split.rows[torch.from_numpy(positions).to(split.rows.device)]

@@ -1,0 +1,138 @@
+"""The plain loop: one nn.Module, one torch optimiser, one peer after the other. The oracle of the batched one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from coterie.architecture import Model
+from coterie.models import Net, Output
+from coterie.randomness import generator, torch_seeded
+from coterie.training.jobs import EvaluateJob, FitJob, Score, TrainSettings, batches, rows_of
+from coterie.training.losses import Batch
+
+EVALUATION_BATCH = 512
+
+
+class _ModuleNet:
+    """A module seen as the losses see a net."""
+
+    def __init__(self, module: Net) -> None:
+        self.module = module
+        self.parameters: Mapping[str, Tensor] = dict(module.named_parameters())
+
+    def __call__(self, x: Tensor) -> Output:
+        return cast(Output, self.module(x))
+
+
+def bind(model: Model) -> Net:
+    """This thread's module of the architecture, computing with (and training in place) this model's vector."""
+    net = model.architecture.scratch()
+    for name, parameter in net.named_parameters():
+        parameter.data = model[name]
+    for name, _ in list(net.named_buffers()):
+        owner, _, attribute = name.rpartition(".")
+        net.get_submodule(owner)._buffers[attribute] = model[name]
+    return net
+
+
+def fit(job: FitJob) -> float:
+    """Train; returns the mean loss over the steps."""
+    net = bind(job.model)
+    net.train()
+    trained = _freeze_all_but(net, job)
+    optimizer = _optimizer(job.settings, list(trained.values()))
+    _recall(optimizer, trained, job)
+    bound, total, steps = _ModuleNet(net), torch.zeros((), device=job.model.vector.device), 0
+    with _randomness(job):
+        for positions in batches(len(job.split), job.settings, generator(*job.key, "shuffle")):
+            rows = rows_of(job.split, positions)
+            loss = job.loss(bound, Batch(job.split.pool.x[rows], job.split.pool.y[rows]), job.given)
+            optimizer.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+            total += loss.detach()
+            steps += 1
+    _remember(optimizer, trained, job, steps)
+    return float(total) / max(steps, 1)
+
+
+@torch.inference_mode()
+def evaluate(job: EvaluateJob) -> Score:
+    net = bind(job.model)
+    net.eval()
+    loss = correct = 0.0
+    for rows in job.split.rows.split(EVALUATION_BATCH):
+        logits, y = net(job.split.pool.x[rows]).logits, job.split.pool.y[rows]
+        loss += float(F.cross_entropy(logits, y, reduction="sum"))
+        correct += float((logits.argmax(1) == y).sum())
+    return Score(loss / len(job.split), correct / len(job.split))
+
+
+def _freeze_all_but(net: Net, job: FitJob) -> dict[str, nn.Parameter]:
+    start, stop = job.span()
+    trained = {}
+    for name, parameter in net.named_parameters():
+        slot = job.model.layout.by_name[name]
+        parameter.grad = None
+        parameter.requires_grad_(start <= slot.start and slot.stop <= stop)
+        if parameter.requires_grad:
+            trained[name] = parameter
+    return trained
+
+
+def _optimizer(settings: TrainSettings, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+    if settings.optimizer == "adam":
+        return torch.optim.Adam(
+            parameters, lr=settings.lr, betas=settings.betas, weight_decay=settings.weight_decay
+        )
+    return torch.optim.SGD(
+        parameters, lr=settings.lr, momentum=settings.momentum, weight_decay=settings.weight_decay
+    )
+
+
+def _randomness(job: FitJob) -> AbstractContextManager[None]:
+    # Only nets that cannot be batched (dropout) draw from torch's own generator.
+    return nullcontext() if job.model.architecture.can_batch else torch_seeded(*job.key, "dropout")
+
+
+def memory_names(settings: TrainSettings) -> tuple[str, ...]:
+    """What the optimiser remembers of each parameter, by torch's own names."""
+    if settings.optimizer == "adam":
+        return ("exp_avg", "exp_avg_sq")
+    return ("momentum_buffer",) if settings.momentum else ()
+
+
+def _recall(optimizer: torch.optim.Optimizer, trained: Mapping[str, nn.Parameter], job: FitJob) -> None:
+    memory = job.memory
+    if memory is None or not memory.vectors:
+        return
+    for name, parameter in trained.items():
+        slot = job.model.layout.by_name[name]
+        state = optimizer.state[parameter]
+        for key in memory_names(job.settings):
+            state[key] = memory.vectors[key][slot.start : slot.stop].view(slot.shape)
+        if job.settings.optimizer == "adam":
+            state["step"] = torch.tensor(float(memory.step))
+
+
+def _remember(
+    optimizer: torch.optim.Optimizer, trained: Mapping[str, nn.Parameter], job: FitJob, steps: int
+) -> None:
+    memory = job.memory
+    if memory is None:
+        return
+    for key in memory_names(job.settings):
+        memory.vectors.setdefault(key, torch.zeros_like(job.model.parameters))
+    for name, parameter in trained.items():
+        slot = job.model.layout.by_name[name]
+        for key in memory_names(job.settings):
+            view = memory.vectors[key][slot.start : slot.stop].view(slot.shape)
+            view.copy_(optimizer.state[parameter][key])
+    memory.step += steps
+

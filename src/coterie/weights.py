@@ -1,0 +1,181 @@
+"""Named tensors that live in one flat vector: what a model is made of, and what most artifacts carry.
+
+One vector per model makes the operations that peer-to-peer learning is built of (copy, average, compare,
+stack a hundred of them) single tensor operations, whatever the architecture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor, nn
+
+from coterie.errors import ArtifactError
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Where one named tensor lies in the vector."""
+
+    name: str
+    shape: tuple[int, ...]
+    start: int
+    size: int
+
+    @property
+    def stop(self) -> int:
+        return self.start + self.size
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The names, shapes and places of a model's tensors: its parameters first, then its buffers."""
+
+    slots: tuple[Slot, ...]
+    trainable: int  # how many numbers, from the start of the vector, are parameters
+
+    @classmethod
+    def of_shapes(cls, shapes: Mapping[str, Sequence[int]], buffers: Iterable[str] = ()) -> Layout:
+        slots, start, trainable, not_trained = [], 0, 0, set(buffers)
+        for name, shape in shapes.items():
+            size = int(torch.Size(shape).numel())
+            slots.append(Slot(name, tuple(shape), start, size))
+            start += size
+            if name not in not_trained:
+                trainable = start
+        return cls(tuple(slots), trainable)
+
+    @classmethod
+    def of_module(cls, module: nn.Module) -> Layout:
+        parameters = {name: p.shape for name, p in module.named_parameters()}
+        buffers = {name: b.shape for name, b in module.named_buffers()}
+        return cls.of_shapes({**parameters, **buffers}, buffers)
+
+    @cached_property
+    def size(self) -> int:
+        return sum(slot.size for slot in self.slots)
+
+    @cached_property
+    def by_name(self) -> dict[str, Slot]:
+        return {slot.name: slot for slot in self.slots}
+
+    @cached_property
+    def parameters(self) -> tuple[Slot, ...]:
+        return tuple(slot for slot in self.slots if slot.stop <= self.trainable)
+
+    @cached_property
+    def buffers(self) -> tuple[Slot, ...]:
+        return tuple(slot for slot in self.slots if slot.stop > self.trainable)
+
+    def within(self, part: str) -> tuple[Slot, ...]:
+        """The slots of one part of the model, such as its "head"."""
+        found = tuple(slot for slot in self.slots if slot.name.split(".")[0] == part)
+        if not found:
+            parts = sorted({slot.name.split(".")[0] for slot in self.slots})
+            raise ArtifactError(f"the model has no part '{part}'. Its parts: {', '.join(parts)}")
+        return found
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.slots, self.trainable))
+
+
+class Weights(Mapping[str, Tensor]):
+    """Named tensors as views of one vector; reads like a state dict, computes like a vector."""
+
+    __slots__ = ("layout", "vector")
+
+    def __init__(self, layout: Layout, vector: Tensor) -> None:
+        if vector.shape != (layout.size,):
+            raise ArtifactError(f"a vector of {tuple(vector.shape)} does not fill a layout of {layout.size}")
+        self.layout = layout
+        self.vector = vector
+
+    @classmethod
+    def of(cls, tensors: Mapping[str, Tensor]) -> Weights:
+        """Copy any named tensors into one vector (as float32)."""
+        layout = Layout.of_shapes({name: t.shape for name, t in tensors.items()})
+        parts = [t.detach().reshape(-1).to(torch.float32) for t in tensors.values()]
+        return cls(layout, torch.cat(parts) if parts else torch.empty(0))
+
+    def __getitem__(self, name: str) -> Tensor:
+        slot = self.layout.by_name[name]
+        return self.vector[slot.start : slot.stop].view(slot.shape)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.layout.by_name)
+
+    def __len__(self) -> int:
+        return len(self.layout.slots)
+
+    @property
+    def parameters(self) -> Tensor:
+        """The trainable part of the vector: without normalisation statistics."""
+        return self.vector[: self.layout.trainable]
+
+    def copy(self) -> Weights:
+        return Weights(self.layout, self.vector.clone())
+
+    def part(self, name: str) -> Weights:
+        """A copy of one part, such as "head": what LG-FedAvg shares and FedPer keeps."""
+        return Weights.of({slot.name: self[slot.name] for slot in self.layout.within(name)})
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        """Take over the tensors given; names that are not given keep their values."""
+        given = as_weights(tensors)
+        if isinstance(given, Weights) and given.layout == self.layout:
+            self.vector.copy_(given.vector)
+            return
+        for name, tensor in given.items():
+            slot = self.layout.by_name.get(name)
+            if slot is None:
+                raise ArtifactError(f"the model has no tensor '{name}': it is of another architecture")
+            if tuple(tensor.shape) != slot.shape:
+                raise ArtifactError(f"'{name}' has shape {tuple(tensor.shape)}, the model needs {slot.shape}")
+            self[name].copy_(tensor)
+
+
+def as_weights(tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    """What an artifact carries, or the mapping itself."""
+    content = getattr(tensors, "content", tensors)
+    assert isinstance(content, Mapping)
+    return content
+
+
+def mean(models: Sequence[Mapping[str, Tensor]], shares: Sequence[float] | None = None) -> Weights:
+    """The average of models of one layout, weighted by `shares` (normalised here) or equally.
+
+    Summed in the order given: callers pass peers in a fixed order, so that results repeat to the bit.
+    """
+    if not models:
+        raise ArtifactError("the mean of no models was asked for")
+    if shares is not None and (len(shares) != len(models) or min(shares) < 0 or sum(shares) <= 0):
+        raise ArtifactError(f"{len(models)} models need as many non-negative shares, not all zero: {shares}")
+    contents = [as_weights(m) for m in models]
+    weights = [c if isinstance(c, Weights) else Weights.of(c) for c in contents]
+    layout = weights[0].layout
+    for other in weights[1:]:
+        if other.layout is not layout and other.layout != layout:
+            raise ArtifactError(_difference(layout, other.layout))
+    total = float(len(weights)) if shares is None else float(sum(shares))
+    parts = [1.0 / total] * len(weights) if shares is None else [s / total for s in shares]
+    result = weights[0].vector * parts[0]
+    for other, part in zip(weights[1:], parts[1:], strict=True):
+        result.add_(other.vector, alpha=part)
+    return Weights(layout, result)
+
+
+def _difference(one: Layout, other: Layout) -> str:
+    for a, b in zip(one.slots, other.slots, strict=False):
+        if (a.name, a.shape) != (b.name, b.shape):
+            return (
+                f"models of different architectures cannot be averaged: '{a.name}' {a.shape} "
+                f"against '{b.name}' {b.shape}. Use one architecture in model.zoo, or a method for mixed ones"
+            )
+    return "models of different architectures cannot be averaged: one has more tensors than the other"

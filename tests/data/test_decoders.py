@@ -1,0 +1,193 @@
+"""Each published layout, built small in exactly its form, and what damaged files say."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from coterie.data import decoders
+from coterie.data.fetching import unpack
+from coterie.errors import DataError
+
+RNG = np.random.default_rng(0)
+
+
+def pixels(*shape: int) -> np.ndarray:
+    return RNG.integers(0, 256, size=shape, dtype=np.uint8)
+
+
+def idx_bytes(values: np.ndarray) -> bytes:
+    header = struct.pack(f">BBBB{values.ndim}I", 0, 0, 8, values.ndim, *values.shape)
+    return header + values.astype(np.uint8).tobytes()
+
+
+def write_idx_folder(folder: Path, zipped: bool) -> tuple[np.ndarray, np.ndarray]:
+    images, labels = pixels(5, 4, 4), np.arange(5)
+    for part, rows in (("train", slice(0, 3)), ("t10k", slice(3, 5))):
+        for kind, values in (("images-idx3", images[rows]), ("labels-idx1", labels[rows])):
+            content = idx_bytes(values)
+            name = folder / f"{part}-{kind}-ubyte{'.gz' if zipped else ''}"
+            name.write_bytes(gzip.compress(content) if zipped else content)
+    return images, labels
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_idx_files_are_merged_train_first(tmp_path: Path, zipped: bool) -> None:
+    images, labels = write_idx_folder(tmp_path, zipped)
+    pool = decoders.decode_idx(tmp_path)
+    assert np.array_equal(pool["x"], images[:, None])
+    assert np.array_equal(pool["y"], labels)
+    assert pool["y"].dtype == np.int64
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda c: c[:-1], lambda c: b"\1" + c[1:], lambda c: c[:3], lambda c: c[:0]]
+)
+def test_damaged_idx_is_refused_by_name(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
+    path = tmp_path / "some-images"
+    path.write_bytes(damage(idx_bytes(pixels(2, 3, 3))))
+    with pytest.raises(DataError, match="some-images"):
+        decoders.read_idx(path)
+
+
+def test_truncated_gzip_is_refused_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "images.gz"
+    path.write_bytes(gzip.compress(idx_bytes(pixels(9, 9, 9)))[:-20])
+    with pytest.raises(DataError, match=r"images\.gz: truncated or corrupt"):
+        decoders.read_idx(path)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="train-images-idx3-ubyte is missing"):
+        decoders.decode_idx(tmp_path)
+
+
+def test_cifar10_binary(tmp_path: Path) -> None:
+    folder = tmp_path / "cifar-10-batches-bin"
+    folder.mkdir()
+    images, labels = pixels(6, 3, 32, 32), np.array([3, 9, 0, 1, 2, 7])
+    for number, name in enumerate([*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]):
+        (folder / f"{name}.bin").write_bytes(bytes([labels[number]]) + images[number].tobytes())
+    pool = decoders.decode_cifar10(tmp_path)
+    assert np.array_equal(pool["x"], images)
+    assert np.array_equal(pool["y"], labels)
+
+
+def test_cifar100_binary_has_coarse_then_fine_labels(tmp_path: Path) -> None:
+    images = pixels(3, 3, 32, 32)
+    rows = [bytes([number, 90 + number]) + image.tobytes() for number, image in enumerate(images)]
+    (tmp_path / "train.bin").write_bytes(rows[0] + rows[1])
+    (tmp_path / "test.bin").write_bytes(rows[2])
+    pool = decoders.decode_cifar100(tmp_path)
+    assert np.array_equal(pool["x"], images)
+    assert pool["y"].tolist() == [90, 91, 92]
+    assert pool["coarse"].tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("size", [0, 3072, 3074])
+def test_a_broken_cifar_batch_is_refused(tmp_path: Path, size: int) -> None:
+    path = tmp_path / "data_batch_1.bin"
+    path.write_bytes(bytes(size))
+    with pytest.raises(DataError, match=r"data_batch_1\.bin"):
+        decoders.read_cifar_binary(path, label_bytes=1)
+
+
+def write_png_rows(path: Path, images: np.ndarray) -> None:
+    Image.fromarray(images.transpose(0, 2, 3, 1).reshape(len(images), 1024, 3)).save(path)
+
+
+def test_cifar10_png_rows_with_json_labels(tmp_path: Path) -> None:
+    images = pixels(12, 3, 32, 32)
+    for number in range(5):
+        write_png_rows(tmp_path / f"data_batch_{number + 1}.png", images[2 * number : 2 * number + 2])
+    write_png_rows(tmp_path / "test_batch.png", images[10:])
+    (tmp_path / "train_lables.json").write_text(json.dumps(list(range(10))))
+    (tmp_path / "test_lables.json").write_text("[4, 5]")
+    pool = decoders.decode_cifar10_png(tmp_path)
+    assert np.array_equal(pool["x"], images)
+    assert pool["y"].tolist() == [*range(10), 4, 5]
+    (tmp_path / "test_lables.json").write_text("[4]")
+    with pytest.raises(DataError, match="12 images but 11 labels"):
+        decoders.decode_cifar10_png(tmp_path)
+
+
+def test_broken_png_and_labels_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "rows.png"
+    write_png_rows(path, pixels(3, 3, 32, 32))
+    path.write_bytes(path.read_bytes()[:2000])
+    with pytest.raises(DataError, match=r"rows\.png: truncated"):
+        decoders.read_png_rows(path)
+    Image.new("RGB", (1000, 2)).save(path)
+    with pytest.raises(DataError, match="rows of 1000 pixels"):
+        decoders.read_png_rows(path)
+    path.write_text('{"not": "a list"')
+    with pytest.raises(DataError, match=r"rows\.png: not a JSON list"):
+        decoders.read_json_labels(path)
+
+
+def test_svhn_counts_label_ten_as_zero(tmp_path: Path) -> None:
+    from scipy.io import savemat
+
+    images = pixels(3, 3, 32, 32)
+    for part, rows, labels in (("train", slice(0, 2), [10, 3]), ("test", slice(2, 3), [9])):
+        content = {"X": images[rows].transpose(2, 3, 1, 0), "y": np.array(labels, np.uint8)[:, None]}
+        savemat(tmp_path / f"{part}_32x32.mat", content, do_compression=True)
+    pool = decoders.decode_svhn(tmp_path)
+    assert np.array_equal(pool["x"], images)
+    assert pool["y"].tolist() == [0, 3, 9]
+
+
+def test_broken_svhn_is_refused_by_name(tmp_path: Path) -> None:
+    from scipy.io import savemat
+
+    path = tmp_path / "train_32x32.mat"
+    savemat(path, {"X": pixels(32, 32, 3, 4), "y": np.ones((4, 1))}, do_compression=True)
+    whole = path.read_bytes()
+    for content in (whole[: len(whole) // 2], b"", b"<html>not found</html>" * 20):
+        path.write_bytes(content)
+        with pytest.raises(DataError, match=r"train_32x32\.mat"):
+            decoders.read_svhn(path)
+    savemat(path, {"X": pixels(8, 8, 3, 4), "y": np.ones((4, 1))})
+    with pytest.raises(DataError, match="X has shape"):
+        decoders.read_svhn(path)
+    savemat(path, {"X": pixels(32, 32, 3, 4)})
+    with pytest.raises(DataError, match="no variable 'y'"):
+        decoders.read_svhn(path)
+
+
+def test_cinic10_merges_three_parts_and_makes_grey_images_rgb(tmp_path: Path) -> None:
+    for part in ("train", "valid", "test"):
+        for name in ("airplane", "bird"):
+            folder = tmp_path / part / name
+            folder.mkdir(parents=True)
+            Image.fromarray(pixels(32, 32, 3)).save(folder / "b.png")
+            Image.new("L", (32, 32), 7).save(folder / "a.png")
+    pool = decoders.decode_cinic10(tmp_path)
+    assert pool["x"].shape == (12, 3, 32, 32)
+    assert (pool["x"][0] == 7).all()
+    assert pool["y"].tolist() == [0, 0, 1, 1] * 3
+
+
+def test_unpack_refuses_damaged_archives_and_paths_that_escape(tmp_path: Path) -> None:
+    import tarfile
+
+    (tmp_path / "file").write_bytes(pixels(100_000).tobytes())
+    archive = tmp_path / "some.tar.gz"
+    with tarfile.open(archive, "w:gz") as tar:
+        tar.add(tmp_path / "file", "inside")
+    content = archive.read_bytes()
+    archive.write_bytes(content[: len(content) // 2])
+    with pytest.raises(DataError, match=r"some\.tar\.gz: truncated or corrupt"):
+        unpack(archive, tmp_path / "out")
+    with tarfile.open(archive, "w:gz") as tar:
+        tar.add(tmp_path / "file", "../escaped")
+    with pytest.raises(DataError, match=r"some\.tar\.gz"):
+        unpack(archive, tmp_path / "out")
+    assert not (tmp_path / "escaped").exists()
