@@ -30,7 +30,7 @@ def check_forward_and_backward(net: Net, shape: tuple[int, ...]) -> None:
     assert output.logits.shape == (4, 10)
     assert output.features.shape == (4, net.d_z)
     assert output.projection is None
-    F.cross_entropy(output.logits, y).backward()
+    torch.autograd.backward(F.cross_entropy(output.logits, y))
     for name, parameter in net.named_parameters():
         assert parameter.grad is not None, name
         assert parameter.grad.isfinite().all(), name

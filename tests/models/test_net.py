@@ -67,7 +67,7 @@ def test_vmap_over_stacked_copies_equals_a_loop(name: str) -> None:
     torch.manual_seed(0)
     nets = [build(name, (1, 8, 8), 10, ModelSettings()) for _ in range(3)]
     x = torch.randn(3, 2, 1, 8, 8)
-    stacked, buffers = stack_module_state(nets)  # type: ignore[arg-type]
+    stacked, buffers = stack_module_state(nets)
 
     def logits(parameters: dict[str, Tensor], state: dict[str, Tensor], inputs: Tensor) -> Tensor:
         output: Output = functional_call(nets[0], (parameters, state), (inputs,))

@@ -123,7 +123,13 @@ def same_cluster(similar: Similarities, trusted: Sequence[int], steps: int = 100
     for _ in range(steps):
         if own.all() or not own.any():
             break
+        centre, other = y[own].mean(), y[~own].mean()
+        if centre <= other:  # against the assumption that one's own cluster is the more similar
+            break
         after = _log_density(y, y[own], floor) > _log_density(y, y[~own], floor)
+        # Between the centres the densities decide. Beyond them the wider Gaussian would win on both sides,
+        # and take the least similar peers of all for one's own kind.
+        after = (after | (y >= centre)) & (y > other)
         if (after == own).all():
             break
         own = after
