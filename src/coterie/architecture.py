@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -27,6 +28,7 @@ class Architecture:
         self.can_batch = vmappable(template)
         self._scratch = threading.local()
         self._initial: dict[tuple[int, int], Tensor] = {}
+        self.caches: dict[str, Any] = {}  # what others derive from this architecture and want to live as long
 
     def scratch(self) -> Net:
         """This thread's module to compute with; its weights are whatever was bound last."""

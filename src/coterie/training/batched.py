@@ -6,14 +6,17 @@ different amounts of data go along too: at each step those whose batches are of 
 
 from __future__ import annotations
 
-from collections import defaultdict
+import logging
+import threading
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.func import functional_call, grad_and_value, vmap
 from torch.optim.adam import adam
 from torch.optim.sgd import sgd
@@ -21,9 +24,10 @@ from torch.optim.sgd import sgd
 from coterie.architecture import Architecture
 from coterie.models import Net, Output
 from coterie.randomness import generator
-from coterie.training.jobs import EvaluateJob, FitJob, Score, TrainSettings, batches
+from coterie.training.jobs import EvaluateJob, FitJob, Pool, Score, TrainSettings, batches
 from coterie.training.losses import Batch, Loss
 from coterie.training.plain import memory_names
+from coterie.weights import Slot
 
 Stack = dict[str, Tensor]  # name -> (peers, *shape)
 
@@ -43,26 +47,23 @@ class _StackedNet:
 def fit(jobs: Sequence[FitJob]) -> list[float]:
     """Train jobs of one kind (architecture, loss, settings, pool) together; returns each one's mean loss."""
     first = jobs[0]
-    vectors = torch.stack([job.model.vector for job in jobs])
+    device = first.model.vector.device
     start, stop = first.span()
-    slots = first.model.layout.slots
-    trained = {
-        s.name: vectors[:, s.start : s.stop].reshape(-1, *s.shape).contiguous()
-        for s in slots
-        if start <= s.start and s.stop <= stop
-    }
-    fixed = {s.name: vectors[:, s.start : s.stop].view(-1, *s.shape) for s in slots if s.name not in trained}
+    vectors = torch.stack([job.model.vector for job in jobs])
+    stacked = {s: _at(vectors, s) for s in first.model.layout.slots}
+    trained = {s.name: t.contiguous() for s, t in stacked.items() if start <= s.start and s.stop <= stop}
+    fixed = {s.name: t for s, t in stacked.items() if s.name not in trained}
     given = {key: torch.stack([job.given[key] for job in jobs]) for key in first.given}
     memory = _recall(jobs, trained)
-    gradients = _gradients(first.model.architecture, first.loss)
+    gradients = Gradients.of(first.model.architecture, first.loss)
     plans = [_plan(job) for job in jobs]
-    totals = torch.zeros(len(jobs), device=vectors.device)
+    totals = torch.zeros(len(jobs), device=device)
     for tick in range(max(map(len, plans))):
         for group in _groups(jobs, plans, tick):
-            rows = torch.from_numpy(np.stack([plans[j][tick] for j in group])).to(vectors.device)
-            batch = Batch(first.split.pool.x[rows], first.split.pool.y[rows])
+            rows = torch.from_numpy(np.stack([plans[j][tick] for j in group])).to(device)
+            batch = Batch(*_samples(first.split.pool, rows))
             whole = len(group) == len(jobs)
-            index = None if whole else torch.tensor(group, device=vectors.device)
+            index = None if whole else torch.tensor(group, device=device)
             here = [_take(stack, index) for stack in (trained, fixed, given, *memory.values())]
             grads, losses = gradients(here[0], here[1], batch, here[2])
             steps = tick + 1 + (0 if first.memory is None else jobs[group[0]].memory.step)  # type: ignore[union-attr]
@@ -74,7 +75,11 @@ def fit(jobs: Sequence[FitJob]) -> list[float]:
                 for stack, part in zip((trained, *memory.values()), (here[0], *here[3:]), strict=True):
                     for name, tensor in stack.items():
                         tensor[index] = part[name]
-    _write_back(jobs, trained, memory, plans)
+    for slot, tensor in stacked.items():
+        if slot.name in trained:
+            tensor.copy_(trained[slot.name])
+    torch._foreach_copy_([job.model.vector for job in jobs], list(vectors.unbind(0)))
+    _remember(jobs, memory, plans)
     return [float(total) / len(plan) for total, plan in zip(totals.tolist(), plans, strict=True)]
 
 
@@ -84,9 +89,9 @@ def evaluate(jobs: Sequence[EvaluateJob]) -> list[Score]:
     first = jobs[0]
     vectors = torch.stack([job.model.vector for job in jobs])
     slots = first.model.layout.slots
-    state = {s.name: vectors[:, s.start : s.stop].view(-1, *s.shape) for s in slots}
+    state = {s.name: _at(vectors, s) for s in slots}
     rows = torch.stack([job.split.rows for job in jobs])
-    x, y = first.split.pool.x[rows], first.split.pool.y[rows]
+    x, y = _samples(first.split.pool, rows)
     net = first.model.architecture.scratch()
     net.eval()
     logits = vmap(lambda s, inputs: functional_call(net, s, (inputs,)).logits)(state, x)
@@ -95,17 +100,61 @@ def evaluate(jobs: Sequence[EvaluateJob]) -> list[Score]:
     return [Score(a, b) for a, b in zip(losses.tolist(), right.tolist(), strict=True)]
 
 
-def _gradients(architecture: Architecture, loss: Loss) -> Callable[..., tuple[Stack, Tensor]]:
-    net = architecture.scratch()
-    net.train()
+class Gradients:
+    """The stacked models' losses and gradients for one architecture and loss.
 
-    def value(trained: Stack, fixed: Stack, batch: Batch, given: Stack) -> Tensor:
-        names = [s.name for s in architecture.layout.parameters]
-        parameters = {n: trained[n] if n in trained else fixed[n] for n in names}
-        buffers = {s.name: fixed[s.name] for s in architecture.layout.buffers}
-        return loss(_StackedNet(net, parameters, buffers), batch, given)
+    torch.func works its transforms out anew at every call, which for small models costs more than the
+    numbers themselves. So a call of shapes seen before is recorded once as a plain list of operations and
+    then replayed: the same operations on the same numbers, hence the same result to the bit.
+    """
 
-    return cast("Callable[..., tuple[Stack, Tensor]]", vmap(grad_and_value(value)))
+    USES_BEFORE_RECORDING = 3
+    _lock: ClassVar[threading.Lock] = threading.Lock()
+
+    def __init__(self, architecture: Architecture, loss: Loss) -> None:
+        self.architecture = architecture
+        self.loss = loss
+        self._uses: Counter[object] = Counter()
+        self._recorded: dict[object, Callable[..., tuple[Stack, Tensor]]] = {}
+
+    @classmethod
+    def of(cls, architecture: Architecture, loss: Loss) -> Gradients:
+        kept: dict[Loss, Gradients] = architecture.caches.setdefault("gradients", {})
+        if loss not in kept:
+            kept[loss] = cls(architecture, loss)
+        return kept[loss]
+
+    def __call__(self, trained: Stack, fixed: Stack, batch: Batch, given: Stack) -> tuple[Stack, Tensor]:
+        shapes = [(name, t.shape) for stack in (trained, fixed, given) for name, t in stack.items()]
+        key = (batch.x.shape, batch.y.shape, tuple(shapes))
+        recorded = self._recorded.get(key)
+        if recorded is None:
+            recorded = self._transform()
+            self._uses[key] += 1
+            if self._uses[key] == self.USES_BEFORE_RECORDING:
+                recorded = self._recorded[key] = self._record(recorded, (trained, fixed, batch, given))
+        return recorded(trained, fixed, batch, given)
+
+    def _transform(self) -> Callable[..., tuple[Stack, Tensor]]:
+        net = self.architecture.scratch()
+        net.train()
+        layout = self.architecture.layout
+
+        def value(trained: Stack, fixed: Stack, batch: Batch, given: Stack) -> Tensor:
+            parameters = {s.name: trained[s.name] if s.name in trained else fixed[s.name] for s in layout.parameters}
+            buffers = {s.name: fixed[s.name] for s in layout.buffers}
+            return self.loss(_StackedNet(net, parameters, buffers), batch, given)
+
+        return cast("Callable[..., tuple[Stack, Tensor]]", vmap(grad_and_value(value)))
+
+    def _record(self, transform: Callable[..., Any], example: tuple[Any, ...]) -> Callable[..., tuple[Stack, Tensor]]:
+        try:
+            with self._lock:  # recording patches torch for a moment
+                return cast("Callable[..., tuple[Stack, Tensor]]", make_fx(transform)(*example))
+        except Exception as error:
+            # A loss that looks at values cannot be recorded; it is still right, only slower.
+            logging.getLogger(__name__).info("%s is not recorded: %s", self.loss, error)
+            return lambda *arguments: self._transform()(*arguments)
 
 
 def _plan(job: FitJob) -> list[np.ndarray[Any, Any]]:
@@ -121,6 +170,13 @@ def _groups(jobs: Sequence[FitJob], plans: Sequence[Sequence[Any]], tick: int) -
             memory = jobs[j].memory
             groups[len(plan[tick]), memory.step if memory else 0].append(j)
     return list(groups.values())
+
+
+def _samples(pool: Pool, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Inputs and labels of the rows of each peer, (peers, batch, ...)."""
+    flat = rows.flatten()
+    x, y = pool.x.index_select(0, flat), pool.y.index_select(0, flat)
+    return x.view(*rows.shape, *x.shape[1:]), y.view(rows.shape)
 
 
 def _take(stack: Stack, index: Tensor | None) -> Stack:
@@ -161,11 +217,11 @@ def _recall(jobs: Sequence[FitJob], trained: Stack) -> dict[str, Stack]:
     return memory
 
 
-def _write_back(
-    jobs: Sequence[FitJob], trained: Stack, memory: dict[str, Stack], plans: Sequence[Sequence[Any]]
-) -> None:
-    for name, tensor in trained.items():
-        torch._foreach_copy_([job.model[name] for job in jobs], list(tensor.unbind(0)))
+def _at(vectors: Tensor, slot: Slot) -> Tensor:
+    return vectors[:, slot.start : slot.stop].view(-1, *slot.shape)
+
+
+def _remember(jobs: Sequence[FitJob], memory: dict[str, Stack], plans: Sequence[Sequence[Any]]) -> None:
     for j, job in enumerate(jobs):
         if job.memory is None:
             continue

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -26,21 +28,18 @@ Result = TypeVar("Result")
 class Trainer:
     """Runs jobs; the results do not depend on how they are grouped into workers."""
 
-    def __init__(self, batching: str = "auto", workers: int = 1, threads: int | None = None) -> None:
+    def __init__(self, batching: str = "auto", workers: int = 1, threads: int = 1) -> None:
+        """`workers` train chunks of batched peers side by side; `threads` share one operation of the plain loop."""
         if batching not in ("auto", "always", "never"):
             raise ConfigError(f"engine.batching must be auto, always or never, not '{batching}'")
         self.batching = batching
-        self.threads = threads or torch.get_num_threads()
-        torch.set_num_threads(self.threads)
-        self._workers = (
-            ThreadPoolExecutor(workers, "train", lambda: torch.set_num_threads(self.threads))
-            if workers > 1
-            else None
-        )
+        torch.set_num_threads(threads)
+        # One thread per chunk, however many workers: so the numbers do not depend on how many there are, and
+        # no operation waits for a core that something else is using (seen to cost a factor of ten).
+        self._workers = ThreadPoolExecutor(workers, "train", partial(torch.set_num_threads, 1))
 
     def close(self) -> None:
-        if self._workers:
-            self._workers.shutdown()
+        self._workers.shutdown()
 
     def fit(self, jobs: Sequence[FitJob]) -> list[float]:
         """Train every job's model in place; returns their mean training losses, in the jobs' order."""
@@ -59,16 +58,18 @@ class Trainer:
         groups: dict[Hashable, list[int]] = defaultdict(list)
         for i, job in enumerate(jobs):
             groups[kind(job)].append(i)
-        tasks: list[tuple[list[int], Callable[[], list[Result]]]] = []
+        chunks: list[list[int]] = []
+        results: list[Any] = [None] * len(jobs)
         for members in groups.values():
             size = self._chunk(jobs[members[0]], len(members))
-            for at in range(0, len(members), size or 1):
-                part = members[at : at + (size or 1)]
-                tasks.append((part, _task([jobs[i] for i in part], together if size else None, alone)))
-        results: list[Any] = [None] * len(jobs)
-        done = self._workers.map(lambda t: t[1](), tasks) if self._workers else (t[1]() for t in tasks)
-        for (members, _), values in zip(tasks, done, strict=True):
-            for i, value in zip(members, values, strict=True):
+            if size:
+                chunks += [members[at : at + size] for at in range(0, len(members), size)]
+            else:
+                for i in members:
+                    results[i] = alone(jobs[i])
+        computed = self._workers.map(together, [[jobs[i] for i in chunk] for chunk in chunks])
+        for chunk, values in zip(chunks, computed, strict=True):
+            for i, value in zip(chunk, values, strict=True):
                 results[i] = value
         return results
 
@@ -76,7 +77,8 @@ class Trainer:
         """How many jobs of this kind to compute together; 0 means the plain loop."""
         architecture = job.model.architecture
         model_bytes = 4 * architecture.layout.size
-        chunk = max(2, min(LARGEST_CHUNK, CHUNK_BYTES // (3 * model_bytes)))
+        most = max(2, min(LARGEST_CHUNK, CHUNK_BYTES // (3 * model_bytes)))
+        chunk = math.ceil(count / math.ceil(count / most))  # chunks of equal size: equal work, recorded once
         if self.batching == "always":
             if not architecture.can_batch:
                 raise ConfigError(
@@ -86,14 +88,6 @@ class Trainer:
             return chunk
         wanted = self.batching == "auto" and architecture.batches_well and count > 1
         return chunk if wanted and model_bytes <= LARGEST_BATCHED_MODEL else 0
-
-
-def _task(
-    jobs: Sequence[Job],
-    together: Callable[[Sequence[Job]], list[Result]] | None,
-    alone: Callable[[Job], Result],
-) -> Callable[[], list[Result]]:
-    return lambda: together(jobs) if together else [alone(job) for job in jobs]
 
 
 def _fit_kind(job: FitJob) -> Hashable:

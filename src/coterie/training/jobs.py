@@ -110,11 +110,13 @@ def batches(samples: int, settings: TrainSettings, rng: np.random.Generator) -> 
 
     A last batch of one sample joins the one before: normalisation over a batch of one is undefined.
     """
-    cuts = list(range(settings.batch, samples, settings.batch))
-    if cuts and samples - cuts[-1] == 1:
+    cuts = list(range(0, samples, settings.batch))
+    if len(cuts) > 1 and samples - cuts[-1] == 1:
         cuts.pop()
+    ends = [*cuts[1:], samples]
     for _ in range(settings.epochs):
-        yield from np.split(rng.permutation(samples), cuts)
+        order = rng.permutation(samples)
+        yield from (order[a:b] for a, b in zip(cuts, ends, strict=True))
 
 
 def rows_of(split: Split, positions: np.ndarray) -> Tensor:
