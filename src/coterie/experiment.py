@@ -108,7 +108,7 @@ def presets() -> dict[str, str]:
 def load(name: str = DEMO, words: Sequence[str] = ()) -> Experiment:
     """The experiment of a preset or TOML file, with `key=value` words on top."""
     over = settings.overrides(words)
-    base = _read(name)
+    base = read_tables(name)
     changed = over.get("method", {}).get("name") if isinstance(over.get("method"), Mapping) else None
     if changed is not None and changed != base.get("method", {}).get("name"):
         base = {**base, "method": _shared_parameters(base.get("method", {}), find(changed))}
@@ -145,7 +145,7 @@ def _shared_parameters(table: Mapping[str, Any], kind: type[Method]) -> dict[str
     return {key: value for key, value in table.items() if key in names}
 
 
-def _read(name: str) -> dict[str, Any]:
+def read_tables(name: str) -> dict[str, Any]:
     path = Path(name)
     if path.suffix == ".toml":
         try:

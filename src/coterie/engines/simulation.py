@@ -105,10 +105,12 @@ class Simulation:
         checkpoint_every: int = 0,
         folder: Path | None = None,
         on_record: Callable[[PeerRound | PeerAway], None] | None = None,
+        seconds: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self.method, self.rounds, self.trainer, self.clock, self.log = method, rounds, trainer, clock, log
         self.evaluate_every, self.checkpoint_every, self.folder = evaluate_every, checkpoint_every, folder
         self.on_record = on_record
+        self.seconds = seconds  # of computing so far, over all parts of a resumed run
         self.all = [_Participant(peer) for peer in participants]
         self.board = Board(asynchronous or method.asynchronous)
         self.now = 0.0
@@ -453,6 +455,7 @@ class Simulation:
                 for x in in_flight
             ],
             "already": already,
+            "seconds": self.seconds(),
         }  # fmt: skip
         self._record_measures()
         if self.log:

@@ -96,8 +96,8 @@ def evaluate(jobs: Sequence[EvaluateJob]) -> list[Score]:
     net.eval()
     logits = vmap(lambda s, inputs: functional_call(net, s, (inputs,)).logits)(state, x)
     losses = F.cross_entropy(logits.flatten(0, 1), y.flatten(), reduction="none").view(y.shape).mean(1)
-    right = (logits.argmax(2) == y).float().mean(1)
-    return [Score(a, b) for a, b in zip(losses.tolist(), right.tolist(), strict=True)]
+    right = (logits.argmax(2) == y).sum(1)
+    return [Score(a, b / y.shape[1]) for a, b in zip(losses.tolist(), right.tolist(), strict=True)]
 
 
 class Gradients:

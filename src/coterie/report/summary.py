@@ -1,0 +1,126 @@
+"""summary.json and graph.npz, from a run's events alone."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from coterie.errors import RunError
+from coterie.events import Event, PeerRound, RunStarted, of_kind
+from coterie.graph import Neighbourhood, neighbour_scores
+
+DENSE_GRAPH_NUMBERS = 32_000_000  # above this (rounds x peers x peers) the graph is written sparse
+SPARSE_GRAPH_ROUNDS = 50  # and of at most so many rounds, evenly spread
+
+
+def started(events: Sequence[Event]) -> RunStarted:
+    found: list[RunStarted] = of_kind(events, RunStarted)
+    if not found:
+        raise RunError("the run's events have no beginning: events.jsonl is not whole")
+    return found[0]
+
+
+def summarise(events: Sequence[Event], seconds: float) -> dict[str, Any]:
+    """The figures of a run. Everything but `seconds` repeats exactly for one config and seed."""
+    start = started(events)
+    rounds: list[PeerRound] = of_kind(events, PeerRound)
+    measured = [r for r in rounds if r.test is not None and r.peer < start.peers]
+    last = {r.peer: r for r in sorted(measured, key=lambda r: r.round)}
+    # By validation accuracy; of equals the one with the lower validation loss, then the earlier.
+    selected = {r.peer: r for r in sorted(measured, key=lambda r: (r.validation, -(r.loss or 0.0), -r.round))}
+    summary = {
+        "method": start.method,
+        "seed": start.seed,
+        "peers": start.peers,
+        "rounds": start.rounds,
+        "accuracy": {"last": _spread(last), "selected": _spread(selected)},
+        "bytes": _totals([r.bytes for r in rounds]),
+        "messages": _totals([r.messages for r in rounds]),
+        "simulated_seconds": max((r.time for r in rounds), default=0.0),
+        "seconds": seconds,
+    }
+    scores = neighbours_by_round(events)
+    if scores:
+        final = scores[max(scores)]
+        summary["neighbours"] = {"precision": final.precision, "recall": final.recall}
+    return summary
+
+
+def neighbours_by_round(events: Sequence[Event]) -> dict[int, Neighbourhood]:
+    """Precision and recall of the neighbour lists, round by round, where the true clusters are known."""
+    clusters = started(events).clusters
+    if clusters is None:
+        return {}
+    lists: dict[int, dict[int, list[int]]] = defaultdict(dict)
+    for r in of_kind(events, PeerRound):
+        if "neighbours" in r.notes:
+            lists[r.round][r.peer] = list(r.notes["neighbours"])
+    return {round: neighbour_scores(lists[round], clusters) for round in sorted(lists)}
+
+
+def write_graph(events: Sequence[Event], path: Path) -> bool:
+    """Who averaged with whom, and how much: rounds x peers x peers; False where the method tells of no graph."""
+    peers = started(events).peers
+    entries = [
+        (r.round, r.peer, int(j), float(w))
+        for r in of_kind(events, PeerRound)
+        if r.peer < peers
+        for j, w in r.notes.get("weights", {}).items()
+        if int(j) < peers
+    ]
+    if not entries:
+        return False
+    entries.sort()
+    at = sorted({round for round, *_ in entries})
+    if len(at) * peers * peers <= DENSE_GRAPH_NUMBERS:
+        place = {round: i for i, round in enumerate(at)}
+        weights = np.zeros((len(at), peers, peers), dtype=np.float32)
+        for round, i, j, w in entries:
+            weights[place[round], i, j] = w
+        _save(path, rounds=np.array(at), weights=weights)
+        return True
+    kept = {at[i] for i in np.linspace(0, len(at) - 1, SPARSE_GRAPH_ROUNDS).astype(int).tolist()}
+    thin = [e for e in entries if e[0] in kept]
+    round, row, column, weight = (np.array(c) for c in zip(*thin, strict=True))
+    _save(path, rounds=np.array(sorted(kept)), round=round, row=row, column=column, weight=weight.astype(np.float32))
+    return True
+
+
+def write_json(path: Path, value: object) -> None:
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
+    os.replace(temporary, path)
+
+
+def _save(path: Path, **arrays: np.ndarray) -> None:
+    temporary = path.with_suffix(".tmp")
+    with temporary.open("wb") as file:
+        np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
+    os.replace(temporary, path)
+
+
+def _spread(records: dict[int, PeerRound]) -> dict[str, Any]:
+    """Mean and spread over peers; the worst decile is the mean of the worst tenth, one peer at the least."""
+    per_peer = [records[p].test or 0.0 for p in sorted(records)]
+    if not per_peer:
+        return {"mean": None, "std": None, "worst_decile": None, "per_peer": []}
+    worst = sorted(per_peer)[: max(1, len(per_peer) // 10)]
+    return {
+        "mean": float(np.mean(per_peer)),
+        "std": float(np.std(per_peer)),
+        "worst_decile": float(np.mean(worst)),
+        "per_peer": per_peer,
+    }
+
+
+def _totals(counts: Sequence[dict[str, int]]) -> dict[str, Any]:
+    by_artifact: Counter[str] = Counter()
+    for count in counts:
+        by_artifact.update(count)
+    return {"total": sum(by_artifact.values()), "by_artifact": dict(sorted(by_artifact.items()))}
