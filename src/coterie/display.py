@@ -96,11 +96,12 @@ def progress_text(p: RoundProgress) -> str:
 def results(summary: dict[str, Any], folder: Path) -> str:
     """The figures of one run, as text."""
     last, selected = summary["accuracy"]["last"], summary["accuracy"]["selected"]
+    exchanged = f"{size(summary['bytes']['total'])} in {summary['messages']['total']:,} messages"
     lines = [
         f"{summary['method']}: {summary['peers']} peers, {summary['rounds']} rounds, seed {summary['seed']}",
         f"  test accuracy, last round           {_accuracy(last)}",
         f"  test accuracy, validation-selected  {_accuracy(selected)}",
-        f"  exchanged                           {size(summary['bytes']['total'])} in {summary['messages']['total']:,} messages",
+        f"  exchanged                           {exchanged}",
     ]
     if "neighbours" in summary:
         n = summary["neighbours"]

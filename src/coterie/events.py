@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -90,7 +89,7 @@ class EventLog:
             for event in kept:
                 json.dump(asdict(event), file, separators=(",", ":"))
                 file.write("\n")
-        os.replace(temporary, self.path)
+        temporary.replace(self.path)
         return kept
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import resources
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -40,13 +41,15 @@ class EngineSettings:
 
     name: str = field(default="simulation", metadata={"help": "simulation"})
     asynchronous: bool = field(
-        default=False, metadata={"help": "fetch what is there, the latest version, instead of waiting for this round's"}
+        default=False,
+        metadata={"help": "fetch what is there, the latest version, instead of waiting for this round's"},
     )
     batching: str = field(
         default="auto", metadata={"help": "train equal peers as one: auto (where faster) | always | never"}
     )
     workers: int = field(
-        default=0, metadata={"help": "threads that train batches of peers side by side; 0: one a core; results do not change"}
+        default=0,
+        metadata={"help": "threads that train batches of peers side by side; 0: one a core; results do not change"},
     )
     threads: int = field(default=0, metadata={"help": "threads within one tensor operation; 0: all cores"})
     checkpoint: int = field(default=25, metadata={"help": "rounds between two checkpoints; 0: none"})
@@ -215,7 +218,7 @@ class Circle:
 class _NoDesk:
     """Stands in until an engine takes over."""
 
-    def shelve(self, artifact: object) -> None:
+    def shelve(self, artifact: object) -> None:  # noqa: ARG002
         raise ConfigError("this peer is not in a running engine")
 
     def inbox(self, peer: int, name: str) -> list[Any]:
@@ -248,7 +251,17 @@ def gather(e: Experiment) -> Circle:
     server = count if e.method.server else None
     desk: Desk = _NoDesk()
     members = [
-        Peer(i, e.seed, Others(count, i), kinds[names[i]].initial(e.seed), e.train, desk, held[i], server, truth)
+        Peer(
+            i,
+            e.seed,
+            Others(count, i),
+            kinds[names[i]].initial(e.seed),
+            e.train,
+            desk,
+            held[i],
+            server,
+            truth,
+        )
         for i in range(count)
     ]
     if server is not None:
@@ -273,7 +286,7 @@ def _hold(dataset: Dataset, shares: Sequence[Share], device: str) -> tuple[list[
     if dataset.x.dtype == np.uint8:
         _standardise(pool_x)
     pool = Pool(torch.from_numpy(pool_x).to(device), torch.from_numpy(pool_y).to(device))
-    cut = [[Split(pool, torch.arange(a, b, device=device)) for a, b in zip(p, p[1:], strict=False)] for p in places]
+    cut = [[Split(pool, torch.arange(a, b, device=device)) for a, b in pairwise(p)] for p in places]
     return [PeerData(*splits) for splits in cut], counts
 
 

@@ -186,5 +186,3 @@ class _Progress:
 def baseline_of(experiment: Experiment) -> Experiment | None:
     """The experiment to show beside this one, if it names a baseline."""
     return with_method(experiment, experiment.baseline) if experiment.baseline else None
-
-

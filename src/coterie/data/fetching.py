@@ -152,9 +152,7 @@ def _collect_debian(package: str, scratch: Path) -> None:
 def run_client(command: list[str], folder: Path) -> None:
     """Run a package client in `folder`; whatever keeps it from succeeding becomes a DataError of one line."""
     try:
-        subprocess.run(
-            command, cwd=folder, check=True, capture_output=True, text=True, timeout=_CLIENT_SECONDS
-        )
+        subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True, timeout=_CLIENT_SECONDS)
     except FileNotFoundError as error:
         raise DataError(f"{command[0]} is not installed") from error
     except subprocess.TimeoutExpired as error:

@@ -26,9 +26,7 @@ def load(name_or_path: str, *, label: str = "label", home: Path | None = None) -
     if looks_like_path(name_or_path):
         return load_own(Path(name_or_path).expanduser(), label)
     names = unknown("dataset", name_or_path, [*EMBEDDED, *DOWNLOADED])
-    raise DataError(
-        f"data.name: {names}; or the path of a .csv, .parquet or .npz file or of a folder of images"
-    )
+    raise DataError(f"data.name: {names}; or the path of a .csv, .parquet or .npz file or of a folder of images")
 
 
 def available(home: Path | None = None) -> dict[str, bool]:

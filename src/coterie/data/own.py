@@ -33,9 +33,7 @@ def load_own(path: Path, label: str) -> Dataset:
         return _load_folder(path)
     if path.suffix not in _READERS:
         valid = ", ".join(_READERS)
-        raise DataError(
-            f"{path}: cannot read '{path.suffix}' files; give a folder of images or one of: {valid}"
-        )
+        raise DataError(f"{path}: cannot read '{path.suffix}' files; give a folder of images or one of: {valid}")
     dataset = _READERS[path.suffix](path, label)
     if len(dataset.classes) < 2:
         raise DataError(f"{path}: all rows have the same label; at least two classes are needed")
@@ -86,9 +84,7 @@ def _from_table(path: Path, table: Any, label: str) -> Dataset:
     _refuse_missing(path, table)
     y, classes = _encode_labels(table[label].to_numpy())
     if len(classes) > max(2, len(table) // 2):
-        raise DataError(
-            f"{path}: '{label}' has {len(classes)} distinct values in {len(table)} rows: no classes"
-        )
+        raise DataError(f"{path}: '{label}' has {len(classes)} distinct values in {len(table)} rows: no classes")
     columns = [_encode_column(path, table[name]) for name in table.columns if name != label]
     return Dataset(path.stem, standardise(np.concatenate(columns, axis=1)), y, classes)
 
@@ -102,8 +98,7 @@ def _refuse_missing(path: Path, table: Any) -> None:
         for name, count in counts.items():
             if count:
                 raise DataError(
-                    f"{path}: column '{name}' has missing or infinite values in {count} rows; "
-                    "fill them in or drop them"
+                    f"{path}: column '{name}' has missing or infinite values in {count} rows; fill them in or drop them"
                 )
 
 
@@ -118,9 +113,7 @@ def _encode_column(path: Path, column: Any) -> Array:
     texts = column.astype(str).to_numpy(dtype=str)
     values = np.unique(texts)
     if len(values) > _MOST_CATEGORIES:
-        raise DataError(
-            f"{path}: column '{column.name}' has {len(values)} distinct texts; drop or group them"
-        )
+        raise DataError(f"{path}: column '{column.name}' has {len(values)} distinct texts; drop or group them")
     indicators: Array = texts[:, None] == values[None]
     return indicators.astype(np.float64)
 

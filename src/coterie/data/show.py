@@ -119,9 +119,7 @@ def draw_shares(dataset: Dataset, shares: Shares) -> str:
         parts += _row_label(peer, shares[peer], left, y, cell_height, labelled)
         parts += _row_cells(row, int(counts.max()), left, y, cell_width, cell_height)
     if len(shares) > peers:
-        parts.append(
-            f'<text x="16" y="{height - 14}" fill="#666">... {len(shares) - peers} more peers</text>'
-        )
+        parts.append(f'<text x="16" y="{height - 14}" fill="#666">... {len(shares) - peers} more peers</text>')
     return "\n".join([*parts, "</svg>"])
 
 
@@ -185,7 +183,6 @@ def _row_cells(row: Array, most: int, left: int, y: int, cell_width: int, cell_h
             ink = "white" if opacity > 0.5 else "#222"
             middle, baseline = x + cell_width / 2, y + cell_height / 2 + 3.5
             cells.append(
-                f'<text x="{middle:g}" y="{baseline:g}" text-anchor="middle" font-size="10" '
-                f'fill="{ink}">{count}</text>'
+                f'<text x="{middle:g}" y="{baseline:g}" text-anchor="middle" font-size="10" fill="{ink}">{count}</text>'
             )
     return cells

@@ -30,7 +30,7 @@ def save(folder: Path, round: int, tree: Mapping[str, Any]) -> None:
         save_file(tensors, temporary, metadata={"tree": text})
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
-        os.replace(temporary, path)
+        temporary.replace(path)
     except (OSError, SafetensorError) as error:
         temporary.unlink(missing_ok=True)
         raise RunError(f"the checkpoint {path} could not be written ({error}): is the disk full?") from error
@@ -82,7 +82,12 @@ def _pack(value: Any, tensors: dict[str, Tensor], place: str) -> Any:
     if isinstance(value, Weights):
         slots = [[slot.name, list(slot.shape)] for slot in value.layout.slots]
         buffers = [slot.name for slot in value.layout.buffers]
-        return {"!": "weights", "slots": slots, "buffers": buffers, "vector": _pack(value.vector, tensors, place)}
+        return {
+            "!": "weights",
+            "slots": slots,
+            "buffers": buffers,
+            "vector": _pack(value.vector, tensors, place),
+        }
     if isinstance(value, Mapping):
         pairs = [[_pack(k, tensors, place), _pack(v, tensors, f"{place}.{k}")] for k, v in value.items()]
         return {"!": "dict", "pairs": pairs}

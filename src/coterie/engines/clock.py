@@ -28,13 +28,15 @@ class ClockSettings:
         default=(0.0,), metadata={"help": "bytes per second, by peer, modulo; 0: unlimited"}
     )
     deadline: float = field(
-        default=0.0, metadata={"help": "seconds that a fetch waits for those who are behind; 0: as long as it takes"}
+        default=0.0,
+        metadata={"help": "seconds that a fetch waits for those who are behind; 0: as long as it takes"},
     )
     offline: tuple[tuple[float, float, float], ...] = field(
         default=(), metadata={"help": "windows [peer, from, until] in seconds; until = inf: leaves for good"}
     )
     dropout: float = field(
-        default=0.0, metadata={"help": "probability that a peer sits a round out, unreachable, drawn per round"}
+        default=0.0,
+        metadata={"help": "probability that a peer sits a round out, unreachable, drawn per round"},
     )
 
 
@@ -76,7 +78,9 @@ def _check(s: ClockSettings, peers: int) -> None:
     for key in ("speed", "latency", "bandwidth"):
         values = getattr(s, key)
         if not values or min(values) < 0 or (key == "speed" and min(values) == 0):
-            raise ConfigError(f"clock.{key} needs one or more {'positive' if key == 'speed' else 'non-negative'} numbers")
+            raise ConfigError(
+                f"clock.{key} needs one or more {'positive' if key == 'speed' else 'non-negative'} numbers"
+            )
     if s.spread < 1 or s.deadline < 0 or not 0 <= s.dropout < 1:
         raise ConfigError("clock.spread must be at least 1, clock.deadline at least 0, clock.dropout in [0, 1)")
     for peer, start, end in s.offline:

@@ -32,7 +32,7 @@ from coterie.weights import Weights
 DELIVER, RESUME, SERVE, EXPIRE = range(4)
 
 
-class Interrupted(CoterieError):
+class Interrupted(CoterieError):  # noqa: N818 (a stop that was asked for is not an error)
     """The run was asked to stop, and did so at a checkpoint."""
 
 
@@ -70,6 +70,10 @@ class _Letter:
     arrival: float
     artifact: Artifact
     delivered_in: int | None = None
+
+    def packed(self) -> dict[str, Any]:
+        where = {"number": list(self.number), "sent_in": self.sent_in, "to": self.to, "arrival": self.arrival}
+        return {**where, **_packed(self.artifact)}
 
 
 @dataclass(eq=False)
@@ -410,8 +414,10 @@ class Simulation:
         for record, jobs in measures:
             if jobs:
                 validation, test = next(scores), next(scores)
-                seen = {"validation": validation.accuracy, "test": test.accuracy, "loss": validation.loss}
-                record = replace(record, **seen)
+                assert isinstance(record, PeerRound)
+                record = replace(
+                    record, validation=validation.accuracy, test=test.accuracy, loss=_finite(validation.loss)
+                )
             self._record(record)
 
     def _is_cut(self, done: int) -> bool:
@@ -450,10 +456,7 @@ class Simulation:
             "gone": [p.peer.id for p in self.all if p.gone],
             "sat_out": [list(s) for s in sorted(self._sat_out)],
             "shelves": [{"time": s.time, **_packed(s.artifact)} for s in self.board.until(round)],
-            "in_flight": [
-                {"number": list(x.number), "sent_in": x.sent_in, "to": x.to, "arrival": x.arrival, **_packed(x.artifact)}
-                for x in in_flight
-            ],
+            "in_flight": [x.packed() for x in in_flight],
             "already": already,
             "seconds": self.seconds(),
         }  # fmt: skip
@@ -498,6 +501,11 @@ class Simulation:
         lines = [_plea(p, self._waiting) for p in stuck[:5]]
         more = f"; and {len(stuck) - 5} more" if len(stuck) > 5 else ""
         raise DeadlockError(f"nobody can go on: {'; '.join(lines)}{more}")
+
+
+def _finite(loss: float) -> float | None:
+    """JSON has no word for a loss that is not a number; a model that diverged has no loss to tell."""
+    return loss if math.isfinite(loss) else None
 
 
 def _had(letter: _Letter, round: int) -> bool:

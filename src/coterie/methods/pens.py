@@ -51,5 +51,3 @@ class PENS(Method):
         often = self.often or self.t1 * self.k / len(me.peers)
         kept = sorted(j for j, times in chosen.items() if times > often)
         return kept or sorted(sorted(chosen, key=lambda j: (-chosen[j], j))[: self.k])
-
-

@@ -58,9 +58,7 @@ class Inception(nn.Module):
             conv_block(inputs, widths.five_reduce, 1, norm),
             conv_block(widths.five_reduce, widths.five, 5, norm),
         )
-        self.pool = nn.Sequential(
-            nn.MaxPool2d(3, stride=1, padding=1), conv_block(inputs, widths.pool, 1, norm)
-        )
+        self.pool = nn.Sequential(nn.MaxPool2d(3, stride=1, padding=1), conv_block(inputs, widths.pool, 1, norm))
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.cat([self.one(x), self.three(x), self.five(x), self.pool(x)], dim=1)

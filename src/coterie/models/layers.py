@@ -53,18 +53,14 @@ def convolution(
     It has a bias only without normalisation, which would subtract it again. He initialisation, for the
     `nonlinearity` beside it, keeps signals alive in deep nets without normalisation.
     """
-    layer = nn.Conv2d(
-        inputs, outputs, kernel, stride, padding=kernel // 2, groups=groups, bias=norm == "none"
-    )
+    layer = nn.Conv2d(inputs, outputs, kernel, stride, padding=kernel // 2, groups=groups, bias=norm == "none")
     nn.init.kaiming_normal_(layer.weight, nonlinearity=nonlinearity)
     if layer.bias is not None:
         nn.init.zeros_(layer.bias)
     return layer
 
 
-def conv_norm(
-    inputs: int, outputs: int, kernel: int, norm: str, *, stride: int = 1, groups: int = 1
-) -> nn.Sequential:
+def conv_norm(inputs: int, outputs: int, kernel: int, norm: str, *, stride: int = 1, groups: int = 1) -> nn.Sequential:
     """Convolution and normalisation, without an activation."""
     layer = convolution(inputs, outputs, kernel, norm, stride=stride, groups=groups, nonlinearity="linear")
     return nn.Sequential(layer, *norm_layers(norm, outputs))

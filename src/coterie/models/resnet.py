@@ -18,9 +18,7 @@ class BasicBlock(nn.Module):
             conv_norm(outputs, outputs, 3, norm),
         )
         same_shape = stride == 1 and inputs == outputs
-        self.shortcut: nn.Module = (
-            nn.Identity() if same_shape else conv_norm(inputs, outputs, 1, norm, stride=stride)
-        )
+        self.shortcut: nn.Module = nn.Identity() if same_shape else conv_norm(inputs, outputs, 1, norm, stride=stride)
 
     def forward(self, x: Tensor) -> Tensor:
         return F.relu(self.shortcut(x) + self.residual(x))
@@ -73,6 +71,4 @@ def resnet9(input_shape: tuple[int, ...], norm: str) -> Backbone:
 
 
 def _plain_residual(channels: int, norm: str) -> Residual:
-    return Residual(
-        nn.Sequential(conv_block(channels, channels, 3, norm), conv_block(channels, channels, 3, norm))
-    )
+    return Residual(nn.Sequential(conv_block(channels, channels, 3, norm), conv_block(channels, channels, 3, norm)))

@@ -42,17 +42,13 @@ class ModelSettings:
     )
     capacity: tuple[float, ...] = field(
         default=(),
-        metadata={
-            "help": "with assign = capacity: each peer's capacity from 0 (smallest model) to 1, cycled"
-        },
+        metadata={"help": "with assign = capacity: each peer's capacity from 0 (smallest model) to 1, cycled"},
     )
     d_z: int = field(
         default=0,
         metadata={"help": "number of features; 0 = the architecture's own; else a linear layer adapts it"},
     )
-    hidden: tuple[int, ...] = field(
-        default=(200, 200), metadata={"help": "widths of the hidden layers of mlp"}
-    )
+    hidden: tuple[int, ...] = field(default=(200, 200), metadata={"help": "widths of the hidden layers of mlp"})
     norm: str = field(
         default="group",
         metadata={"help": "normalisation: group | batch | none (mlp, cnn3 and lenet never have one)"},
@@ -108,9 +104,7 @@ _ZOO = {
     ),
     "cnn3": _Architecture("PANM's CIFAR-10 network: three 3x3 convolutions, no norm", _fixed(cnn3)),
     "cnn": _Architecture("four 3x3 convolutions and a dense layer", _normed(cnn)),
-    "lenet": _Architecture(
-        "FedAvg's CNN, FedPAE's 4-layer CNN: two 5x5 convolutions, no norm", _fixed(lenet)
-    ),
+    "lenet": _Architecture("FedAvg's CNN, FedPAE's 4-layer CNN: two 5x5 convolutions, no norm", _fixed(lenet)),
     "shufflenetv2": _Architecture("ShuffleNetV2 1x, stem for small images", _normed(shufflenetv2)),
     "googlenet": _Architecture("GoogLeNet, stem for small images, no auxiliary heads", _normed(googlenet)),
     "resnet9": _Architecture("ResNet-9", _normed(resnet9)),
@@ -141,9 +135,7 @@ def build(name: str, input_shape: Shape, classes: int, settings: ModelSettings) 
     if isinstance(brought, Backbone):
         return _assemble(brought, classes, settings)
     if settings.d_p and brought.projector is None:
-        raise ModelError(
-            f"model.zoo: '{name}' makes a Net without a projector, but model.d_p = {settings.d_p}"
-        )
+        raise ModelError(f"model.zoo: '{name}' makes a Net without a projector, but model.d_p = {settings.d_p}")
     return brought
 
 

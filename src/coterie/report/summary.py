@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
+import math
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
@@ -33,7 +33,7 @@ def summarise(events: Sequence[Event], seconds: float) -> dict[str, Any]:
     measured = [r for r in rounds if r.test is not None and r.peer < start.peers]
     last = {r.peer: r for r in sorted(measured, key=lambda r: r.round)}
     # By validation accuracy; of equals the one with the lower validation loss, then the earlier.
-    selected = {r.peer: r for r in sorted(measured, key=lambda r: (r.validation, -(r.loss or 0.0), -r.round))}
+    selected = {r.peer: r for r in sorted(measured, key=_merit)}
     summary = {
         "method": start.method,
         "seed": start.seed,
@@ -52,16 +52,21 @@ def summarise(events: Sequence[Event], seconds: float) -> dict[str, Any]:
     return summary
 
 
+def _merit(r: PeerRound) -> tuple[float, float, int]:
+    loss = r.loss if r.loss is not None and math.isfinite(r.loss) else math.inf
+    return r.validation or 0.0, -loss, -r.round
+
+
 def neighbours_by_round(events: Sequence[Event]) -> dict[int, Neighbourhood]:
     """Precision and recall of the neighbour lists, round by round, where the true clusters are known."""
-    clusters = started(events).clusters
-    if clusters is None:
+    start = started(events)
+    if start.clusters is None:
         return {}
     lists: dict[int, dict[int, list[int]]] = defaultdict(dict)
     for r in of_kind(events, PeerRound):
-        if "neighbours" in r.notes:
+        if "neighbours" in r.notes and r.peer < start.peers:
             lists[r.round][r.peer] = list(r.notes["neighbours"])
-    return {round: neighbour_scores(lists[round], clusters) for round in sorted(lists)}
+    return {round: neighbour_scores(lists[round], start.clusters) for round in sorted(lists)}
 
 
 def write_graph(events: Sequence[Event], path: Path) -> bool:
@@ -88,21 +93,28 @@ def write_graph(events: Sequence[Event], path: Path) -> bool:
     kept = {at[i] for i in np.linspace(0, len(at) - 1, SPARSE_GRAPH_ROUNDS).astype(int).tolist()}
     thin = [e for e in entries if e[0] in kept]
     round, row, column, weight = (np.array(c) for c in zip(*thin, strict=True))
-    _save(path, rounds=np.array(sorted(kept)), round=round, row=row, column=column, weight=weight.astype(np.float32))
+    _save(
+        path,
+        rounds=np.array(sorted(kept)),
+        round=round,
+        row=row,
+        column=column,
+        weight=weight.astype(np.float32),
+    )
     return True
 
 
 def write_json(path: Path, value: object) -> None:
     temporary = path.with_suffix(".tmp")
     temporary.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
-    os.replace(temporary, path)
+    temporary.replace(path)
 
 
 def _save(path: Path, **arrays: np.ndarray) -> None:
     temporary = path.with_suffix(".tmp")
     with temporary.open("wb") as file:
         np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
-    os.replace(temporary, path)
+    temporary.replace(path)
 
 
 def _spread(records: dict[int, PeerRound]) -> dict[str, Any]:

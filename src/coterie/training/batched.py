@@ -16,8 +16,8 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.fx.experimental.proxy_tensor import make_fx
 from torch.func import functional_call, grad_and_value, vmap
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.optim.adam import adam
 from torch.optim.sgd import sgd
 
@@ -195,7 +195,7 @@ def _step(settings: TrainSettings, trained: Stack, grads: Stack, memory: dict[st
             weight_decay=settings.weight_decay, maximize=False,
         )  # fmt: skip
         return
-    velocities = [memory["momentum_buffer"][n] for n in names] if memory else [None] * len(names)
+    velocities: list[Tensor | None] = [memory["momentum_buffer"][n] for n in names] if memory else [None] * len(names)
     sgd(
         parameters, gradients, velocities, fused=True,
         weight_decay=settings.weight_decay, momentum=settings.momentum, lr=settings.lr,

@@ -42,8 +42,6 @@ class Split:
         return self.pool.y[self.rows]
 
 
-
-
 @dataclass(frozen=True)
 class TrainSettings:
     """How a peer trains locally: the [train] section."""

@@ -67,7 +67,7 @@ def evaluate(job: EvaluateJob) -> Score:
     net = bind(job.model)
     net.eval()
     loss = correct = 0.0
-    for rows in job.split.rows.split(EVALUATION_BATCH):
+    for rows in torch.split(job.split.rows, EVALUATION_BATCH):
         logits, y = net(job.split.pool.x[rows]).logits, job.split.pool.y[rows]
         loss += float(F.cross_entropy(logits, y, reduction="sum"))
         correct += float((logits.argmax(1) == y).sum())
@@ -88,12 +88,8 @@ def _freeze_all_but(net: Net, job: FitJob) -> dict[str, nn.Parameter]:
 
 def _optimizer(settings: TrainSettings, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
     if settings.optimizer == "adam":
-        return torch.optim.Adam(
-            parameters, lr=settings.lr, betas=settings.betas, weight_decay=settings.weight_decay
-        )
-    return torch.optim.SGD(
-        parameters, lr=settings.lr, momentum=settings.momentum, weight_decay=settings.weight_decay
-    )
+        return torch.optim.Adam(parameters, lr=settings.lr, betas=settings.betas, weight_decay=settings.weight_decay)
+    return torch.optim.SGD(parameters, lr=settings.lr, momentum=settings.momentum, weight_decay=settings.weight_decay)
 
 
 def _randomness(job: FitJob) -> AbstractContextManager[None]:
@@ -121,9 +117,7 @@ def _recall(optimizer: torch.optim.Optimizer, trained: Mapping[str, nn.Parameter
             state["step"] = torch.tensor(float(memory.step))
 
 
-def _remember(
-    optimizer: torch.optim.Optimizer, trained: Mapping[str, nn.Parameter], job: FitJob, steps: int
-) -> None:
+def _remember(optimizer: torch.optim.Optimizer, trained: Mapping[str, nn.Parameter], job: FitJob, steps: int) -> None:
     memory = job.memory
     if memory is None:
         return
@@ -135,4 +129,3 @@ def _remember(
             view = memory.vectors[key][slot.start : slot.stop].view(slot.shape)
             view.copy_(optimizer.state[parameter][key])
     memory.step += steps
-

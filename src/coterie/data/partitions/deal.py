@@ -40,9 +40,7 @@ def check_fits(dataset: Dataset, settings: PartitionSettings) -> None:
         raise ConfigError(f"data.partition: rotation needs images; {dataset.name} has features")
     height, width = dataset.x.shape[2:]
     if height != width:
-        raise ConfigError(
-            f"data.partition: rotation needs square images; {dataset.name} has {height}x{width}"
-        )
+        raise ConfigError(f"data.partition: rotation needs square images; {dataset.name} has {height}x{width}")
 
 
 def _refuse_empty_splits(counts: Array, settings: PartitionSettings) -> None:

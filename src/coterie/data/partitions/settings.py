@@ -38,9 +38,7 @@ class PartitionSettings:
     )
     train: float | int = field(
         default=0.7,
-        metadata={
-            "help": "a fraction of what a peer has, or a number of images per peer (scenarios: per class)"
-        },
+        metadata={"help": "a fraction of what a peer has, or a number of images per peer (scenarios: per class)"},
     )
     validation: float | int = field(default=0.15, metadata={"help": "as train"})
     test: float | int = field(default=0.15, metadata={"help": "as train"})
@@ -53,9 +51,7 @@ def exact_sizes(settings: PartitionSettings) -> tuple[int, int, int] | None:
     kinds = {isinstance(size, int) for size in sizes}
     if len(kinds) > 1:
         shown = ", ".join(f"data.{name} = {size}" for name, size in zip(_SPLITS, sizes, strict=True))
-        raise ConfigError(
-            f"{shown}: give all three as whole numbers of images, or all three as fractions of 1"
-        )
+        raise ConfigError(f"{shown}: give all three as whole numbers of images, or all three as fractions of 1")
     for name, size in zip(_SPLITS, sizes, strict=True):
         if not size > 0:
             raise ConfigError(f"data.{name}: must be more than 0, not {size}")

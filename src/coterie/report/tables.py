@@ -1,0 +1,85 @@
+"""The tables of a report: rounds, and peers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+
+from coterie.events import Event, PeerAway, PeerRound, RunStarted, of_kind
+from coterie.graph import Neighbourhood
+from coterie.report.figures import Point, spread_out
+from coterie.report.words import NOTHING, percent, size
+
+TABLE_PEERS = 200  # rows of the table of peers
+TABLE_ROUNDS = 30  # rows of the table of rounds
+
+
+def left(events: Sequence[Event]) -> dict[int, int]:
+    """The peers that left for good, and the round in which they did."""
+    return {e.peer: e.round for e in of_kind(events, PeerAway) if e.until is None}
+
+
+def round_table(found: Sequence[Point], scores: Mapping[int, Neighbourhood]) -> str:
+    if not found:
+        return ""
+    shown = spread_out(found, TABLE_ROUNDS)
+    head = ["round", "peers measured", "validation", "test", "test, 10% and 90% of peers", "bytes so far"]
+    head += ["precision", "recall"] if scores else []
+    rows = []
+    for p in shown:
+        low, high = p.test_quantiles[0], p.test_quantiles[-1]
+        row = [str(p.round), f"{p.peers:,}", percent(p.validation), percent(p.test)]
+        row += [f"{percent(low)} to {percent(high)}", size(p.bytes)]
+        if scores:
+            score = scores.get(p.round)
+            row += [percent(score.precision), percent(score.recall)] if score else [NOTHING, NOTHING]
+        rows.append(row)
+    caption = "Means over the peers measured in a round."
+    if len(shown) < len(found):
+        caption += f" {len(shown)} of {len(found)} measured rounds, evenly spread."
+    return _table("Round by round", caption, head, rows)
+
+
+def peer_table(events: Sequence[Event], start: RunStarted, summary: Mapping[str, Any]) -> str:
+    measured = sorted({r.peer for r in of_kind(events, PeerRound) if r.test is not None and r.peer < start.peers})
+    accuracy = summary["accuracy"]
+    last = dict(zip(measured, accuracy["last"]["per_peer"], strict=True))
+    selected = dict(zip(measured, accuracy["selected"]["per_peer"], strict=True))
+    gone = left(events)
+    head = ["peer", "architecture", "training samples", "true cluster", "test, last", "test, selected"]
+    head += ["left in round"] if gone else []
+    rows = []
+    for p in range(min(start.peers, TABLE_PEERS)):
+        row = [str(p), _item(start.architectures, p), _item(start.samples, p), _item(start.clusters, p)]
+        row += [percent(last.get(p)), percent(selected.get(p))]
+        row += [str(gone.get(p, NOTHING))] if gone else []
+        rows.append(row)
+    caption = "Accuracy on a peer's own test data: at its last measured round, and at its best one by validation."
+    if start.peers > TABLE_PEERS:
+        caption += f" The first {TABLE_PEERS} of {start.peers:,} peers; summary.json has all."
+    return _table("Peer by peer", caption, head, rows, names=(1,))
+
+
+def _table(heading: str, caption: str, head: list[str], rows: list[list[str]], names: Sequence[int] = ()) -> str:
+    """A folded table; the first cell of a row is its header."""
+
+    def cell(tag: str, column: int, value: str, scope: str = "") -> str:
+        css = ' class="name"' if column in names else ""
+        return f"<{tag}{scope}{css}>{escape(value)}</{tag}>"
+
+    top = "".join(cell("th", i, name, ' scope="col"') for i, name in enumerate(head))
+    lines = (
+        cell("th", 0, row[0], ' scope="row"') + "".join(cell("td", i, v) for i, v in enumerate(row[1:], 1))
+        for row in rows
+    )
+    body = "\n".join(f"<tr>{line}</tr>" for line in lines)
+    return (
+        f'<details><summary>{escape(heading)}</summary><div class="scroll"><table>'
+        f"<caption>{escape(caption)}</caption>"
+        f"<thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div></details>"
+    )
+
+
+def _item(values: Sequence[object] | None, place: int) -> str:
+    return str(values[place]) if values is not None and place < len(values) else NOTHING

@@ -1,0 +1,30 @@
+"""Numbers as people read them."""
+
+from __future__ import annotations
+
+UNITS = ("B", "kB", "MB", "GB", "TB", "PB")  # of bytes, each 1000 of the one before
+NOTHING = "–"
+
+
+def count(number: int, thing: str) -> str:
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
+def percent(value: float | None) -> str:
+    return NOTHING if value is None else f"{100 * value:.1f}%"
+
+
+def size(bytes: int) -> str:
+    """Bytes as people read them, in powers of 1000."""
+    value, unit = float(bytes), 0
+    while value >= 999.5 and unit < len(UNITS) - 1:
+        value, unit = value / 1000, unit + 1
+    return f"{value:.0f} {UNITS[unit]}" if unit == 0 or value >= 99.95 else f"{value:.3g} {UNITS[unit]}"
+
+
+def duration(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.3g} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours:,} h {minutes} min" if hours else f"{minutes} min {rest} s"

@@ -1,0 +1,106 @@
+"""What the contract suite runs: every method with small parameters, over every engine.
+
+An engine is one function from an experiment to an `Outcome`; add the network and Ray to ENGINES. A method is
+one or more lines of CASES; a method without one fails `test_every_method_is_in_the_contract`.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from coterie import experiment, running
+from coterie.engines.simulation import Simulation
+from coterie.experiment import Experiment
+from coterie.methods import METHODS
+
+CASES: dict[str, tuple[str, ...]] = {
+    "local": (),
+    "fedavg": (),
+    "fedavg-half": ("method.fraction=0.5",),
+    "gossip": ("method.k=2",),
+    "fixed": ("method.k=2",),
+    "oracle": ("method.k=1",),
+    "pens": ("method.l=2", "method.k=1", "method.t1=2"),
+    "ifca": ("method.c=2",),
+    "panm": ("method.l=2", "method.k=1", "method.t1=2", "method.tau=2"),
+    "panm-grad": ("method.metric=grad", "method.l=2", "method.k=1", "method.t1=1", "method.tau=2"),
+}
+
+# Training 12 samples at 12 a second: a round takes one second.
+SMALL = (
+    "peers=4", "rounds=4", "baseline=", "data.clusters=2", "data.train=12", "data.validation=5", "data.test=5",
+    "model.hidden=[4]", "train.epochs=1", "train.batch=6", "train.lr=0.1", "clock.speed=12",
+    "engine.threads=1", "engine.checkpoint=0",
+)  # fmt: skip
+ASYNCHRONOUS = ("engine.asynchronous=true", "clock.spread=4", "clock.latency=[0.1, 0.2]")
+
+
+class Outcome(NamedTuple):
+    """What a run leaves, whatever the engine."""
+
+    summary: dict[str, Any]
+    graph: dict[str, np.ndarray]
+    vectors: list[torch.Tensor]  # every participant's model, the server's last
+
+    @property
+    def figures(self) -> dict[str, Any]:
+        """What must repeat: everything but the machine's seconds."""
+        return {key: value for key, value in self.summary.items() if key != "seconds"}
+
+
+def small(case: str, *words: str) -> Experiment:
+    """A tiny experiment of one case, with more `key=value` words on top."""
+    return experiment.load("demo", [f"method.name={method_of(case)}", *SMALL, *CASES[case], *words])
+
+
+def method_of(case: str) -> str:
+    return case.partition("-")[0]
+
+
+def unlisted() -> set[str]:
+    return set(METHODS) ^ {method_of(case) for case in CASES}
+
+
+def read_graph(out: Path) -> dict[str, np.ndarray]:
+    path = out / "graph.npz"
+    if not path.exists():
+        return {}
+    with np.load(path) as arrays:
+        return dict(arrays)
+
+
+def simulate(e: Experiment, out: Path | None = None, *, resume: bool = False) -> Outcome:
+    """The simulation, in this process."""
+    if out is None:
+        with tempfile.TemporaryDirectory() as folder:
+            return simulate(e, Path(folder) / "run")
+    held: list[Simulation] = []
+    summary = running.resume(out, on_start=held.append) if resume else running.run(e, out, on_start=held.append)
+    return Outcome(summary, read_graph(out), [p.peer.model.vector.clone() for p in held[0].all])
+
+
+ENGINES: dict[str, Callable[[Experiment], Outcome]] = {"simulation": simulate}
+
+
+@cache
+def once(engine: str, case: str, *words: str) -> Outcome:
+    """A run that several tests compare with."""
+    return ENGINES[engine](small(case, *words))
+
+
+def same(one: Outcome, other: Outcome) -> None:
+    """Equal to the last bit."""
+    assert one.figures == other.figures
+    assert one.graph.keys() == other.graph.keys()
+    for key, array in one.graph.items():
+        np.testing.assert_array_equal(array, other.graph[key])
+    assert len(one.vectors) == len(other.vectors)
+    for a, b in zip(one.vectors, other.vectors, strict=True):
+        assert torch.equal(a, b)

@@ -1,0 +1,151 @@
+"""Every method over every engine: it finishes, repeats, and keeps to the contract of `me`."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Generator, Iterable
+from typing import Any
+
+import pytest
+import torch
+from contract_support import ASYNCHRONOUS, CASES, ENGINES, Outcome, once, same, small, unlisted
+
+from coterie.engines.board import Board
+from coterie.peer import Fetch, Peer
+from coterie.shelf import Artifact
+
+pytestmark = [
+    pytest.mark.parametrize("case", list(CASES)),
+    pytest.mark.parametrize("engine", list(ENGINES)),
+]
+
+
+def measured(outcome: Outcome, peers: int = 4) -> None:
+    for kind in ("last", "selected"):
+        accuracy = outcome.summary["accuracy"][kind]
+        assert len(accuracy["per_peer"]) == peers
+        assert all(0 <= a <= 1 for a in accuracy["per_peer"])
+        assert accuracy["mean"] == pytest.approx(sum(accuracy["per_peer"]) / peers)
+    assert all(bool(torch.isfinite(v).all()) for v in outcome.vectors)
+
+
+def test_every_method_is_in_the_contract(engine: str, case: str) -> None:  # noqa: ARG001
+    assert not unlisted(), "give these methods a line in CASES of contract_support.py"
+
+
+def test_finishes_and_measures_every_peer(engine: str, case: str) -> None:
+    outcome = once(engine, case)
+    measured(outcome)
+    assert outcome.summary["rounds"] == 4
+    assert math.isfinite(outcome.summary["simulated_seconds"])
+    assert outcome.summary["bytes"]["by_artifact"].keys() == outcome.summary["messages"]["by_artifact"].keys()
+
+
+def test_repeats_exactly(engine: str, case: str) -> None:
+    same(once(engine, case), ENGINES[engine](small(case)))
+
+
+def test_another_seed_is_another_run(engine: str, case: str) -> None:
+    other = ENGINES[engine](small(case, "seed=1"))
+    mine = once(engine, case)
+    assert not any(torch.equal(a, b) for a, b in zip(mine.vectors, other.vectors, strict=True))
+
+
+def test_workers_change_nothing(engine: str, case: str) -> None:
+    one = once(engine, case, "engine.batching=always")
+    same(one, ENGINES[engine](small(case, "engine.batching=always", "engine.workers=2")))
+
+
+def test_batching_changes_next_to_nothing(engine: str, case: str) -> None:
+    always = once(engine, case, "engine.batching=always")
+    never = ENGINES[engine](small(case, "engine.batching=never"))
+    assert always.summary["messages"] == never.summary["messages"]
+    assert always.summary["bytes"] == never.summary["bytes"]
+    for a, b in zip(always.vectors, never.vectors, strict=True):
+        torch.testing.assert_close(a, b, atol=1e-4, rtol=1e-3)
+
+
+def content_of(artifact: Artifact) -> dict[str, bytes]:
+    return {key: tensor.contiguous().numpy().tobytes() for key, tensor in artifact.items()}
+
+
+def test_artifacts_are_whole_and_nobody_changes_them(
+    engine: str, case: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shelved: list[tuple[Artifact, dict[str, bytes]]] = []
+    put = Board.put
+
+    def watched(self: Board, artifact: Artifact, *rest: Any) -> None:
+        shelved.append((artifact, content_of(artifact)))
+        put(self, artifact, *rest)
+
+    monkeypatch.setattr(Board, "put", watched)
+    outcome = ENGINES[engine](small(case))
+    assert bool(shelved) == (case != "local")
+    for artifact, content in shelved:
+        assert content_of(artifact) == content, f"'{artifact.name}' of peer {artifact.author} was changed"
+        data = artifact.to_bytes()
+        assert artifact.nbytes == len(data)
+        back = Artifact.from_bytes(data)
+        label = (artifact.name, artifact.author, artifact.round, artifact.facts)
+        assert (back.name, back.author, back.round, back.facts) == label
+        assert content_of(back) == content
+        assert {k: (t.dtype, t.shape) for k, t in back.items()} == {k: (t.dtype, t.shape) for k, t in artifact.items()}
+    same(once(engine, case), outcome)  # watching changed nothing
+
+
+@pytest.mark.parametrize("words", [(), ("clock.dropout=0.3",), ASYNCHRONOUS], ids=["plain", "dropout", "async"])
+def test_totals_are_what_was_delivered(
+    engine: str, case: str, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    messages: Counter[str] = Counter()
+    size: Counter[str] = Counter()
+    fetch = Peer.fetch
+
+    class Counted:
+        def __init__(self, request: Fetch, by: int) -> None:
+            self.request, self.by = request, by
+
+        def __await__(self) -> Generator[Any, Any, dict[int, Artifact]]:
+            answer = yield from self.request.__await__()
+            assert list(answer) == sorted(answer)
+            for author, artifact in answer.items():
+                assert artifact.author == author
+                if author != self.by:
+                    messages[artifact.name] += 1
+                    size[artifact.name] += len(artifact.to_bytes())
+            return answer
+
+    def counted(self: Peer, peers: int | Iterable[int], name: str) -> Counted:
+        return Counted(fetch(self, peers, name), self.id)
+
+    monkeypatch.setattr(Peer, "fetch", counted)
+    summary = ENGINES[engine](small(case, *words)).summary
+    assert summary["messages"] == {"total": messages.total(), "by_artifact": dict(sorted(messages.items()))}
+    assert summary["bytes"] == {"total": size.total(), "by_artifact": dict(sorted(size.items()))}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("clock.dropout=0.3",),
+        ("clock.offline=[[1, 1.5, 2.5]]",),
+        ("clock.offline=[[0, 0, 2.2], [2, 1.2, 1.8]]", "clock.spread=3"),
+        ("clock.deadline=0.3", "clock.spread=3"),
+        ASYNCHRONOUS,
+        (*ASYNCHRONOUS, "clock.dropout=0.3", "clock.offline=[[1, 1.5, 3.5]]"),
+    ],
+    ids=["dropout", "away", "joins-late", "deadline", "async", "async-churn"],
+)
+def test_time_and_churn(engine: str, case: str, words: tuple[str, ...]) -> None:
+    """Every method finishes with every peer measured, and repeats to the bit."""
+    first = once(engine, case, *words)
+    measured(first)
+    same(first, ENGINES[engine](small(case, *words)))
+
+
+def test_who_leaves_for_good_blocks_nobody(engine: str, case: str) -> None:
+    outcome = ENGINES[engine](small(case, "clock.offline=[[3, 1.5, inf]]"))
+    measured(outcome)
+    assert outcome.summary["simulated_seconds"] >= 4  # the others' four rounds of a second each

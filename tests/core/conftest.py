@@ -1,0 +1,58 @@
+"""Small architectures and data that the tests of the core share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+import torch
+from torch import nn
+
+from coterie.architecture import Architecture
+from coterie.models import ModelSettings, Net, build
+from coterie.training import Pool
+
+
+@pytest.fixture
+def make_mlp() -> Callable[..., Architecture]:
+    """A fresh architecture at every call: nothing recorded yet."""
+
+    def make(
+        hidden: tuple[int, ...] = (5,), features: int = 4, classes: int = 3, dropout: float = 0.0
+    ) -> Architecture:
+        settings = ModelSettings(hidden=hidden, dropout=dropout)
+        return Architecture("mlp", partial(build, "mlp", (features,), classes, settings))
+
+    return make
+
+
+@pytest.fixture
+def mlp(make_mlp: Callable[..., Architecture]) -> Architecture:
+    return make_mlp()
+
+
+@pytest.fixture
+def batch_normed() -> Architecture:
+    return Architecture("normed", lambda: Net(nn.Sequential(nn.Flatten(), nn.BatchNorm1d(4)), 4, 3))
+
+
+@pytest.fixture
+def convolutional() -> Architecture:
+    """A convolution with group norm on 1x4x4 images."""
+
+    def net() -> Net:
+        layers = [nn.Conv2d(1, 4, 3, padding=1), nn.GroupNorm(2, 4), nn.ReLU(), nn.Flatten()]
+        return Net(nn.Sequential(*layers), 64, 3)
+
+    return Architecture("conv", net)
+
+
+@pytest.fixture
+def make_pool() -> Callable[..., Pool]:
+    def make(samples: int, shape: tuple[int, ...] = (4,), classes: int = 3, seed: int = 0) -> Pool:
+        draw = torch.Generator().manual_seed(seed)
+        x = torch.randn(samples, *shape, generator=draw)
+        return Pool(x, torch.randint(classes, (samples,), generator=draw))
+
+    return make

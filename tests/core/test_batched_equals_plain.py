@@ -1,0 +1,256 @@
+"""The batched loop against its oracle, the plain one: every loss, optimiser and shape of data."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+
+import pytest
+import torch
+from torch import Tensor
+
+from coterie.architecture import Architecture, Model
+from coterie.training import FitJob, Loss, OptimizerMemory, Pool, Split, TrainSettings, batched, losses, plain
+from coterie.training.batched import Gradients
+
+MakeMLP = Callable[..., Architecture]
+MakePool = Callable[..., Pool]
+
+
+def reference(model: Model) -> dict[str, Tensor]:
+    """A reference of its own for each peer, and a strength of its own."""
+    ref = {f"ref.{slot.name}": model[slot.name] + 0.1 for slot in model.layout.parameters}
+    return {**ref, "mu": 0.5 + model.vector[0].abs()}
+
+
+# What each loss must be given. A new loss needs an entry here, or test_every_loss_has_a_case fails.
+GIVEN: dict[Loss, Callable[[Model], Mapping[str, Tensor]]] = {
+    losses.cross_entropy: lambda _: {},
+    losses.proximal: reference,
+}
+SGD = TrainSettings(epochs=2, batch=4, lr=0.1, momentum=0.0)
+SETTINGS = {
+    "sgd": SGD,
+    "sgd with momentum": TrainSettings(epochs=2, batch=4, lr=0.1, momentum=0.9),
+    "sgd with momentum and decay": TrainSettings(epochs=2, batch=4, lr=0.1, momentum=0.9, weight_decay=0.05),
+    "adam": TrainSettings(epochs=2, batch=4, optimizer="adam", lr=0.01),
+    "adam with decay": TrainSettings(
+        epochs=2, batch=4, optimizer="adam", lr=0.01, betas=(0.8, 0.99), weight_decay=0.05
+    ),
+}
+SIZES = {
+    "equal": (8, 8, 8),
+    "batch does not divide": (10, 10),
+    "last batch of one": (9, 9),
+    "unequal": (9, 3, 10, 1, 8),
+    "one peer": (6,),
+}
+
+
+def losses_there_are() -> set[Loss]:
+    functions = inspect.getmembers(losses, inspect.isfunction)
+    return {
+        f
+        for name, f in functions
+        if not name.startswith("_")
+        and f.__module__ == losses.__name__
+        and list(inspect.signature(f).parameters) == ["net", "batch", "given"]
+    }
+
+
+def splits(pool: Pool, sizes: Sequence[int]) -> list[Split]:
+    """Rows of their own for each peer, not in order."""
+    order = torch.randperm(sum(sizes), generator=torch.Generator().manual_seed(1))
+    return [Split(pool, rows) for rows in order.split(list(sizes))]
+
+
+class Case:
+    """The same jobs, as often as asked for: from the same starts, each time on copies."""
+
+    def __init__(
+        self,
+        architecture: Architecture,
+        pool: Pool,
+        sizes: Sequence[int],
+        settings: TrainSettings = SGD,
+        loss: Loss = losses.cross_entropy,
+        only: str | None = None,
+        keep: bool = False,
+    ) -> None:
+        self.starts = [architecture.initial(0, draw) for draw in range(len(sizes))]
+        self.splits = splits(pool, sizes)
+        self.settings, self.loss, self.only, self.keep = settings, loss, only, keep
+
+    def models(self) -> list[Model]:
+        return [start.copy() for start in self.starts]
+
+    def memories(self) -> list[OptimizerMemory | None]:
+        return [OptimizerMemory() if self.keep else None for _ in self.starts]
+
+    def jobs(
+        self, models: Sequence[Model], memories: Sequence[OptimizerMemory | None], key: str = "call"
+    ) -> list[FitJob]:
+        return [
+            FitJob(
+                model, split, self.loss, self.settings, (key, i), GIVEN[self.loss](start), self.only, memory
+            )
+            for i, (model, split, start, memory) in enumerate(
+                zip(models, self.splits, self.starts, memories, strict=True)
+            )
+        ]
+
+    def check(self) -> None:
+        """Both loops from the same starts: equal losses and models, and something was learned."""
+        one, other = self.models(), self.models()
+        plain_losses = [plain.fit(job) for job in self.jobs(one, self.memories())]
+        assert batched.fit(self.jobs(other, self.memories())) == pytest.approx(
+            plain_losses, rel=1e-4, abs=1e-6
+        )
+        for start, a, b in zip(self.starts, one, other, strict=True):
+            assert (a.vector - start.vector).abs().max() > 1e-3
+            torch.testing.assert_close(b.vector, a.vector, rtol=1e-4, atol=2e-5)
+
+
+def test_every_loss_has_a_case() -> None:
+    assert set(GIVEN) == losses_there_are()
+
+
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS.keys())
+@pytest.mark.parametrize("loss", GIVEN, ids=lambda loss: loss.__name__)
+def test_for_every_loss_and_optimiser(
+    mlp: Architecture, make_pool: MakePool, loss: Loss, settings: TrainSettings
+) -> None:
+    Case(mlp, make_pool(16), (6, 7, 3), settings, loss).check()
+
+
+@pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES.keys())
+@pytest.mark.parametrize("optimizer", ["sgd with momentum", "adam"])
+def test_for_all_numbers_of_samples(
+    mlp: Architecture, make_pool: MakePool, sizes: tuple[int, ...], optimizer: str
+) -> None:
+    Case(mlp, make_pool(sum(sizes)), sizes, SETTINGS[optimizer]).check()
+
+
+@pytest.mark.parametrize("loss", GIVEN, ids=lambda loss: loss.__name__)
+def test_for_a_part_of_the_model(mlp: Architecture, make_pool: MakePool, loss: Loss) -> None:
+    case = Case(mlp, make_pool(13), (6, 7), SETTINGS["sgd with momentum"], loss, only="head")
+    case.check()
+    for loop in (lambda jobs: [plain.fit(job) for job in jobs], batched.fit):
+        models = case.models()
+        loop(case.jobs(models, case.memories()))
+        for start, model in zip(case.starts, models, strict=True):
+            assert torch.equal(model["backbone.1.weight"], start["backbone.1.weight"])
+            assert not torch.equal(model["head.weight"], start["head.weight"])
+
+
+def test_training_a_part_leaves_the_module_whole_for_the_next_job(
+    mlp: Architecture, make_pool: MakePool
+) -> None:
+    pool = make_pool(6)
+    Case(mlp, pool, (6,), only="head").check()
+    model = mlp.initial(0)
+    plain.fit(FitJob(model, Split(pool, torch.arange(6)), losses.cross_entropy, SGD, ("k",)))
+    assert not torch.equal(model["backbone.1.weight"], mlp.initial(0)["backbone.1.weight"])
+
+
+@pytest.mark.parametrize("optimizer", ["sgd with momentum", "adam with decay", "sgd"])
+@pytest.mark.parametrize("only", [None, "head"])
+def test_the_optimiser_remembers_over_two_calls(
+    mlp: Architecture, make_pool: MakePool, optimizer: str, only: str | None
+) -> None:
+    case = Case(mlp, make_pool(17), (9, 3, 5), SETTINGS[optimizer], only=only, keep=True)
+    one, other, forgetful = case.models(), case.models(), case.models()
+    memory_one, memory_other = case.memories(), case.memories()
+    for call in ("first", "second"):
+        expected = [plain.fit(job) for job in case.jobs(one, memory_one, call)]
+        assert batched.fit(case.jobs(other, memory_other, call)) == pytest.approx(expected, rel=1e-4)
+        batched.fit(case.jobs(forgetful, [None] * 3, call))
+    for a, b, c, m, n in zip(one, other, forgetful, memory_one, memory_other, strict=True):
+        torch.testing.assert_close(b.vector, a.vector, rtol=1e-4, atol=2e-5)
+        assert m is not None
+        assert n is not None
+        assert m.step == n.step > 0
+        assert set(m.vectors) == set(n.vectors)
+        for key in m.vectors:
+            torch.testing.assert_close(n.vectors[key], m.vectors[key], rtol=1e-3, atol=1e-5)
+        assert torch.equal(b.vector, c.vector) == (optimizer == "sgd")  # the memory matters
+
+
+def test_a_memory_can_go_from_one_loop_to_the_other(mlp: Architecture, make_pool: MakePool) -> None:
+    """A peer is trained batched in one round and alone in the next; both orders give the same."""
+    case = Case(mlp, make_pool(10), (4, 6), SETTINGS["adam"], keep=True)
+    ends = []
+    for first, second in ((batched.fit, _all_plain), (_all_plain, batched.fit)):
+        models, memories = case.models(), case.memories()
+        first(case.jobs(models, memories, "first"))
+        second(case.jobs(models, memories, "second"))
+        ends.append(torch.stack([m.vector for m in models]))
+    torch.testing.assert_close(*ends, rtol=1e-4, atol=2e-5)
+
+
+def _all_plain(jobs: Sequence[FitJob]) -> list[float]:
+    return [plain.fit(job) for job in jobs]
+
+
+@pytest.mark.parametrize("optimizer", ["sgd with momentum", "adam"])
+def test_for_a_convolution_with_group_norm(
+    convolutional: Architecture, make_pool: MakePool, optimizer: str
+) -> None:
+    Case(convolutional, make_pool(9, (1, 4, 4)), (4, 5), SETTINGS[optimizer]).check()
+
+
+def test_a_recorded_call_gives_the_same_bits(
+    make_mlp: MakeMLP, make_pool: MakePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool, ends = make_pool(24), []
+    for uses in (10**9, 1, 3):
+        monkeypatch.setattr(Gradients, "USES_BEFORE_RECORDING", uses)
+        architecture = make_mlp()
+        case = Case(architecture, pool, (8, 8, 8), SETTINGS["sgd with momentum"], losses.proximal)
+        models = case.models()
+        totals = batched.fit(case.jobs(models, case.memories()))
+        recorded = Gradients.of(architecture, losses.proximal)._recorded
+        assert len(recorded) == (0 if uses == 10**9 else 1)
+        ends.append((totals, torch.stack([m.vector for m in models])))
+    for totals, vectors in ends[1:]:
+        assert totals == ends[0][0]
+        assert torch.equal(vectors, ends[0][1])
+
+
+def test_recorded_calls_of_several_shapes_do_not_mix(
+    make_mlp: MakeMLP, make_pool: MakePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Same architecture object: other batch sizes, peers, parts and losses, each recorded at once."""
+    monkeypatch.setattr(Gradients, "USES_BEFORE_RECORDING", 1)
+    architecture, pool = make_mlp(), make_pool(20)
+    for loss in GIVEN:
+        for sizes, only in (((4, 4), None), ((4, 4), "head"), ((5, 5), None), ((4, 4, 4), None)):
+            Case(architecture, pool, sizes, loss=loss, only=only).check()
+
+
+def test_a_loss_that_cannot_be_recorded_is_computed_all_the_same(
+    make_mlp: MakeMLP, make_pool: MakePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise RuntimeError("cannot be recorded")
+
+    monkeypatch.setattr(batched, "make_fx", refuse)
+    Case(make_mlp(), make_pool(16), (8, 8), TrainSettings(epochs=3, batch=4, lr=0.1)).check()
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+@pytest.mark.parametrize("keep", [False, True], ids=["forgetful", "remembering"])
+@pytest.mark.parametrize("loop", [_all_plain, batched.fit], ids=["plain", "batched"])
+def test_no_epochs_change_nothing(
+    mlp: Architecture,
+    make_pool: MakePool,
+    loop: Callable[[Sequence[FitJob]], list[float]],
+    keep: bool,
+    optimizer: str,
+) -> None:
+    case = Case(mlp, make_pool(8), (4, 4), TrainSettings(epochs=0, optimizer=optimizer), keep=keep)
+    models, memories = case.models(), case.memories()
+    assert loop(case.jobs(models, memories)) == [0.0, 0.0]
+    for model, start, memory in zip(models, case.starts, memories, strict=True):
+        assert torch.equal(model.vector, start.vector)
+        assert memory is None or memory.step == 0

@@ -1,0 +1,309 @@
+"""Settings: tables to dataclasses and back, words of the command line, and what an experiment makes of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coterie import experiment, settings
+from coterie.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Section:
+    count: int = 1
+    share: float = 0.5
+    on: bool = False
+    name: str = "x"
+    names: tuple[str, ...] = ()
+    pair: tuple[float, int] = (0.5, 2)
+    windows: tuple[tuple[float, float], ...] = ()
+    size: int | str = 3
+
+
+# -- tables to dataclasses -----------------------------------------------------------------------
+
+
+def test_a_table_becomes_an_instance() -> None:
+    table = {
+        "count": 2, "share": 3, "on": True, "name": "y", "names": ["a", "b"],
+        "pair": [1, 2], "windows": [[0, 1], [2.5, 3]], "size": "big",
+    }  # fmt: skip
+    built = settings.build(Section, table, "part.")
+    assert built == Section(2, 3.0, True, "y", ("a", "b"), (1.0, 2), ((0.0, 1.0), (2.5, 3.0)), "big")
+    assert type(built.share) is float
+    assert settings.build(Section, {}, "") == Section()
+
+
+def test_one_item_serves_as_a_list_of_one() -> None:
+    assert settings.build(Section, {"names": "a"}, "").names == ("a",)
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({"cuont": 1}, "part.cuont: unknown key 'cuont'. Did you mean 'count'?"),
+        ({"count": 1.0}, "part.count must be a whole number, not 1.0"),
+        ({"count": True}, "part.count must be a whole number, not True"),
+        ({"count": "1"}, "part.count must be a whole number, not '1'"),
+        ({"share": "much"}, "part.share must be a number, not 'much'"),
+        ({"share": True}, "part.share must be a number, not True"),
+        ({"share": [0.5]}, "part.share must be a number, not [0.5]"),
+        ({"on": 1}, "part.on must be true or false, not 1"),
+        ({"name": 5}, "part.name must be text, not 5"),
+        ({"name": {"a": 1}}, "part.name must be text, not {'a': 1}"),
+        ({"names": ["a", 2]}, "part.names[1] must be text, not 2"),
+        ({"pair": [1.0]}, "part.pair needs 2 values, not [1.0]"),
+        ({"pair": [1.0, 2.5]}, "part.pair[1] must be a whole number, not 2.5"),
+        ({"windows": [[1, 2], [1, "x"]]}, "part.windows[1][1] must be a number, not 'x'"),
+        ({"size": 1.5}, "part.size must be a whole number, not 1.5"),
+    ],
+)
+def test_an_error_names_the_key(table: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        settings.build(Section, table, "part.")
+    assert str(raised.value).startswith(message)
+
+
+def test_an_unknown_key_lists_the_valid_ones() -> None:
+    with pytest.raises(ConfigError, match="Valid: count, name, names, on, pair, share, size, windows"):
+        settings.build(Section, {"zzzzz": 1}, "")
+
+
+# -- words of the command line -------------------------------------------------------------------
+
+
+def test_words_become_nested_tables() -> None:
+    words = ["rounds=20", "method.k=3", "method.name=panm", "train.lr = 0.1", "a.b.c=true"]
+    assert settings.overrides(words) == {
+        "rounds": 20,
+        "method": {"k": 3, "name": "panm"},
+        "train": {"lr": 0.1},
+        "a": {"b": {"c": True}},
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("5", 5), ("-1", -1), ("1e3", 1000.0), ("inf", float("inf")), ("true", True), ("'5'", "5"), ('"a,b"', "a,b"),
+        ("mlp", "mlp"), ("a,b", ["a", "b"]), ("1,2.5,x", [1, 2.5, "x"]), ("[1, 2]", [1, 2]), ("[[1, 0, 5]]", [[1, 0, 5]]),
+        ("my.py:Net", "my.py:Net"), ("", ""), ("a=b", "a=b"), ("/tmp/a b", "/tmp/a b"), ("True", "True"),
+    ],
+)  # fmt: skip
+def test_a_value_is_toml_where_it_reads_as_such_else_text(text: str, value: object) -> None:
+    read = settings.overrides([f"key={text}"])["key"]
+    assert read == value
+    assert type(read) is type(value)
+
+
+@pytest.mark.parametrize("word", ["rounds", "=5", ""])
+def test_a_word_that_is_no_assignment_is_named(word: str) -> None:
+    with pytest.raises(ConfigError, match=f"'{word}' is not key=value"):
+        settings.overrides([word])
+
+
+def test_a_value_cannot_be_a_section_too() -> None:
+    with pytest.raises(ConfigError, match="'a' was already given a value"):
+        settings.overrides(["a=1", "a.b=2"])
+
+
+def test_a_later_word_wins() -> None:
+    assert settings.overrides(["a.b=1", "a.b=2"]) == {"a": {"b": 2}}
+
+
+# -- merging -------------------------------------------------------------------------------------
+
+
+def test_merge_goes_table_by_table_and_changes_neither() -> None:
+    base, over = {"a": 1, "b": {"x": 1, "y": {"z": 1}}}, {"b": {"y": {"w": 2}}, "c": 3}
+    assert settings.merge(base, over) == {"a": 1, "b": {"x": 1, "y": {"z": 1, "w": 2}}, "c": 3}
+    assert base == {"a": 1, "b": {"x": 1, "y": {"z": 1}}}
+    assert over == {"b": {"y": {"w": 2}}, "c": 3}
+
+
+def test_a_section_cannot_be_replaced_by_a_value() -> None:
+    with pytest.raises(ConfigError, match=r"method is a section: set one of its keys, such as method.name="):
+        settings.merge({"method": {"name": "panm"}}, {"method": "local"})
+
+
+# -- TOML ----------------------------------------------------------------------------------------
+
+keys = st.text("abcxyz_-019", min_size=1, max_size=5)
+printable = st.text(st.characters(exclude_categories=["Cs", "Cc"]) | st.sampled_from("\n\t\"\\'"), max_size=8)
+scalars = st.booleans() | st.integers() | st.floats(allow_nan=False) | printable
+values = st.recursive(
+    scalars, lambda inner: st.lists(inner, max_size=3) | st.tuples(inner, inner), max_leaves=5
+)
+tables = st.dictionaries(keys, values | st.dictionaries(keys, values, max_size=4), max_size=5)
+
+
+def with_lists(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: with_lists(v) for key, v in value.items()}
+    return [with_lists(v) for v in value] if isinstance(value, list | tuple) else value
+
+
+def typed(value: Any) -> Any:
+    """True == 1 == 1.0, but a setting must keep its type."""
+    if isinstance(value, dict):
+        return {key: typed(v) for key, v in value.items()}
+    return [typed(v) for v in value] if isinstance(value, list) else (type(value), value)
+
+
+@given(tables)
+def test_toml_reads_back_what_was_dumped(table: dict[str, Any]) -> None:
+    assert typed(tomllib.loads(settings.dump(table))) == typed(with_lists(table))
+
+
+@pytest.mark.parametrize("code", [*range(0x20), 0x7F])
+def test_control_characters_survive_in_text(code: int) -> None:
+    table = {"name": f"a{chr(code)}b"}
+    assert tomllib.loads(settings.dump(table)) == table
+
+
+# -- experiments ---------------------------------------------------------------------------------
+
+SMALL = """
+rounds = 7
+peers = 6
+[method]
+name = "panm"
+l = 4
+k = 2
+[train]
+lr = 0.25
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    path = tmp_path / "small.toml"
+    path.write_text(SMALL)
+    return str(path)
+
+
+def test_words_win_over_the_file_and_the_file_over_defaults(file: str) -> None:
+    loaded = experiment.load(file, ["rounds=9", "method.k=3", "train.batch=5"])
+    assert (loaded.rounds, loaded.peers, loaded.seed) == (9, 6, 0)  # word, file, default
+    assert (loaded.method.k, loaded.method.l, loaded.method.tau) == (3, 4, 10)  # type: ignore[attr-defined]
+    assert (loaded.train.batch, loaded.train.lr, loaded.train.momentum) == (5, 0.25, 0.9)
+
+
+def test_another_method_keeps_the_parameters_they_share(file: str) -> None:
+    loaded = experiment.load(file, ["method.name=gossip"])
+    assert loaded.method_name == "gossip"
+    shared = {f.name for f in dataclasses.fields(loaded.method)} & {"l", "k"}
+    for name, value in {"l": 4, "k": 2}.items():
+        if name in shared:
+            assert getattr(loaded.method, name) == value
+    local = experiment.with_method(experiment.load(file), "local")
+    assert (local.method_name, local.train.lr) == ("local", 0.25)
+
+
+@pytest.mark.parametrize("name", sorted(experiment.presets()))
+def test_every_preset_loads_and_says_what_it_is(name: str) -> None:
+    loaded = experiment.load(name)
+    assert loaded.engine.threads == (os.cpu_count() or 1)
+    assert experiment.presets()[name]
+    assert experiment.from_tables(tomllib.loads(loaded.toml())) == loaded
+
+
+def test_there_are_presets() -> None:
+    assert experiment.DEMO in experiment.presets()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [],
+        ["clock.offline=[[1,0,inf],[2,3,4.5]]", "clock.speed=100,200", "clock.dropout=0.25"],
+        ["model.zoo=mlp", "model.hidden=[]", "train.betas=0.5,0.75", "train.optimizer=adam"],
+        ["method.name=fedavg", "baseline=local"],
+        ['data.name=C:\\data\\"mine".csv', "data.label=größe"],
+    ],
+)
+def test_the_config_of_a_run_reloads_to_an_equal_experiment(tmp_path: Path, words: list[str]) -> None:
+    loaded = experiment.load("demo", words)
+    path = tmp_path / "config.toml"
+    path.write_text(loaded.toml(), encoding="utf-8")
+    assert experiment.load(str(path)) == loaded
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["ruonds=5"], "unknown key 'ruonds'. Did you mean 'rounds'?"),
+        (["train.lrate=5"], "train.lrate: unknown key"),
+        (["method.kk=5"], "method.kk: unknown key"),
+        (["method.name=panmm"], "Did you mean 'panm'?"),
+        (["baseline=locall"], "Did you mean 'local'?"),
+        (["rounds=many"], "rounds must be a whole number, not 'many'"),
+        (["rounds=0"], "rounds must be at least 1, not 0"),
+        (["rounds.x=1"], "rounds must be one value"),
+        (["train=5"], "train is a section"),
+        (["method=local"], "method is a section"),
+        (["evaluate=5"], "evaluate is a section"),
+        (["train.epochs=-1"], "train.epochs must be at least 0, not -1"),
+        (["train.batch=0"], "train.batch must be at least 1, not 0"),
+        (["train.lr=0"], "train.lr must be above 0, not 0.0"),
+        (["train.optimizer=sdg"], "train.optimizer must be one of sgd, adam, not 'sdg'"),
+        (["engine.batching=maybe"], "engine.batching must be one of"),
+        (["engine.device=abacus"], "engine.device = 'abacus' cannot be used here"),
+        (["method.l=6"], "method.l"),
+    ],
+)
+def test_a_bad_experiment_names_the_key(file: str, words: list[str], message: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        experiment.load(file, words)
+    assert message in str(raised.value)
+
+
+@pytest.mark.parametrize("word", ["method.name=5", "method.name=true", "method.name=a,b", "method.name.x=1"])
+def test_a_method_name_that_is_no_text_is_an_error(file: str, word: str) -> None:
+    with pytest.raises(ConfigError, match="method.name"):
+        experiment.load(file, [word])
+
+
+def test_a_file_whose_method_is_no_section_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "wrong.toml"
+    path.write_text('method = "panm"\n')
+    with pytest.raises(ConfigError, match="method is a section"):
+        experiment.load(str(path))
+    with pytest.raises(ConfigError, match="method"):
+        experiment.load(str(path), ["method.name=local"])
+
+
+@pytest.mark.parametrize(
+    "word",
+    ["train.lr=nan", "train.lr=inf", "train.momentum=-1", "train.weight_decay=-1", "train.betas=0.9,1.5"],
+)
+def test_numbers_that_no_optimiser_takes_are_an_error(file: str, word: str) -> None:
+    with pytest.raises(ConfigError, match=word.partition("=")[0]):
+        experiment.load(file, [word])
+
+
+def test_a_preset_or_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="unknown preset 'dmeo'. Did you mean 'demo'"):
+        experiment.load("dmeo")
+    with pytest.raises(ConfigError, match=r"none.toml cannot be read"):
+        experiment.load(str(tmp_path / "none.toml"))
+    broken = tmp_path / "broken.toml"
+    broken.write_text("rounds = = 5")
+    with pytest.raises(ConfigError, match=r"broken.toml is not valid TOML"):
+        experiment.load(str(broken))
+
+
+def test_a_file_that_is_not_text_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "bytes.toml"
+    path.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ConfigError, match=r"bytes.toml"):
+        experiment.load(str(path))

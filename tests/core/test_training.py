@@ -1,0 +1,306 @@
+"""Training by hand: single steps worked out on paper, the losses, batch norm, dropout and evaluation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from coterie.architecture import Architecture, Model
+from coterie.models import Output
+from coterie.training import (
+    Batch,
+    EvaluateJob,
+    FitJob,
+    Pool,
+    Split,
+    TrainSettings,
+    batched,
+    cross_entropy,
+    plain,
+    proximal,
+)
+from coterie.training.jobs import batches
+
+MakeMLP = Callable[..., Architecture]
+Fit = Callable[[FitJob], float]
+
+both_loops = pytest.mark.parametrize(
+    "fit", [plain.fit, lambda job: batched.fit([job])[0]], ids=["plain", "batched"]
+)
+
+
+def linear_model(make_mlp: MakeMLP, weight: Sequence[Sequence[float]], bias: Sequence[float]) -> Model:
+    architecture = make_mlp(hidden=(), features=len(weight[0]), classes=len(weight))
+    return architecture.model({"head.weight": torch.tensor(weight), "head.bias": torch.tensor(bias)})
+
+
+def all_of(x: Sequence[Sequence[float]], y: Sequence[int]) -> Split:
+    return Split(Pool(torch.tensor(x), torch.tensor(y)), torch.arange(len(y)))
+
+
+# -- steps by hand -----------------------------------------------------------------------------
+
+
+@both_loops
+def test_one_step_of_softmax_regression_on_paper(make_mlp: MakeMLP, fit: Fit) -> None:
+    """At zero weights both classes have probability 1/2, so the gradient of row c is (1/2 - [y = c]) x."""
+    model = linear_model(make_mlp, [[0.0, 0.0], [0.0, 0.0]], [0.0, 0.0])
+    split = all_of([[1.0, 2.0], [3.0, -1.0]], [0, 1])
+    loss = fit(
+        FitJob(model, split, cross_entropy, TrainSettings(epochs=1, batch=2, lr=0.1, momentum=0.0), ("k",))
+    )
+    # Row 0: mean of -1/2 (1, 2) and +1/2 (3, -1) = (0.5, -0.75); row 1 the opposite; the biases cancel.
+    assert loss == pytest.approx(math.log(2))
+    assert model["head.weight"].tolist() == [pytest.approx([-0.05, 0.075]), pytest.approx([0.05, -0.075])]
+    assert model["head.bias"].tolist() == pytest.approx([0.0, 0.0], abs=1e-7)
+
+
+def regression_by_hand(
+    w: list[list[float]], b: list[float], x: Sequence[Sequence[float]], y: Sequence[int], s: TrainSettings
+) -> float:
+    """Full-batch SGD with momentum and weight decay, in plain floats; returns the mean loss."""
+    speed_w, speed_b, total = [[0.0] * len(row) for row in w], [0.0] * len(b), 0.0
+    for _ in range(s.epochs):
+        grad_w, grad_b = [[s.weight_decay * v for v in row] for row in w], [s.weight_decay * v for v in b]
+        for features, label in zip(x, y, strict=True):
+            logits = [
+                sum(wi * f for wi, f in zip(row, features, strict=True)) + bc
+                for row, bc in zip(w, b, strict=True)
+            ]
+            norm = sum(math.exp(v) for v in logits)
+            total -= math.log(math.exp(logits[label]) / norm) / len(y)
+            for c, logit in enumerate(logits):
+                error = (math.exp(logit) / norm - (c == label)) / len(y)
+                grad_b[c] += error
+                for i, f in enumerate(features):
+                    grad_w[c][i] += error * f
+        for c in range(len(b)):
+            speed_b[c] = s.momentum * speed_b[c] + grad_b[c]
+            b[c] -= s.lr * speed_b[c]
+            for i in range(len(w[c])):
+                speed_w[c][i] = s.momentum * speed_w[c][i] + grad_w[c][i]
+                w[c][i] -= s.lr * speed_w[c][i]
+    return total / s.epochs
+
+
+@both_loops
+@pytest.mark.parametrize(("momentum", "decay"), [(0.0, 0.0), (0.9, 0.0), (0.0, 0.1), (0.9, 0.1)])
+def test_several_steps_against_plain_floats(
+    make_mlp: MakeMLP, fit: Fit, momentum: float, decay: float
+) -> None:
+    w, b = [[0.5, -0.2], [0.1, 0.3], [-0.4, 0.0]], [0.1, -0.1, 0.2]
+    x, y = [[1.0, 2.0], [3.0, -1.0], [0.5, 0.5]], [0, 2, 1]
+    model = linear_model(make_mlp, w, b)
+    settings = TrainSettings(epochs=4, batch=8, lr=0.2, momentum=momentum, weight_decay=decay)
+    loss = fit(FitJob(model, all_of(x, y), cross_entropy, settings, ("k",)))
+    assert loss == pytest.approx(regression_by_hand(w, b, x, y, settings), rel=1e-5)
+    assert model["head.weight"].tolist() == [pytest.approx(row, abs=1e-5) for row in w]
+    assert model["head.bias"].tolist() == pytest.approx(b, abs=1e-5)
+
+
+@both_loops
+def test_the_first_step_of_adam_is_the_learning_rate_in_every_number(make_mlp: MakeMLP, fit: Fit) -> None:
+    """Bias correction makes it lr * g / (|g| + eps)."""
+    model = linear_model(make_mlp, [[0.0, 0.0], [0.0, 0.0]], [0.0, 0.0])
+    split = all_of([[1.0, -2.0], [3.0, 4.0]], [0, 0])  # gradients of row 0: -(1, 0.5); of its bias: -1/2
+    fit(FitJob(model, split, cross_entropy, TrainSettings(batch=2, optimizer="adam", lr=0.1), ("k",)))
+    assert model["head.weight"].flatten().tolist() == pytest.approx([0.1, 0.1, -0.1, -0.1], rel=1e-4)
+    assert model["head.bias"].tolist() == pytest.approx([0.1, -0.1], rel=1e-4)
+
+
+# -- batches -----------------------------------------------------------------------------------
+
+
+@given(st.integers(1, 40), st.integers(1, 12), st.integers(0, 3))
+def test_an_epoch_sees_every_sample_once(samples: int, batch: int, epochs: int) -> None:
+    settings = TrainSettings(epochs=epochs, batch=batch)
+    plan = list(batches(samples, settings, np.random.default_rng(0)))
+    seen = [int(i) for step in plan for i in step]
+    assert len(seen) == epochs * samples
+    for epoch in range(epochs):
+        assert sorted(seen[epoch * samples : (epoch + 1) * samples]) == list(range(samples))
+    full, rest = divmod(samples, batch)
+    sizes = [batch] * full + ([rest] if rest else [])
+    if len(sizes) > 1 and sizes[-1] == 1:
+        sizes[-2:] = [sizes[-2] + 1]
+    assert [len(step) for step in plan] == sizes * epochs
+
+
+def test_every_epoch_is_shuffled_anew() -> None:
+    first, second = batches(30, TrainSettings(epochs=2, batch=30), np.random.default_rng(0))
+    assert first.tolist() != second.tolist() != sorted(second.tolist())
+
+
+# -- losses ------------------------------------------------------------------------------------
+
+
+class Linear:
+    """A net as the losses see one: y = x w + b."""
+
+    def __init__(self, parameters: Mapping[str, Tensor]) -> None:
+        self.parameters = parameters
+
+    def __call__(self, x: Tensor) -> Output:
+        return Output(x @ self.parameters["w"] + self.parameters["b"], x, None)
+
+
+class Constant:
+    def __init__(self, logits: Tensor) -> None:
+        self.parameters: Mapping[str, Tensor] = {}
+        self.logits = logits
+
+    def __call__(self, x: Tensor) -> Output:
+        return Output(self.logits, x, None)
+
+
+@given(
+    st.integers(1, 6).flatmap(
+        lambda c: st.lists(
+            st.tuples(
+                st.lists(st.floats(-200, 200, width=32), min_size=c, max_size=c), st.integers(0, c - 1)
+            ),
+            min_size=1,
+            max_size=6,
+        )
+    )
+)
+def test_cross_entropy_is_that_of_torch(rows: list[tuple[list[float], int]]) -> None:
+    logits, y = torch.tensor([row for row, _ in rows]), torch.tensor([label for _, label in rows])
+    ours = cross_entropy(Constant(logits), Batch(logits, y), {})
+    torch.testing.assert_close(ours, F.cross_entropy(logits, y), rtol=1e-5, atol=1e-5)
+
+
+def test_proximal_adds_half_mu_times_the_squared_distance() -> None:
+    net = Linear({"w": torch.tensor([[1.0, 2.0]]), "b": torch.tensor([0.0, 3.0])})
+    batch = Batch(torch.tensor([[1.0]]), torch.tensor([0]))
+    ref = {"ref.w": torch.tensor([[0.0, 0.0]]), "ref.b": torch.tensor([1.0, 1.0]), "mu": torch.tensor(0.5)}
+    # Distance: 1 + 4 + 1 + 4 = 10; times mu / 2 = 2.5.
+    added = proximal(net, batch, ref) - cross_entropy(net, batch, {})
+    assert added.item() == pytest.approx(2.5)
+
+
+def test_the_gradient_of_proximal_is_that_of_finite_differences() -> None:
+    draw = torch.Generator().manual_seed(0)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=draw, dtype=torch.float64)
+
+    parameters = {"w": normal(3, 2).requires_grad_(), "b": normal(2).requires_grad_()}
+    ref = {"ref.w": normal(3, 2), "ref.b": normal(2), "mu": torch.tensor(0.7, dtype=torch.float64)}
+    batch = Batch(normal(4, 3), torch.tensor([0, 1, 1, 0]))
+    proximal(Linear(parameters), batch, ref).backward()
+    step = 1e-6
+    for name, parameter in parameters.items():
+        assert parameter.grad is not None
+        for place in np.ndindex(*parameter.shape):
+            ends = []
+            for sign in (1, -1):
+                moved = {key: value.detach().clone() for key, value in parameters.items()}
+                moved[name][place] += sign * step
+                ends.append(proximal(Linear(moved), batch, ref).item())
+            slope = (ends[0] - ends[1]) / (2 * step)
+            assert parameter.grad[place].item() == pytest.approx(slope, rel=1e-5, abs=1e-7)
+
+
+# -- nets that keep or draw something ------------------------------------------------------------
+
+
+def test_batch_norm_statistics_live_in_the_models_vector(batch_normed: Architecture) -> None:
+    x = [[1.0, 2.0, 3.0, 4.0], [3.0, 2.0, 0.0, -4.0]]
+    model, other = batch_normed.initial(0), batch_normed.initial(0)
+    plain.fit(FitJob(model, all_of(x, [0, 1]), cross_entropy, TrainSettings(batch=2), ("k",)))
+    # One step of momentum 0.1 from mean 0 and variance 1; the variance of two numbers a, b is (a - b)^2 / 2.
+    assert model["backbone.1.running_mean"].tolist() == pytest.approx([0.2, 0.2, 0.15, 0.0], abs=1e-6)
+    assert model["backbone.1.running_var"].tolist() == pytest.approx([1.1, 0.9, 1.35, 4.1], abs=1e-5)
+    assert model["backbone.1.num_batches_tracked"].item() == 1
+    slot = model.layout.by_name["backbone.1.running_mean"]
+    assert model.vector[slot.start].item() == pytest.approx(0.2)
+    assert torch.equal(other.vector, batch_normed.initial(0).vector)
+    before = model.vector.clone()
+    plain.evaluate(EvaluateJob(model, all_of(x, [0, 1])))
+    assert torch.equal(model.vector, before)  # measuring leaves no trace
+
+
+def test_batch_norm_survives_a_last_batch_of_one(batch_normed: Architecture) -> None:
+    model = batch_normed.initial(0)
+    split = all_of(torch.randn(5, 4, generator=torch.Generator().manual_seed(0)).tolist(), [0, 1, 2, 0, 1])
+    plain.fit(FitJob(model, split, cross_entropy, TrainSettings(batch=2), ("k",)))
+    assert model["backbone.1.num_batches_tracked"].item() == 2
+    assert torch.isfinite(model.vector).all()
+
+
+def test_dropout_repeats_with_its_key_and_leaves_torchs_generator_alone(make_mlp: MakeMLP) -> None:
+    split = all_of(torch.randn(6, 4, generator=torch.Generator().manual_seed(0)).tolist(), [0, 1, 2, 0, 1, 2])
+
+    dropping, keeping = (make_mlp(hidden=(8,), dropout=dropout) for dropout in (0.5, 0.0))
+
+    def trained(key: str, architecture: Architecture = dropping) -> Tensor:
+        model = architecture.initial(0)
+        plain.fit(FitJob(model, split, cross_entropy, TrainSettings(epochs=2, batch=6), (key,)))
+        return model.vector
+
+    first = trained("a")
+    torch.manual_seed(1)
+    state = torch.random.get_rng_state()
+    assert torch.equal(trained("a"), first)
+    assert torch.equal(torch.random.get_rng_state(), state)
+    torch.manual_seed(2)
+    assert torch.equal(trained("a"), first)
+    assert not torch.allclose(trained("b"), first)
+    assert not torch.allclose(trained("a", keeping), first)
+
+
+# -- evaluation --------------------------------------------------------------------------------
+
+both_measures = pytest.mark.parametrize(
+    "measure", [plain.evaluate, lambda job: batched.evaluate([job])[0]], ids=["plain", "batched"]
+)
+
+
+@both_measures
+def test_evaluation_by_hand(make_mlp: MakeMLP, measure: Callable[[EvaluateJob], object]) -> None:
+    model = linear_model(make_mlp, [[1.0, 0.0], [0.0, 1.0]], [0.0, 0.0])
+    split = all_of(
+        [[2.0, 1.0], [0.0, 3.0], [1.0, 0.0], [5.0, 4.0]], [0, 1, 1, 1]
+    )  # right, right, wrong, wrong
+    model.architecture.scratch()
+    score = measure(EvaluateJob(model, split))
+    by_margin = [math.log(1 + math.exp(-m)) for m in (1, 3, -1, -1)]  # logit of the label minus the other
+    assert score.accuracy == 0.5  # type: ignore[attr-defined]
+    assert score.loss == pytest.approx(sum(by_margin) / 4)  # type: ignore[attr-defined]
+
+
+@both_measures
+def test_a_net_can_be_measured_before_it_is_trained(
+    convolutional: Architecture, make_pool: Callable[..., Pool], measure: Callable[[EvaluateJob], object]
+) -> None:
+    """IFCA and PANM compare models first; the module is made at that moment, and must serve training after."""
+    pool = make_pool(4, (1, 4, 4))
+    model, split = convolutional.initial(0), Split(pool, torch.arange(4))
+    before = measure(EvaluateJob(model, split))
+    plain.fit(FitJob(model, split, cross_entropy, TrainSettings(epochs=3, lr=0.1), ("k",)))
+    assert measure(EvaluateJob(model, split)).loss < before.loss  # type: ignore[attr-defined]
+
+
+def test_batched_evaluation_equals_plain(mlp: Architecture, make_pool: Callable[..., Pool]) -> None:
+    """More samples than the plain loop takes at once, and other rows at every peer."""
+    pool = make_pool(700)
+    draw = torch.Generator().manual_seed(0)
+    jobs = [
+        EvaluateJob(mlp.initial(0, i), Split(pool, torch.randperm(700, generator=draw)[:600]))
+        for i in range(3)
+    ]
+    together = batched.evaluate(jobs)
+    assert len({score.loss for score in together}) == 3
+    for job, score in zip(jobs, together, strict=True):
+        alone = plain.evaluate(job)
+        assert score.accuracy == alone.accuracy
+        assert score.loss == pytest.approx(alone.loss, rel=1e-5)

@@ -1,0 +1,85 @@
+"""If nobody can go on, the simulation says who waits for whom, and stops."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+from engine_support import WORD, play
+
+from coterie.errors import CoterieError, DeadlockError
+from coterie.methods import Method
+from coterie.peer import Peer
+
+
+@dataclass(frozen=True)
+class NeverShelved(Method):
+    async def round(self, me: Peer, t: int) -> None:
+        await me.train()
+        if me.id == 0 and t == 2:
+            await me.fetch([1, 2], "grail")
+
+
+@dataclass(frozen=True)
+class NobodySends(Method):
+    async def round(self, me: Peer, t: int) -> None:  # noqa: ARG002
+        await me.receive("grail")
+
+
+def test_a_fetch_of_what_is_never_shelved() -> None:
+    with pytest.raises(DeadlockError, match="peer 0 in round 2 waits for 'grail' of round 2 from 1, 2") as caught:
+        play(NeverShelved(), rounds=3)
+    assert "peer 1" not in str(caught.value)  # it is done
+
+
+def test_an_asynchronous_fetch_never_waits() -> None:
+    assert play(NeverShelved(), rounds=3, asynchronous=True).ends(0) == {1: 1.0, 2: 2.0, 3: 3.0}
+
+
+def test_a_deadline_ends_the_wait() -> None:
+    assert play(NeverShelved(), rounds=3, deadline=5.0).ends(0) == {1: 1.0, 2: 7.0, 3: 8.0}
+
+
+def test_a_receive_without_a_sender() -> None:
+    with pytest.raises(DeadlockError, match=r"peer 0 in round 1 waits for a message 'grail' from anybody"):
+        play(NobodySends())
+
+
+def test_many_are_counted() -> None:
+    with pytest.raises(DeadlockError, match="and 2 more"):
+        play(NobodySends(), peers=7)
+
+
+def test_two_who_wait_for_each_other() -> None:
+    @dataclass(frozen=True)
+    class Polite(Method):
+        async def round(self, me: Peer, t: int) -> None:  # noqa: ARG002
+            await me.fetch(me.peers, "word")
+            me.shelve("word", WORD)
+
+    with pytest.raises(DeadlockError, match=r"peer 0 .* from 1; peer 1 .* from 0"):
+        play(Polite(), peers=2)
+
+
+def test_only_the_verbs_can_be_awaited() -> None:
+    class Other:
+        def __await__(self):  # type: ignore[no-untyped-def]
+            yield "something"
+
+    @dataclass(frozen=True)
+    class Odd(Method):
+        async def round(self, me: Peer, t: int) -> None:  # noqa: ARG002
+            await Other()
+
+    with pytest.raises(CoterieError, match="peer 0 awaited 'something'"):
+        play(Odd())
+
+
+def test_a_fetch_from_nobody() -> None:
+    @dataclass(frozen=True)
+    class Odd(Method):
+        async def round(self, me: Peer, t: int) -> None:  # noqa: ARG002
+            await me.fetch(7, "word")
+
+    with pytest.raises(CoterieError, match="peer 7 was asked for something"):
+        play(Odd())

@@ -1,0 +1,139 @@
+"""Run folders and events: what is refused, what is overwritten, what a crash may leave."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from engine_support import tiny
+
+from coterie import events, running
+from coterie.errors import CoterieError, RunError
+from coterie.events import EventLog, PeerRound
+
+
+def test_an_existing_folder_is_refused_then_overwritten(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    out.mkdir()  # an empty one is as good as none
+    first = running.run(tiny("local", rounds=1), out)
+    before = (out / "summary.json").read_bytes()
+    with pytest.raises(RunError, match="exists already.*--overwrite.*--resume"):
+        running.run(tiny("local", rounds=2), out)
+    assert (out / "summary.json").read_bytes() == before
+    (out / "stale").touch()
+    second = running.run(tiny("local", rounds=2), out, overwrite=True)
+    assert (first["rounds"], second["rounds"]) == (1, 2)
+    assert not (out / "stale").exists()
+
+
+def test_what_is_not_a_run_is_never_deleted(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("years of work", encoding="utf-8")
+    for overwrite in (False, True):
+        with pytest.raises(RunError):
+            running.run(tiny("local", rounds=1), tmp_path, overwrite=overwrite)
+    with pytest.raises(RunError):
+        running.run(tiny("local", rounds=1), tmp_path / "thesis.tex", overwrite=True)
+    assert (tmp_path / "thesis.tex").read_text(encoding="utf-8") == "years of work"
+
+
+def test_a_config_alone_does_not_make_a_run(tmp_path: Path) -> None:
+    """Many folders have a config.toml; only one with a run's events is a run's."""
+    (tmp_path / "config.toml").write_text("[tool.other]\n", encoding="utf-8")
+    (tmp_path / "thesis.tex").write_text("years of work", encoding="utf-8")
+    with pytest.raises(RunError, match="not the folder of a run"):
+        running.run(tiny("local", rounds=1), tmp_path, overwrite=True)
+    assert (tmp_path / "thesis.tex").exists()
+
+
+def test_overwriting_with_a_mistake_keeps_the_old_run(tmp_path: Path) -> None:
+    running.run(tiny("local", rounds=1), tmp_path / "run")
+    with pytest.raises(CoterieError):
+        running.run(tiny("local", "data.name=nowhere.csv", rounds=1), tmp_path / "run", overwrite=True)
+    assert (tmp_path / "run" / "summary.json").exists()
+
+
+def test_resuming_a_finished_run_returns_its_summary(tmp_path: Path) -> None:
+    summary = running.run(tiny("gossip", "method.k=1"), tmp_path / "run")
+    files = {p: p.stat().st_mtime_ns for p in (tmp_path / "run").iterdir()}
+    assert running.resume(tmp_path / "run") == json.loads(json.dumps(summary))
+    assert {p: p.stat().st_mtime_ns for p in (tmp_path / "run").iterdir()} == files
+
+
+def test_resuming_what_is_not_a_run(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="not the folder of a run"):
+        running.resume(tmp_path)
+
+
+def test_the_config_repeats_the_run(tmp_path: Path) -> None:
+    from coterie import experiment
+
+    words = ["clock.offline=[[1, 0.5, inf]]", "clock.latency=[0.25, 1e-05]", "engine.asynchronous=true"]
+    e = tiny("gossip", "method.k=1", *words)
+    running.run(e, tmp_path / "run")
+    assert experiment.load(str(tmp_path / "run" / "config.toml")) == e
+
+
+def test_a_peer_that_left_early_has_no_accuracy_of_another(tmp_path: Path) -> None:
+    """`per_peer` has one entry for every peer, whoever left before its first measurement."""
+    e = tiny("local", "clock.speed=12", "clock.offline=[[0, 0.5, inf]]")
+    accuracy = running.run(e, tmp_path / "run")["accuracy"]["last"]
+    assert len(accuracy["per_peer"]) == 3
+    assert accuracy["per_peer"][0] is None
+
+
+# -- events ------------------------------------------------------------------------------------
+
+
+def written(path: Path) -> list[str]:
+    log = EventLog(path)
+    for round in range(1, 5):
+        log.write(PeerRound(0, round, float(round), 0.5, 0.25, 1.0, {"model": 10}, {"model": 1}, {"weights": {"1": 0.5}}))
+    log.close()
+    return path.read_text(encoding="utf-8").splitlines()
+
+
+def test_events_are_read_as_written(tmp_path: Path) -> None:
+    written(tmp_path / "events.jsonl")
+    assert [e.round for e in events.read(tmp_path / "events.jsonl") if isinstance(e, PeerRound)] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("kept", [1, 20, -2, -1])
+def test_a_torn_last_line_is_dropped(tmp_path: Path, kept: int) -> None:
+    path = tmp_path / "events.jsonl"
+    *whole, last = written(path)
+    path.write_text("\n".join([*whole, last[:kept]]), encoding="utf-8")
+    assert [e.round for e in events.read(path) if isinstance(e, PeerRound)] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+@pytest.mark.parametrize("rubbish", ["{", "null", '{"event":"nothing"}', '{"event":"round","peer":0}'])
+@pytest.mark.parametrize("end", ["\n", ""])
+def test_a_corrupt_line_before_the_last_is_an_error(tmp_path: Path, number: int, rubbish: str, end: str) -> None:
+    path = tmp_path / "events.jsonl"
+    lines = written(path)
+    lines[number - 1] = rubbish
+    path.write_text("\n".join(lines) + end, encoding="utf-8")
+    with pytest.raises(RunError, match=rf"events\.jsonl, line {number}: "):
+        list(events.read(path))
+
+
+def test_bytes_that_are_no_text_are_an_error_too(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    written(path)
+    data = bytearray(path.read_bytes())
+    data[5] = 0xFF
+    path.write_bytes(data)
+    with pytest.raises(RunError, match="line 1"):
+        list(events.read(path))
+
+
+def test_keep_until_forgets_later_rounds(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    lines = written(path)
+    log = EventLog(path)
+    assert [e.round for e in log.keep_until(2) if isinstance(e, PeerRound)] == [1, 2]
+    assert path.read_text(encoding="utf-8").splitlines() == lines[:2]
+    log.write(PeerRound(0, 3, 3.0))
+    log.close()
+    assert [e.round for e in events.read(path) if isinstance(e, PeerRound)] == [1, 2, 3]

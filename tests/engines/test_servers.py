@@ -1,0 +1,111 @@
+"""Server methods and full gossip against loops written out by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from engine_support import Played, tiny
+
+from coterie import experiment, running
+from coterie.engines.clock import Clock
+from coterie.engines.simulation import Simulation
+from coterie.experiment import Experiment
+from coterie.peer import Peer
+from coterie.randomness import generator
+from coterie.training import Split, Trainer
+
+
+def unequal(e: Experiment) -> list[Peer]:
+    """The experiment's participants, with 12, 9 and 6 training samples."""
+    participants = experiment.gather(e).participants
+    for peer, count in zip(participants, (12, 9, 6), strict=False):
+        assert peer.data is not None
+        train = peer.data.train
+        peer.data = replace(peer.data, train=Split(train.pool, train.rows[:count]))
+    return participants
+
+
+def simulate(e: Experiment, participants: list[Peer]) -> Played:
+    trainer = Trainer("never", 1, 1)
+    simulation = Simulation(e.method, participants, e.rounds, trainer, Clock(e.clock, e.peers, e.seed))
+    simulation.run()
+    trainer.close()
+    return Played(simulation)
+
+
+def train_by_hand(me: Peer, vector: torch.Tensor, t: int) -> torch.Tensor:
+    """SGD with momentum on batches of six, shuffled as the peer's key for this round says."""
+    assert me.data is not None
+    slots = me.model.layout.slots
+    tensors = {s.name: vector[s.start : s.stop].view(s.shape).clone().requires_grad_() for s in slots}
+    velocity = {name: torch.zeros_like(p) for name, p in tensors.items()}
+    net = me.architecture.build()
+    x, y, samples = me.data.train.x, me.data.train.y, len(me.data.train)
+    order = generator(me.seed, me.id, t, "train", 0, "shuffle").permutation(samples)
+    lr = me.settings.lr * me.settings.lr_decay ** (t - 1)
+    for start in range(0, samples, 6):
+        rows = torch.from_numpy(order[start : start + 6])
+        logits = torch.func.functional_call(net, tensors, (x[rows],)).logits
+        gradients = torch.autograd.grad(F.cross_entropy(logits, y[rows]), list(tensors.values()))
+        with torch.no_grad():
+            for (name, parameter), gradient in zip(tensors.items(), gradients, strict=True):
+                velocity[name] = 0.9 * velocity[name] + gradient
+                parameter -= lr * velocity[name]
+    return torch.cat([p.detach().reshape(-1) for p in tensors.values()])
+
+
+def test_fedavg_is_the_weighted_mean() -> None:
+    e = tiny("fedavg")
+    played = simulate(e, unequal(e))
+    clients = unequal(e)[:3]
+    shared = clients[0].initial().vector
+    for t in (1, 2, 3):
+        trained = [train_by_hand(me, shared, t) for me in clients]
+        shared = (12 * trained[0] + 9 * trained[1] + 6 * trained[2]) / 27
+    for peer in played.peers:  # the server too
+        torch.testing.assert_close(peer.model.vector, shared, atol=1e-6, rtol=1e-5)
+
+
+def test_gossip_with_everybody_is_consensus() -> None:
+    e = tiny("gossip", "method.k=2", rounds=2)
+    played = simulate(e, unequal(e))
+    peers = unequal(e)
+    shared = peers[0].initial().vector
+    for t in (1, 2):
+        shared = sum((train_by_hand(me, shared, t) for me in peers), torch.zeros_like(shared)) / 3
+    for peer in played.peers:
+        torch.testing.assert_close(peer.model.vector, shared, atol=1e-6, rtol=1e-5)
+
+
+def test_local_trains_alone() -> None:
+    e = tiny("local", rounds=2)
+    played = simulate(e, unequal(e))
+    for me, peer in zip(unequal(e), played.peers, strict=True):
+        expected = train_by_hand(me, train_by_hand(me, me.initial().vector, 1), 2)
+        torch.testing.assert_close(peer.model.vector, expected, atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("fraction", [1.0, 0.5])
+def test_fedavg_s_messages(fraction: float, tmp_path: Path) -> None:
+    # 4 clients, 3 rounds: every client fetches the model; those who train (all, or half) send theirs.
+    e = tiny("fedavg", f"method.fraction={fraction}", peers=4)
+    messages = running.run(e, tmp_path / "run")["messages"]
+    assert messages["by_artifact"] == {"global": 4 * 3, "update": int(4 * 3 * fraction)}
+    assert messages["total"] == (24 if fraction == 1 else 18)  # 2 per client and round, or 1.5
+
+
+def test_ifca_s_messages(tmp_path: Path) -> None:
+    # 3 clients, 3 rounds, c = 2: one update up and two models down.
+    messages = running.run(tiny("ifca", "method.c=2", "engine.batching=always"), tmp_path / "run")["messages"]
+    assert messages["by_artifact"] == {"model-0": 9, "model-1": 9, "update": 9}
+    assert messages["total"] == 3 * 3 * (1 + 2)
+
+
+def test_an_asynchronous_server_waits_for_somebody(tmp_path: Path) -> None:
+    """A server that finds no new update must not run through all its rounds before anybody has trained."""
+    e = tiny("fedavg", "engine.asynchronous=true", "clock.latency=0.1", "clock.spread=2", "clock.speed=12")
+    assert running.run(e, tmp_path / "run")["messages"]["by_artifact"].get("update", 0) > 0

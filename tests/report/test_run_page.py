@@ -1,0 +1,243 @@
+"""report.html: what it shows, that it is whole, and that it holds when things are missing."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from coterie.events import Event, PeerAway, PeerRound, RunStarted
+from coterie.report import figures, svg
+from coterie.report.html import page, write_report
+from coterie.report.summary import summarise
+from coterie.report.words import duration, size
+
+VOID = {"meta", "br"}
+
+
+class Reader(HTMLParser):
+    """Checks that every element is closed, and keeps the tables' rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: set[str] = set()
+        self.rows: list[list[str]] = []
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        assert not any(name.startswith("on") or name in ("src", "href") for name, _ in attrs)
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag == "tr":
+            self.rows.append([])
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        if tag not in VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] in ("td", "th"):
+            self.rows[-1].append(data)
+        if "style" not in self.open:
+            self.text += data + "\n"
+
+
+def look(events: list[Event]) -> Reader:
+    """The page of these events, read, with all its drawings checked."""
+    written = page(events, summarise(events, 1.0))
+    reader = Reader()
+    reader.feed(written)
+    reader.close()
+    assert not reader.open
+    assert not reader.tags & {"script", "link", "img", "iframe", "object"}
+    assert "nan" not in re.sub(r"<style>.*?</style>", "", written, flags=re.DOTALL).lower()
+    for drawing in re.findall(r"<svg.*?</svg>", written, flags=re.DOTALL):
+        root = ElementTree.fromstring(drawing)
+        title = root.find("title")
+        assert root.get("role") == "img"
+        assert title is not None
+        assert title.text == root.get("aria-label")
+    return reader
+
+
+def start_of(events: list[Event]) -> RunStarted:
+    assert isinstance(events[0], RunStarted)
+    return events[0]
+
+
+def rounds_of(events: list[Event]) -> list[PeerRound]:
+    return [e for e in events if isinstance(e, PeerRound)]
+
+
+def drawings(events: list[Event]) -> int:
+    return page(events, summarise(events, 1.0)).count("<svg")
+
+
+def test_the_figures_are_there(tiny: list[Event]) -> None:
+    seen = look(tiny)
+    for text in (
+        "panm · seed 7 · 3 peers · 2 rounds",
+        "53.3%", "60.0%", "± 33.0 points", "± 8.2 points", "worst tenth 10.0%",
+        "2.31 kB", "model 2.3 kB, probe 5 B", "13", "4.5 s", "75.0%", "100.0%", "true clusters known",
+    ):  # fmt: skip
+        assert text in seen.text
+    assert drawings(tiny) == 6
+    assert ["0", "mlp", "40", "0", "60.0%", "60.0%"] in seen.rows
+    assert ["1", "cnn", "50", "0", "90.0%", "70.0%"] in seen.rows
+    # Quantiles of 0.1, 0.6 and 0.9: a fifth of the way, and four fifths.
+    assert ["2", "3", "63.3%", "53.3%", "20.0% to 84.0%", "2.31 kB", "75.0%", "100.0%"] in seen.rows
+
+
+def test_the_file_is_written_whole(tiny: list[Event], tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    path.write_text("old")
+    write_report(tiny, summarise(tiny, 1.0), path)
+    written = path.read_text(encoding="utf-8")
+    assert written.startswith("<!doctype html>")
+    assert written.endswith("</html>\n")
+    assert not re.search(r"https?://|url\(|@import", written)
+    assert [p.name for p in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_hostile_names_are_only_text(tiny: list[Event]) -> None:
+    bad = "<script>alert(1)</script>\"'&"
+    start = replace(start_of(tiny), method=bad, architectures=[bad] * 3, version=bad)
+    rounds = [replace(r, bytes={bad: 3}, messages={bad: 1}) for r in rounds_of(tiny)]
+    seen = look([start, *rounds])
+    assert f"{bad} · seed 7" in seen.text
+    assert f"{bad} 24 B" in seen.text
+
+
+def test_no_clusters(tiny: list[Event]) -> None:
+    events: list[Event] = [replace(start_of(tiny), clusters=None), *tiny[1:]]
+    seen = look(events)
+    assert "The true clusters are not known." in seen.text
+    assert "Neighbour recall" not in seen.text
+    assert "ordered by most frequent class" in seen.text
+    assert ["0", "mlp", "40", "–", "60.0%", "60.0%"] in seen.rows
+    assert drawings(events) == 5
+
+
+def test_a_method_that_tells_nothing_and_sends_nothing(tiny: list[Event]) -> None:
+    events: list[Event] = [
+        start_of(tiny),
+        *(replace(r, bytes={}, messages={}, notes={}) for r in rounds_of(tiny)),
+    ]
+    seen = look(events)
+    for text in ("Nothing was exchanged.", "no averaging between peers", "keeps no lists of neighbours"):
+        assert text in seen.text
+    assert drawings(events) == 3
+
+
+def test_nothing_but_a_beginning() -> None:
+    events: list[Event] = [RunStarted("local", 0, 1, 1, [], [], [], None)]
+    seen = look(events)
+    assert "No peer was measured." in seen.text
+    assert "counts of classes are not known" in seen.text
+    assert ["0", "–", "–", "–", "–", "–"] in seen.rows
+    assert drawings(events) == 0
+
+
+def test_one_peer_one_round() -> None:
+    events: list[Event] = [
+        RunStarted("local", 0, 1, 1, ["mlp"], [4], [[4]], [0]),
+        PeerRound(0, 1, 0.5, 1.0, 1.0, 0.1, notes={"weights": {"0": 1.0}, "neighbours": []}),
+    ]
+    assert "local · seed 0 · 1 peer · 1 round" in look(events).text
+
+
+def test_rounds_that_were_not_measured(tiny: list[Event]) -> None:
+    rounds = [
+        replace(r, validation=None, test=None, loss=None) if r.round == 1 else r for r in rounds_of(tiny)
+    ]
+    found = figures.points([start_of(tiny), *rounds])
+    assert [(p.round, p.bytes) for p in found] == [(2, 2305)]  # the bytes of both rounds
+    look([start_of(tiny), *rounds])
+
+
+def test_peers_that_left(tiny: list[Event]) -> None:
+    """One before it was ever measured: the others keep their own figures."""
+    stayed = [r for r in rounds_of(tiny) if r.peer != 0]
+    away = [PeerAway(0, 1, 0.5, None), PeerAway(2, 2, 2.0, 2.5)]
+    seen = look([start_of(tiny), *away, *stayed])
+    assert "1 peer left for good" in seen.text
+    assert "1 round sat out" in seen.text
+    assert ["0", "mlp", "40", "0", "–", "–", "1"] in seen.rows
+    assert ["1", "cnn", "50", "0", "90.0%", "70.0%", "–"] in seen.rows
+
+
+def test_the_graph_is_of_the_last_tenth(tiny: list[Event]) -> None:
+    found = figures.last_graph(tiny)
+    assert found is not None
+    assert found[1:] == (2, 2)
+    assert found[0].tolist() == [[0, 0.5, 0.25], [1, 0, 0], [0, 0, 0]]  # neither itself nor the server
+    # Of 20 rounds the last two: the weights of a peer are averaged over those it took part in.
+    many = [PeerRound(0, t, 0.0, notes={"weights": {"1": t / 20}}) for t in range(1, 21)]
+    once = PeerRound(1, 20, 0.0, notes={"weights": {"0": 0.5}})
+    found = figures.last_graph([start_of(tiny), *many, once])
+    assert found is not None
+    assert found[1:] == (19, 20)
+    assert found[0][:2, :2].tolist() == [[0, pytest.approx(0.975)], [0.5, 0]]
+
+
+def test_peers_are_ordered_by_cluster(tiny: list[Event]) -> None:
+    start = replace(start_of(tiny), clusters=[1, 0, 1])
+    assert figures.order(start) == ([1, 0, 2], "by true cluster")
+    assert figures.order(replace(start, clusters=None, classes=[[0, 9], [5, 1], [1, 2]]))[0] == [1, 0, 2]
+
+
+def test_a_thousand_peers() -> None:
+    n = 1000
+    start = RunStarted("gossip", 0, n, 1, ["mlp"] * n, [9] * n, [[p % 3, 1, 1] for p in range(n)], None)
+    rounds = (
+        PeerRound(p, 1, 1.0, 0.5, 0.5, 1.0, {"model": 9}, {"model": 1}, {"weights": {str((p + 7) % n): 0.5}})
+        for p in range(n)
+    )
+    events: list[Event] = [start, *rounds]
+    written = page(events, summarise(events, 1.0))
+    assert len(written.encode()) < 1_000_000
+    seen = look(events)
+    assert "each cell is the mean of 5 neighbouring peers" in seen.text
+    assert "The first 200 of 1,000 peers" in seen.text
+    assert "200" not in {row[0] for row in seen.rows}
+
+
+def test_thinning_keeps_the_mean() -> None:
+    matrix = np.arange(401.0 * 3).reshape(401, 3)
+    thin = svg.thinned(matrix)
+    assert thin.shape == (134, 3)
+    assert thin[0].tolist() == [3.0, 4.0, 5.0]  # of rows 0, 1 and 2
+    assert thin[-1].tolist() == [1198.5, 1199.5, 1200.5]  # of rows 399 and 400
+
+
+def test_a_heat_map_is_strokes_of_equal_cells() -> None:
+    drawn = svg.heat_map(np.array([[0.0, 1.0, 1.0], [0.5, 0.0, 0.0]]), (30, 20), "x", ("a", "b"))
+    assert re.findall(r'<path opacity="(.*?)" d="(.*?)"', drawn) == [
+        ("0.50", "M0 1.5h1"),
+        ("1.00", "M1 0.5h2"),
+    ]
+
+
+def test_ticks_are_round_numbers() -> None:
+    assert svg.ticks(0, 1) == pytest.approx([0, 0.2, 0.4, 0.6, 0.8, 1.0])
+    assert svg.ticks(1, 3, whole=True) == [1, 2, 3]
+    assert svg.ticks(1, 300, about=6, whole=True) == [50, 100, 150, 200, 250, 300]
+    assert svg.ticks(2, 2) == [2]
+
+
+def test_numbers_as_people_read_them() -> None:
+    sizes = {0: "0 B", 999: "999 B", 1000: "1 kB", 2305: "2.31 kB", 999_600: "1 MB", 123_456_789: "123 MB"}
+    assert {n: size(n) for n in sizes} == sizes
+    times = {0.0: "0 s", 7.36: "7.36 s", 107.0: "1 min 47 s", 7384.0: "2 h 3 min"}
+    assert {s: duration(s) for s in times} == times

@@ -1,0 +1,133 @@
+"""The figures of a run against values worked out by hand."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from coterie.errors import RunError
+from coterie.events import Event, PeerRound, RunStarted
+from coterie.report import summary as module
+from coterie.report.summary import neighbours_by_round, summarise, write_graph, write_json
+
+
+def test_last_accuracy(tiny: list[Event]) -> None:
+    last = summarise(tiny, 1.0)["accuracy"]["last"]
+    assert last["per_peer"] == [0.6, 0.9, 0.1]
+    assert last["mean"] == pytest.approx(1.6 / 3)
+    # The mean of squares is (0.36 + 0.81 + 0.01) / 3 = 1.18 / 3.
+    assert last["std"] == pytest.approx(math.sqrt(1.18 / 3 - (1.6 / 3) ** 2))
+    assert last["worst_decile"] == 0.1
+
+
+def test_equal_validation_is_decided_by_loss_then_by_the_earlier_round(tiny: list[Event]) -> None:
+    selected = summarise(tiny, 1.0)["accuracy"]["selected"]
+    assert selected["per_peer"] == [0.6, 0.7, 0.5]  # lower loss in round 2, lower loss in round 1, all equal
+    assert selected["mean"] == pytest.approx(0.6)
+    assert selected["std"] == pytest.approx(math.sqrt(0.02 / 3))
+    assert selected["worst_decile"] == 0.5
+
+
+def test_better_validation_comes_before_lower_loss(tiny: list[Event]) -> None:
+    better = PeerRound(1, 3, 5.0, 0.81, 0.2, 9.0)
+    events = [*tiny, better]
+    assert summarise(events, 1.0)["accuracy"]["selected"]["per_peer"] == [0.6, 0.2, 0.5]
+
+
+def test_a_server_is_no_peer(tiny: list[Event]) -> None:
+    events = [*tiny, PeerRound(3, 2, 4.0, 1.0, 1.0, 0.0)]
+    assert summarise(events, 1.0)["accuracy"] == summarise(tiny, 1.0)["accuracy"]
+
+
+def test_what_was_exchanged_and_when(tiny: list[Event]) -> None:
+    summary = summarise(tiny, 12.5)
+    assert summary["bytes"] == {"total": 2305, "by_artifact": {"model": 2300, "probe": 5}}  # the server's too
+    assert summary["messages"] == {"total": 13, "by_artifact": {"model": 12, "probe": 1}}
+    assert summary["simulated_seconds"] == 4.5
+    assert summary["seconds"] == 12.5
+    assert [summary[k] for k in ("method", "seed", "peers", "rounds")] == ["panm", 7, 3, 2]
+
+
+def test_neighbours_against_the_true_clusters(tiny: list[Event]) -> None:
+    scores = neighbours_by_round(tiny)
+    # Round 1: peer 0 lists a stranger, peer 1 its one relative (and itself, which does not count), peer 2 a
+    # stranger; peer 2 is alone in its cluster and has no recall.
+    assert scores[1] == pytest.approx((1 / 3, 1 / 2))
+    # Round 2: one of two, one of one, and peer 2 lists nobody.
+    assert scores[2] == pytest.approx((3 / 4, 1.0))
+    assert summarise(tiny, 1.0)["neighbours"] == {"precision": 0.75, "recall": 1.0}
+
+
+def test_without_the_truth_there_are_no_neighbour_scores(tiny: list[Event]) -> None:
+    assert isinstance(tiny[0], RunStarted)
+    events = [replace(tiny[0], clusters=None), *tiny[1:]]
+    assert "neighbours" not in summarise(events, 1.0)
+
+
+@pytest.mark.parametrize(("peers", "worst"), [(9, 0.0), (19, 0.0), (20, 0.005), (35, 0.01)])
+def test_the_worst_tenth_is_at_least_one_peer(peers: int, worst: float) -> None:
+    start = RunStarted("local", 0, peers, 1, [], [], [], None)
+    events: list[Event] = [start, *(PeerRound(p, 1, 0.0, 0.5, p / 100, 1.0) for p in range(peers))]
+    assert summarise(events, 1.0)["accuracy"]["last"]["worst_decile"] == pytest.approx(worst)
+
+
+def test_nothing_measured() -> None:
+    summary = summarise([RunStarted("local", 0, 2, 1, [], [], [], None)], 1.0)
+    nothing: dict[str, object] = {"mean": None, "std": None, "worst_decile": None, "per_peer": []}
+    assert summary["accuracy"] == {"last": nothing, "selected": nothing}
+    assert summary["bytes"] == {"total": 0, "by_artifact": {}}
+
+
+def test_no_beginning() -> None:
+    with pytest.raises(RunError, match="no beginning"):
+        summarise([PeerRound(0, 1, 0.0)], 1.0)
+
+
+def test_a_dense_graph(tiny: list[Event], tmp_path: Path) -> None:
+    assert write_graph(tiny, tmp_path / "graph.npz")
+    with np.load(tmp_path / "graph.npz") as graph:
+        assert graph["rounds"].tolist() == [1, 2]
+        assert graph["weights"].tolist() == [
+            [[0.5, 0.0, 0.5], [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]],
+            [[0.25, 0.5, 0.25], [1.0, 0.0, 0.0], [0.0, 0.0, 0.0]],  # without the server's row and column
+        ]
+    assert [p.name for p in tmp_path.iterdir()] == ["graph.npz"]
+
+
+def test_a_large_graph_is_sparse(tiny: list[Event], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "DENSE_GRAPH_NUMBERS", 17)  # of 2 x 3 x 3
+    assert write_graph(tiny, tmp_path / "graph.npz")
+    with np.load(tmp_path / "graph.npz") as graph:
+        assert graph["rounds"].tolist() == [1, 2]
+        rows = zip(*(graph[k].tolist() for k in ("round", "row", "column", "weight")), strict=True)
+        assert sorted(rows) == [
+            (1, 0, 0, 0.5), (1, 0, 2, 0.5), (2, 0, 0, 0.25), (2, 0, 1, 0.5), (2, 0, 2, 0.25), (2, 1, 0, 1.0),
+        ]  # fmt: skip
+
+
+def test_a_large_graph_keeps_some_rounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "DENSE_GRAPH_NUMBERS", 0)
+    monkeypatch.setattr(module, "SPARSE_GRAPH_ROUNDS", 3)
+    rounds = (PeerRound(0, t, 0.0, notes={"weights": {"1": t / 16}}) for t in range(1, 8))
+    assert write_graph([RunStarted("x", 0, 2, 7, [], [], [], None), *rounds], tmp_path / "graph.npz")
+    with np.load(tmp_path / "graph.npz") as graph:
+        assert graph["rounds"].tolist() == graph["round"].tolist() == [1, 4, 7]
+        assert graph["weight"].tolist() == [1 / 16, 4 / 16, 7 / 16]
+
+
+def test_no_graph(tmp_path: Path) -> None:
+    events: list[Event] = [RunStarted("local", 0, 1, 1, [], [], [], None), PeerRound(0, 1, 0.0)]
+    assert not write_graph(events, tmp_path / "graph.npz")
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_summary_file(tiny: list[Event], tmp_path: Path) -> None:
+    summary = summarise(tiny, 1.0)
+    write_json(tmp_path / "summary.json", summary)
+    assert json.loads((tmp_path / "summary.json").read_text()) == summary
+    assert [p.name for p in tmp_path.iterdir()] == ["summary.json"]
