@@ -1,4 +1,4 @@
-"""For all tests: one torch thread (they share the machine), and property tests that repeat and have no deadline."""
+"""For all tests: one torch thread (they share the machine); property tests that repeat, without a deadline."""
 
 from __future__ import annotations
 

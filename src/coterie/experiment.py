@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -32,6 +33,9 @@ class DataSettings(PartitionSettings):
     """Which data, and who gets what of it: the [data] section."""
 
     name: str = field(default="digits", metadata={"help": "a dataset (`coterie list data`), or a path of yours"})
+    scale: str = field(
+        default="standard", metadata={"help": "of images: standard (mean 0, deviation 1, per channel) | unit (0 to 1)"}
+    )
     label: str = field(default="label", metadata={"help": "the label column of a CSV or Parquet file"})
 
 
@@ -114,9 +118,10 @@ def load(name: str = DEMO, words: Sequence[str] = ()) -> Experiment:
     """The experiment of a preset or TOML file, with `key=value` words on top."""
     over = settings.overrides(words)
     base = read_tables(name)
-    changed = over.get("method", {}).get("name") if isinstance(over.get("method"), Mapping) else None
-    if changed is not None and changed != base.get("method", {}).get("name"):
-        base = {**base, "method": _shared_parameters(base.get("method", {}), find(changed))}
+    old, new = base.get("method", {}), over.get("method", {})
+    if isinstance(old, Mapping) and isinstance(new, Mapping) and new.get("name", old.get("name")) != old.get("name"):
+        kind = find(settings.convert(new["name"], str, "method.name"))
+        base = {**base, "method": _shared_parameters(old, kind)}
     return from_tables(settings.merge(base, over))
 
 
@@ -156,8 +161,8 @@ def read_tables(name: str) -> dict[str, Any]:
     if path.suffix == ".toml":
         try:
             text = path.read_text(encoding="utf-8")
-        except OSError as error:
-            raise ConfigError(f"{name} cannot be read: {error.strerror}") from error
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{name} cannot be read: {getattr(error, 'strerror', None) or error}") from error
     elif name in presets():
         text = (resources.files("coterie") / "presets" / f"{name}.toml").read_text(encoding="utf-8")
     else:
@@ -183,11 +188,17 @@ def _check(e: Experiment) -> None:
         ("train.optimizer", e.train.optimizer, ("sgd", "adam")),
         ("engine.name", e.engine.name, ("simulation",)),
         ("engine.batching", e.engine.batching, ("auto", "always", "never")),
+        ("data.scale", e.data.scale, ("standard", "unit")),
     ):
         if chosen not in options:
             raise ConfigError(f"{key} must be one of {', '.join(options)}, not '{chosen}'")
-    if e.train.lr <= 0:
+    if not 0 < e.train.lr < math.inf:
         raise ConfigError(f"train.lr must be above 0, not {e.train.lr}")
+    for key in ("momentum", "weight_decay"):
+        if not 0 <= getattr(e.train, key) < math.inf:
+            raise ConfigError(f"train.{key} must be at least 0, not {getattr(e.train, key)}")
+    if not all(0 <= beta < 1 for beta in e.train.betas):
+        raise ConfigError(f"train.betas must be from 0 to below 1, not {e.train.betas}")
     if e.baseline:
         find(e.baseline)
     _check_device(e.engine.device)
@@ -235,7 +246,7 @@ def divide(e: Experiment) -> tuple[Dataset, list[Share]]:
 def gather(e: Experiment) -> Circle:
     """Load the data, divide it, and give every peer its part and its model."""
     dataset, shares = divide(e)
-    held, counts = _hold(dataset, shares, e.engine.device)
+    held, counts = _hold(dataset, shares, e)
     shape, classes = dataset.x.shape[1:], len(dataset.classes)
     rng = randomness.generator(e.seed, "architectures")
     names = models.assign(e.model, e.peers, shape, classes, rng)
@@ -270,7 +281,7 @@ def gather(e: Experiment) -> Circle:
     return Circle(members, names, truth, counts)
 
 
-def _hold(dataset: Dataset, shares: Sequence[Share], device: str) -> tuple[list[PeerData], list[list[int]]]:
+def _hold(dataset: Dataset, shares: Sequence[Share], e: Experiment) -> tuple[list[PeerData], list[list[int]]]:
     """All peers' samples, transformed as their shares say, in one pool on the device."""
     total = sum(len(s.train) + len(s.validation) + len(s.test) for s in shares)
     pool_x = np.empty((total, *dataset.x.shape[1:]), dtype=np.float32)
@@ -284,14 +295,18 @@ def _hold(dataset: Dataset, shares: Sequence[Share], device: str) -> tuple[list[
         counts.append(np.bincount(y[: len(share.train)], minlength=len(dataset.classes)).tolist())
         at += len(rows)
     if dataset.x.dtype == np.uint8:
-        _standardise(pool_x)
+        _scale(pool_x, e.data.scale)
+    device = e.engine.device
     pool = Pool(torch.from_numpy(pool_x).to(device), torch.from_numpy(pool_y).to(device))
     cut = [[Split(pool, torch.arange(a, b, device=device)) for a, b in pairwise(p)] for p in places]
     return [PeerData(*splits) for splits in cut], counts
 
 
-def _standardise(images: np.ndarray) -> None:
-    """Bytes to numbers around zero, in place: per channel, over everybody's images, as is usual for image sets."""
+def _scale(images: np.ndarray, how: str) -> None:
+    """Bytes to small numbers, in place; the standard scale is taken over everybody's images, as is usual."""
+    if how == "unit":
+        images /= 255
+        return
     axes = (0, *range(2, images.ndim))
     images -= images.mean(axis=axes, keepdims=True)
     images /= images.std(axis=axes, keepdims=True) + 1e-6

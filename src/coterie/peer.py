@@ -17,7 +17,15 @@ from coterie import randomness
 from coterie.architecture import Architecture, Model
 from coterie.errors import ConfigError, unknown
 from coterie.shelf import Artifact, Fact
-from coterie.training.jobs import EvaluateJob, FitJob, OptimizerMemory, Score, Split, TrainSettings
+from coterie.training.jobs import (
+    EvaluateJob,
+    FitJob,
+    OptimizerMemory,
+    Score,
+    Split,
+    TrainSettings,
+    rows_of,
+)
 from coterie.training.losses import Loss, cross_entropy
 
 T = TypeVar("T")
@@ -152,9 +160,15 @@ class Peer:
         job = FitJob(model or self.model, self._data().train, loss, wanted, key, given or {}, only, memory)
         return Train(job)
 
-    def evaluate(self, models: Iterable[Mapping[str, Tensor]], split: str = "train") -> Evaluate:
-        """Loss and accuracy of each model (fetched ones of one's own architecture too) on one's own data."""
-        data = getattr(self._data(), split)
+    def evaluate(self, models: Iterable[Mapping[str, Tensor]], split: str = "train", samples: int = 0) -> Evaluate:
+        """Loss and accuracy of each model (fetched ones of one's own architecture too) on one's own data.
+
+        `samples` measures all of them on so many samples, drawn anew at every call; 0 is the whole split.
+        """
+        data: Split = getattr(self._data(), split)
+        if 0 < samples < len(data):
+            drawn = self.rng("evaluate").choice(len(data), samples, replace=False)
+            data = Split(data.pool, rows_of(data, drawn))
         return Evaluate([EvaluateJob(self.architecture.model(m), data) for m in models])
 
     # -- exchanging ----------------------------------------------------------------------------

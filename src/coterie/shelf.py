@@ -22,6 +22,9 @@ from coterie.errors import ArtifactError
 from coterie.weights import Weights, as_weights
 
 Fact = str | int | float | bool
+_UNREADABLE = (
+    KeyError, ValueError, TypeError, AttributeError, OverflowError, RecursionError, safetensors.SafetensorError,
+)  # fmt: skip
 MAX_HEADER = 10_000_000  # bytes; a real header of the largest zoo model is under 100 kB
 
 
@@ -79,7 +82,7 @@ class Artifact(Mapping[str, Tensor]):
             name, author, round = str(label["name"]), int(label["author"]), int(label["round"])
             facts = _checked_facts(name, label["facts"])
             tensors = safetensors.torch.load(data)
-        except (KeyError, ValueError, TypeError, AttributeError, safetensors.SafetensorError) as error:
+        except _UNREADABLE as error:
             raise ArtifactError(f"not a readable artifact: {error}") from error
         if round < 0:
             raise ArtifactError(f"artifact '{name}' has round {round}; rounds start at 0")
@@ -96,6 +99,8 @@ def _json(value: object) -> str:
 
 
 def _checked(artifact: str, key: str, tensor: object) -> Tensor:
+    if key == "__metadata__":
+        raise ArtifactError(f"artifact '{artifact}': '{key}' is a reserved name; choose another")
     if not isinstance(tensor, Tensor):
         raise ArtifactError(f"artifact '{artifact}': '{key}' is a {type(tensor).__name__}, not a tensor")
     return tensor.detach().clone()

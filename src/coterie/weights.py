@@ -6,6 +6,7 @@ stack a hundred of them) single tensor operations, whatever the architecture.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -155,7 +156,7 @@ def mean(models: Sequence[Mapping[str, Tensor]], shares: Sequence[float] | None 
     """
     if not models:
         raise ArtifactError("the mean of no models was asked for")
-    if shares is not None and (len(shares) != len(models) or min(shares) < 0 or sum(shares) <= 0):
+    if shares is not None and (len(shares) != len(models) or min(shares) < 0 or not 0 < sum(shares) < math.inf):
         raise ArtifactError(f"{len(models)} models need as many non-negative shares, not all zero: {shares}")
     contents = [as_weights(m) for m in models]
     weights = [c if isinstance(c, Weights) else Weights.of(c) for c in contents]

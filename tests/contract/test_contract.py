@@ -14,6 +14,7 @@ from contract_support import ASYNCHRONOUS, CASES, ENGINES, Outcome, once, same, 
 from coterie.engines.board import Board
 from coterie.peer import Fetch, Peer
 from coterie.shelf import Artifact
+from coterie.training.batched import Gradients
 
 pytestmark = [
     pytest.mark.parametrize("case", list(CASES)),
@@ -52,7 +53,8 @@ def test_another_seed_is_another_run(engine: str, case: str) -> None:
     assert not any(torch.equal(a, b) for a, b in zip(mine.vectors, other.vectors, strict=True))
 
 
-def test_workers_change_nothing(engine: str, case: str) -> None:
+def test_workers_change_nothing(engine: str, case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Gradients, "USES_BEFORE_RECORDING", 3)
     one = once(engine, case, "engine.batching=always")
     same(one, ENGINES[engine](small(case, "engine.batching=always", "engine.workers=2")))
 
@@ -70,9 +72,7 @@ def content_of(artifact: Artifact) -> dict[str, bytes]:
     return {key: tensor.contiguous().numpy().tobytes() for key, tensor in artifact.items()}
 
 
-def test_artifacts_are_whole_and_nobody_changes_them(
-    engine: str, case: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_artifacts_are_whole_and_nobody_changes_them(engine: str, case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     shelved: list[tuple[Artifact, dict[str, bytes]]] = []
     put = Board.put
 
@@ -146,6 +146,6 @@ def test_time_and_churn(engine: str, case: str, words: tuple[str, ...]) -> None:
 
 
 def test_who_leaves_for_good_blocks_nobody(engine: str, case: str) -> None:
-    outcome = ENGINES[engine](small(case, "clock.offline=[[3, 1.5, inf]]"))
+    outcome = ENGINES[engine](small(case, "clock.offline=[[3, 2.5, inf]]"))
     measured(outcome)
     assert outcome.summary["simulated_seconds"] >= 4  # the others' four rounds of a second each

@@ -23,7 +23,7 @@ MODES = {
 pytestmark = [pytest.mark.parametrize("case", list(CASES))]
 
 
-class Killed(Exception):
+class KilledError(Exception):
     """Stands for the end of the process."""
 
 
@@ -36,7 +36,7 @@ def kill_after(monkeypatch: pytest.MonkeyPatch, round: int) -> list[dict[str, An
         save(folder, at, tree)
         if at == round:
             saved.append(tree)
-            raise Killed
+            raise KilledError
 
     monkeypatch.setattr(checkpoint, "save", save_and_die)
     return saved
@@ -56,7 +56,7 @@ def test_killed_and_resumed(case: str, mode: str, tmp_path: Path, monkeypatch: p
     e = small(case, *MODES[mode], "engine.checkpoint=2")
     with monkeypatch.context() as patch:
         assert kill_after(patch, 2) == []
-        with pytest.raises(Killed):
+        with pytest.raises(KilledError):
             running.run(e, tmp_path / "run")
     same(once("simulation", case, *MODES[mode]), simulate(e, tmp_path / "run", resume=True))
 
@@ -78,15 +78,15 @@ def test_state_survives_a_checkpoint(case: str, tmp_path: Path, monkeypatch: pyt
     e = small(case, "engine.checkpoint=2")
     with monkeypatch.context() as patch:
         saved = kill_after(patch, 2)
-        with pytest.raises(Killed):
+        with pytest.raises(KilledError):
             running.run(e, tmp_path / "run")
     restored: list[dict[str, Any]] = []
 
     def look(simulation: Simulation) -> None:
         restored.extend(plain(p.peer.state) for p in simulation.all)
-        raise Killed
+        raise KilledError
 
-    with pytest.raises(Killed):
+    with pytest.raises(KilledError):
         running.resume(tmp_path / "run", on_start=look)
     (tree,) = saved
     assert restored == [plain(p["state"]) for p in tree["participants"]]

@@ -18,9 +18,7 @@ from coterie.training import Pool
 def make_mlp() -> Callable[..., Architecture]:
     """A fresh architecture at every call: nothing recorded yet."""
 
-    def make(
-        hidden: tuple[int, ...] = (5,), features: int = 4, classes: int = 3, dropout: float = 0.0
-    ) -> Architecture:
+    def make(hidden: tuple[int, ...] = (5,), features: int = 4, classes: int = 3, dropout: float = 0.0) -> Architecture:
         settings = ModelSettings(hidden=hidden, dropout=dropout)
         return Architecture("mlp", partial(build, "mlp", (features,), classes, settings))
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -34,9 +34,7 @@ keys = st.integers() | st.text(max_size=3) | st.tuples(st.integers(), st.text(ma
 trees = st.recursive(
     plain | tensors | weights,
     lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.lists(inner, max_size=3).map(tuple)
-        | st.dictionaries(keys, inner, max_size=3)
+        st.lists(inner, max_size=3) | st.lists(inner, max_size=3).map(tuple) | st.dictionaries(keys, inner, max_size=3)
     ),
     max_leaves=8,
 )
@@ -57,6 +55,7 @@ def same(a: Any, b: Any) -> bool:
     return bool(a == b)
 
 
+@settings(max_examples=40)
 @given(st.dictionaries(keys, trees, max_size=4))
 def test_trees_come_back_as_they_were(tmp_path_factory: pytest.TempPathFactory, tree: dict[Any, Any]) -> None:
     folder = tmp_path_factory.mktemp("trees")
@@ -129,9 +128,7 @@ def test_a_write_that_fails_leaves_the_old_one_and_nothing_temporary(
     assert checkpoint.load(tmp_path) == (1, {"round": 1})
 
 
-def test_a_process_that_dies_while_writing_leaves_the_old_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_that_dies_while_writing_leaves_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     checkpoint.save(tmp_path, 1, {"round": 1})
 
     def dies(_: object, path: Path, **__: object) -> None:
@@ -191,9 +188,7 @@ def test_weights_that_do_not_fill_their_layout_are_no_checkpoint(tmp_path: Path)
         ],
     }
     text = checkpoint.json.dumps(wrong)
-    checkpoint.save_file(
-        {"0": torch.zeros(3)}, tmp_path / "round-000002.safetensors", metadata={"tree": text}
-    )
+    checkpoint.save_file({"0": torch.zeros(3)}, tmp_path / "round-000002.safetensors", metadata={"tree": text})
     assert checkpoint.load(tmp_path) == (1, {"round": 1})
 
 

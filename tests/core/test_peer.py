@@ -88,7 +88,7 @@ def test_train_describes_the_job(peer: Peer) -> None:
 
 
 def test_an_unknown_setting_of_train_is_named(peer: Peer) -> None:
-    with pytest.raises(ConfigError, match="'epoch'. Did you mean 'epochs'"):
+    with pytest.raises(ConfigError, match=r"'epoch'. Did you mean 'epochs'"):
         peer.train(epoch=2)
 
 

@@ -11,9 +11,7 @@ from hypothesis import strategies as st
 
 from coterie.randomness import generator, number, torch_seeded
 
-keys = st.lists(
-    st.integers() | st.sampled_from(["train", "sample", "speed", "a", "aa"]), min_size=1, max_size=4
-)
+keys = st.lists(st.integers() | st.sampled_from(["train", "sample", "speed", "a", "aa"]), min_size=1, max_size=4)
 
 
 def test_the_number_is_pinned() -> None:
@@ -65,7 +63,12 @@ def test_torch_seeded_repeats_and_restores() -> None:
 
 def test_torch_seeded_restores_after_an_error() -> None:
     before = torch.random.get_rng_state()
-    with pytest.raises(RuntimeError, match="inside"), torch_seeded(0):
-        torch.rand(1)
-        raise RuntimeError("inside")
+
+    def draws_and_fails() -> None:
+        with torch_seeded(0):
+            torch.rand(1)
+            raise RuntimeError("inside")
+
+    with pytest.raises(RuntimeError, match="inside"):
+        draws_and_fails()
     assert torch.equal(torch.random.get_rng_state(), before)

@@ -1,4 +1,4 @@
-"""Settings: tables to dataclasses and back, words of the command line, and what an experiment makes of them."""
+"""Settings: tables to dataclasses and back, the words of the command line, and experiments made of them."""
 
 from __future__ import annotations
 
@@ -94,8 +94,9 @@ def test_words_become_nested_tables() -> None:
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        ("5", 5), ("-1", -1), ("1e3", 1000.0), ("inf", float("inf")), ("true", True), ("'5'", "5"), ('"a,b"', "a,b"),
-        ("mlp", "mlp"), ("a,b", ["a", "b"]), ("1,2.5,x", [1, 2.5, "x"]), ("[1, 2]", [1, 2]), ("[[1, 0, 5]]", [[1, 0, 5]]),
+        ("5", 5), ("-1", -1), ("1e3", 1000.0), ("inf", float("inf")), ("true", True), ("'5'", "5"),
+        ('"a,b"', "a,b"), ("mlp", "mlp"), ("a,b", ["a", "b"]), ("1,2.5,x", [1, 2.5, "x"]), ("[1, 2]", [1, 2]),
+        ("[[1, 0, 5]]", [[1, 0, 5]]),
         ("my.py:Net", "my.py:Net"), ("", ""), ("a=b", "a=b"), ("/tmp/a b", "/tmp/a b"), ("True", "True"),
     ],
 )  # fmt: skip
@@ -140,9 +141,7 @@ def test_a_section_cannot_be_replaced_by_a_value() -> None:
 keys = st.text("abcxyz_-019", min_size=1, max_size=5)
 printable = st.text(st.characters(exclude_categories=["Cs", "Cc"]) | st.sampled_from("\n\t\"\\'"), max_size=8)
 scalars = st.booleans() | st.integers() | st.floats(allow_nan=False) | printable
-values = st.recursive(
-    scalars, lambda inner: st.lists(inner, max_size=3) | st.tuples(inner, inner), max_leaves=5
-)
+values = st.recursive(scalars, lambda inner: st.lists(inner, max_size=3) | st.tuples(inner, inner), max_leaves=5)
 tables = st.dictionaries(keys, values | st.dictionaries(keys, values, max_size=4), max_size=5)
 
 
@@ -164,9 +163,8 @@ def test_toml_reads_back_what_was_dumped(table: dict[str, Any]) -> None:
     assert typed(tomllib.loads(settings.dump(table))) == typed(with_lists(table))
 
 
-@pytest.mark.parametrize("code", [*range(0x20), 0x7F])
-def test_control_characters_survive_in_text(code: int) -> None:
-    table = {"name": f"a{chr(code)}b"}
+def test_control_characters_survive_in_text() -> None:
+    table = {"name": "".join(map(chr, [*range(0x20), 0x7F]))}
     assert tomllib.loads(settings.dump(table)) == table
 
 
@@ -269,7 +267,7 @@ def test_a_bad_experiment_names_the_key(file: str, words: list[str], message: st
 
 @pytest.mark.parametrize("word", ["method.name=5", "method.name=true", "method.name=a,b", "method.name.x=1"])
 def test_a_method_name_that_is_no_text_is_an_error(file: str, word: str) -> None:
-    with pytest.raises(ConfigError, match="method.name"):
+    with pytest.raises(ConfigError, match=r"method\.name"):
         experiment.load(file, [word])
 
 
@@ -278,8 +276,7 @@ def test_a_file_whose_method_is_no_section_is_an_error(tmp_path: Path) -> None:
     path.write_text('method = "panm"\n')
     with pytest.raises(ConfigError, match="method is a section"):
         experiment.load(str(path))
-    with pytest.raises(ConfigError, match="method"):
-        experiment.load(str(path), ["method.name=local"])
+    assert experiment.load(str(path), ["method.name=local"]).method_name == "local"
 
 
 @pytest.mark.parametrize(
@@ -292,7 +289,7 @@ def test_numbers_that_no_optimiser_takes_are_an_error(file: str, word: str) -> N
 
 
 def test_a_preset_or_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="unknown preset 'dmeo'. Did you mean 'demo'"):
+    with pytest.raises(ConfigError, match=r"unknown preset 'dmeo'. Did you mean 'demo'"):
         experiment.load("dmeo")
     with pytest.raises(ConfigError, match=r"none.toml cannot be read"):
         experiment.load(str(tmp_path / "none.toml"))

@@ -20,22 +20,21 @@ from coterie.shelf import MAX_HEADER, Artifact
 from coterie.weights import Weights
 
 DTYPES = [
-    torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16, torch.int8,
-    torch.uint8, torch.bool,
+    torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16,
+    torch.int8, torch.uint8, torch.bool,
 ]  # fmt: skip
 
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
 shapes = st.lists(st.integers(0, 3), max_size=3)
 fact_values = (
-    st.text(st.characters(exclude_categories=["Cs"]))
-    | st.integers()
-    | st.floats(allow_nan=False)
-    | st.booleans()
+    st.text(st.characters(exclude_categories=["Cs"])) | st.integers() | st.floats(allow_nan=False) | st.booleans()
 )
 tensors = st.builds(
-    lambda shape, dtype, seed: (torch.randn(shape, generator=torch.Generator().manual_seed(seed)) * 9).to(dtype),
-    shapes, st.sampled_from(DTYPES), st.integers(0, 99),
-)  # fmt: skip
+    lambda shape, dtype, seed: (9 * torch.randn(shape, generator=torch.Generator().manual_seed(seed))).to(dtype),
+    shapes,
+    st.sampled_from(DTYPES),
+    st.integers(0, 99),
+)
 names = text.filter(lambda key: key != "__metadata__")
 artifacts = st.builds(
     Artifact.snapshot,
@@ -45,9 +44,7 @@ artifacts = st.builds(
     st.dictionaries(names, tensors, max_size=5),
     st.dictionaries(text, fact_values, max_size=4),
 )
-SMALL = Artifact.snapshot(
-    "model", 3, 7, {"w": torch.tensor([1.0, 2.0]), "n": torch.tensor(5)}, {"loss": 0.25}
-)
+SMALL = Artifact.snapshot("model", 3, 7, {"w": torch.tensor([1.0, 2.0]), "n": torch.tensor(5)}, {"loss": 0.25})
 
 
 def same(a: Artifact, b: Artifact) -> bool:
@@ -65,11 +62,7 @@ def same(a: Artifact, b: Artifact) -> bool:
 
 @given(artifacts)
 @example(Artifact.snapshot("", 0, 0, {}, {}))
-@example(
-    Artifact.snapshot(
-        'é\n"\\\u2028', 1, 2, {"日本.w": torch.zeros(2, 0), "": torch.tensor(1.0)}, {"ключ": "ü\t"}
-    )
-)
+@example(Artifact.snapshot('é\n"\\\u2028', 1, 2, {"日本.w": torch.zeros(2, 0), "": torch.tensor(1.0)}, {"ключ": "ü\t"}))
 def test_nbytes_is_the_length_of_the_bytes_and_they_read_back(artifact: Artifact) -> None:
     data = artifact.to_bytes()
     assert artifact.nbytes == len(data)
@@ -187,14 +180,12 @@ json_values = st.recursive(
 )
 
 
-@settings(max_examples=300)
 @given(json_values)
 def test_json_of_any_form_as_header_is_refused(header: Any) -> None:
     assume(not (isinstance(header, dict) and "__metadata__" in header))
     assert read_or_refuse(with_header(header)) is None
 
 
-@settings(max_examples=300)
 @given(st.fixed_dictionaries({}, optional=dict.fromkeys(("name", "author", "round", "facts"), json_values)))
 def test_labels_of_any_form_give_an_artifact_or_a_refusal(label: dict[str, Any]) -> None:
     assume(not any(isinstance(label.get(key), float) for key in ("author", "round")))  # see the next test
@@ -208,9 +199,7 @@ def test_labels_of_any_form_give_an_artifact_or_a_refusal(label: dict[str, Any])
 @pytest.mark.parametrize("number", ["1e400", "-1e400", "Infinity", "NaN"])
 @pytest.mark.parametrize("key", ["author", "round"])
 def test_numbers_without_end_in_the_label_are_refused(key: str, number: str) -> None:
-    label = json.dumps({"name": "m", "author": 0, "round": 0, "facts": {}}).replace(
-        f'"{key}": 0', f'"{key}": {number}'
-    )
+    label = json.dumps({"name": "m", "author": 0, "round": 0, "facts": {}}).replace(f'"{key}": 0', f'"{key}": {number}')
     with pytest.raises(ArtifactError):
         Artifact.from_bytes(labelled(label))
 
@@ -277,6 +266,12 @@ def test_deep_nesting_is_refused(opening: str) -> None:
 def test_incomplete_labels_are_refused(label: str) -> None:
     with pytest.raises(ArtifactError):
         Artifact.from_bytes(labelled(label))
+
+
+def test_a_tensor_name_that_the_byte_form_reserves_is_refused_when_shared() -> None:
+    """Safetensors writes it without complaint, but the result cannot be read: the sender should hear of it."""
+    with pytest.raises(ArtifactError, match="__metadata__"):
+        Artifact.snapshot("m", 0, 0, {"__metadata__": torch.zeros(2)}, {})
 
 
 def test_safetensors_without_a_label_are_refused() -> None:

@@ -32,9 +32,7 @@ from coterie.training.jobs import batches
 MakeMLP = Callable[..., Architecture]
 Fit = Callable[[FitJob], float]
 
-both_loops = pytest.mark.parametrize(
-    "fit", [plain.fit, lambda job: batched.fit([job])[0]], ids=["plain", "batched"]
-)
+both_loops = pytest.mark.parametrize("fit", [plain.fit, lambda job: batched.fit([job])[0]], ids=["plain", "batched"])
 
 
 def linear_model(make_mlp: MakeMLP, weight: Sequence[Sequence[float]], bias: Sequence[float]) -> Model:
@@ -54,9 +52,7 @@ def test_one_step_of_softmax_regression_on_paper(make_mlp: MakeMLP, fit: Fit) ->
     """At zero weights both classes have probability 1/2, so the gradient of row c is (1/2 - [y = c]) x."""
     model = linear_model(make_mlp, [[0.0, 0.0], [0.0, 0.0]], [0.0, 0.0])
     split = all_of([[1.0, 2.0], [3.0, -1.0]], [0, 1])
-    loss = fit(
-        FitJob(model, split, cross_entropy, TrainSettings(epochs=1, batch=2, lr=0.1, momentum=0.0), ("k",))
-    )
+    loss = fit(FitJob(model, split, cross_entropy, TrainSettings(epochs=1, batch=2, lr=0.1, momentum=0.0), ("k",)))
     # Row 0: mean of -1/2 (1, 2) and +1/2 (3, -1) = (0.5, -0.75); row 1 the opposite; the biases cancel.
     assert loss == pytest.approx(math.log(2))
     assert model["head.weight"].tolist() == [pytest.approx([-0.05, 0.075]), pytest.approx([0.05, -0.075])]
@@ -72,8 +68,7 @@ def regression_by_hand(
         grad_w, grad_b = [[s.weight_decay * v for v in row] for row in w], [s.weight_decay * v for v in b]
         for features, label in zip(x, y, strict=True):
             logits = [
-                sum(wi * f for wi, f in zip(row, features, strict=True)) + bc
-                for row, bc in zip(w, b, strict=True)
+                sum(wi * f for wi, f in zip(row, features, strict=True)) + bc for row, bc in zip(w, b, strict=True)
             ]
             norm = sum(math.exp(v) for v in logits)
             total -= math.log(math.exp(logits[label]) / norm) / len(y)
@@ -93,9 +88,7 @@ def regression_by_hand(
 
 @both_loops
 @pytest.mark.parametrize(("momentum", "decay"), [(0.0, 0.0), (0.9, 0.0), (0.0, 0.1), (0.9, 0.1)])
-def test_several_steps_against_plain_floats(
-    make_mlp: MakeMLP, fit: Fit, momentum: float, decay: float
-) -> None:
+def test_several_steps_against_plain_floats(make_mlp: MakeMLP, fit: Fit, momentum: float, decay: float) -> None:
     w, b = [[0.5, -0.2], [0.1, 0.3], [-0.4, 0.0]], [0.1, -0.1, 0.2]
     x, y = [[1.0, 2.0], [3.0, -1.0], [0.5, 0.5]], [0, 2, 1]
     model = linear_model(make_mlp, w, b)
@@ -164,9 +157,7 @@ class Constant:
 @given(
     st.integers(1, 6).flatmap(
         lambda c: st.lists(
-            st.tuples(
-                st.lists(st.floats(-200, 200, width=32), min_size=c, max_size=c), st.integers(0, c - 1)
-            ),
+            st.tuples(st.lists(st.floats(-200, 200, width=32), min_size=c, max_size=c), st.integers(0, c - 1)),
             min_size=1,
             max_size=6,
         )
@@ -268,9 +259,7 @@ both_measures = pytest.mark.parametrize(
 @both_measures
 def test_evaluation_by_hand(make_mlp: MakeMLP, measure: Callable[[EvaluateJob], object]) -> None:
     model = linear_model(make_mlp, [[1.0, 0.0], [0.0, 1.0]], [0.0, 0.0])
-    split = all_of(
-        [[2.0, 1.0], [0.0, 3.0], [1.0, 0.0], [5.0, 4.0]], [0, 1, 1, 1]
-    )  # right, right, wrong, wrong
+    split = all_of([[2.0, 1.0], [0.0, 3.0], [1.0, 0.0], [5.0, 4.0]], [0, 1, 1, 1])  # right, right, wrong, wrong
     model.architecture.scratch()
     score = measure(EvaluateJob(model, split))
     by_margin = [math.log(1 + math.exp(-m)) for m in (1, 3, -1, -1)]  # logit of the label minus the other
@@ -282,7 +271,7 @@ def test_evaluation_by_hand(make_mlp: MakeMLP, measure: Callable[[EvaluateJob], 
 def test_a_net_can_be_measured_before_it_is_trained(
     convolutional: Architecture, make_pool: Callable[..., Pool], measure: Callable[[EvaluateJob], object]
 ) -> None:
-    """IFCA and PANM compare models first; the module is made at that moment, and must serve training after."""
+    """IFCA compares models first: the module is made at that moment, and must serve training after."""
     pool = make_pool(4, (1, 4, 4))
     model, split = convolutional.initial(0), Split(pool, torch.arange(4))
     before = measure(EvaluateJob(model, split))
@@ -294,13 +283,18 @@ def test_batched_evaluation_equals_plain(mlp: Architecture, make_pool: Callable[
     """More samples than the plain loop takes at once, and other rows at every peer."""
     pool = make_pool(700)
     draw = torch.Generator().manual_seed(0)
-    jobs = [
-        EvaluateJob(mlp.initial(0, i), Split(pool, torch.randperm(700, generator=draw)[:600]))
-        for i in range(3)
-    ]
+    jobs = [EvaluateJob(mlp.initial(0, i), Split(pool, torch.randperm(700, generator=draw)[:600])) for i in range(3)]
     together = batched.evaluate(jobs)
     assert len({score.loss for score in together}) == 3
     for job, score in zip(jobs, together, strict=True):
         alone = plain.evaluate(job)
         assert score.accuracy == alone.accuracy
         assert score.loss == pytest.approx(alone.loss, rel=1e-5)
+
+
+@both_loops
+def test_no_samples_change_nothing(mlp: Architecture, make_pool: Callable[..., Pool], fit: Fit) -> None:
+    model = mlp.initial(0)
+    nothing = Split(make_pool(4), torch.arange(0))
+    assert fit(FitJob(model, nothing, cross_entropy, TrainSettings(), ("k",))) == 0.0
+    assert torch.equal(model.vector, mlp.initial(0).vector)

@@ -62,11 +62,7 @@ def test_equal_layouts_are_equal_keys_and_others_are_not() -> None:
     assert layout != Layout.of_shapes({**SHAPES, "stat": (2, 1)}, ["stat"])
 
 
-@given(
-    st.dictionaries(
-        st.text(min_size=1, max_size=4), st.lists(st.integers(0, 4), max_size=3).map(tuple), max_size=6
-    )
-)
+@given(st.dictionaries(st.text(min_size=1, max_size=4), st.lists(st.integers(0, 4), max_size=3).map(tuple), max_size=6))
 def test_layout_covers_the_vector_without_gap_or_overlap(shapes: dict[str, tuple[int, ...]]) -> None:
     weights = counted(shapes)
     seen = [number for tensor in weights.values() for number in tensor.flatten().tolist()]
@@ -136,7 +132,7 @@ def test_part_is_a_copy_of_the_tensors_under_that_name() -> None:
 
 
 def test_an_unknown_part_names_the_parts_there_are() -> None:
-    with pytest.raises(ArtifactError, match="'tail'.*backbone, head, stat"):
+    with pytest.raises(ArtifactError, match=r"'tail'.*backbone, head, stat"):
         counted(SHAPES).part("tail")
 
 
@@ -168,7 +164,7 @@ def test_load_takes_plain_mappings_and_artifacts_in_any_order() -> None:
 
 def test_load_names_the_tensor_that_does_not_belong() -> None:
     weights = counted(SHAPES)
-    with pytest.raises(ArtifactError, match="'head.x'"):
+    with pytest.raises(ArtifactError, match=r"'head\.x'"):
         weights.load({"head.x": torch.zeros(4)})
     with pytest.raises(ArtifactError, match=r"'head.w' has shape \(2, 2\), the model needs \(4,\)"):
         weights.load({"head.w": torch.zeros(2, 2)})
@@ -192,8 +188,7 @@ def test_mean_is_what_a_loop_over_floats_gives(values: list[list[float]], data: 
     models = [Weights.of({"w": torch.tensor(row)}) for row in values]
     factors = [1.0] * len(values) if shares is None else shares
     expected = [
-        sum(f * row[i] for f, row in zip(factors, values, strict=True)) / sum(factors)
-        for i in range(len(values[0]))
+        sum(f * row[i] for f, row in zip(factors, values, strict=True)) / sum(factors) for i in range(len(values[0]))
     ]
     assert mean(models, shares).vector.tolist() == pytest.approx(expected, abs=1e-3, rel=1e-5)
 

@@ -47,9 +47,7 @@ def test_idx_files_are_merged_train_first(tmp_path: Path, zipped: bool) -> None:
     assert pool["y"].dtype == np.int64
 
 
-@pytest.mark.parametrize(
-    "damage", [lambda c: c[:-1], lambda c: b"\1" + c[1:], lambda c: c[:3], lambda c: c[:0]]
-)
+@pytest.mark.parametrize("damage", [lambda c: c[:-1], lambda c: b"\1" + c[1:], lambda c: c[:3], lambda c: c[:0]])
 def test_damaged_idx_is_refused_by_name(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
     path = tmp_path / "some-images"
     path.write_bytes(damage(idx_bytes(pixels(2, 3, 3))))

@@ -20,8 +20,7 @@ from coterie.errors import DataError
 IMAGES = np.arange(6 * 4, dtype=np.uint8).reshape(6, 2, 2)
 LABELS = np.array([0, 1, 2, 0, 1, 2])
 FILES = {
-    f"{part}-{kind}-ubyte": struct.pack(f">BBBB{v.ndim}I", 0, 0, 8, v.ndim, *v.shape)
-    + v.astype(np.uint8).tobytes()
+    f"{part}-{kind}-ubyte": struct.pack(f">BBBB{v.ndim}I", 0, 0, 8, v.ndim, *v.shape) + v.astype(np.uint8).tobytes()
     for part, rows in (("train", slice(0, 4)), ("t10k", slice(4, 6)))
     for kind, v in (("images-idx3", IMAGES[rows]), ("labels-idx1", LABELS[rows]))
 }
@@ -131,9 +130,7 @@ def test_a_wrong_publishers_md5_is_refused(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setitem(catalog.DOWNLOADED, "mnist", replace(entry, sources=(good,)))
     data.fetch("mnist", tmp_path)
     md5s["https://example/t10k-images-idx3-ubyte"] = "0" * 32
-    monkeypatch.setitem(
-        catalog.DOWNLOADED, "mnist", replace(entry, sources=(catalog.Files(md5s, good.decode),))
-    )
+    monkeypatch.setitem(catalog.DOWNLOADED, "mnist", replace(entry, sources=(catalog.Files(md5s, good.decode),)))
     with pytest.raises(DataError, match="t10k-images-idx3-ubyte: its MD5"):
         data.fetch("mnist", tmp_path, force=True)
 
@@ -212,15 +209,11 @@ def test_embedded_and_unknown_names_cannot_be_fetched(tmp_path: Path) -> None:
         data.fetch("cifar-10", tmp_path)
 
 
-def test_cifar100_coarse_lives_in_the_file_of_cifar100(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cifar100_coarse_lives_in_the_file_of_cifar100(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("cifar100", "cifar100-coarse"):
         monkeypatch.setitem(catalog.DOWNLOADED, name, replace(catalog.DOWNLOADED[name], images=2))
     images = np.zeros((2, 3, 32, 32), dtype=np.uint8)
-    write_arrays(
-        tmp_path / "cifar100.npz", {"x": images, "y": np.array([99, 5]), "coarse": np.array([19, 3])}
-    )
+    write_arrays(tmp_path / "cifar100.npz", {"x": images, "y": np.array([99, 5]), "coarse": np.array([19, 3])})
     assert data.load("cifar100", home=tmp_path).y.tolist() == [99, 5]
     assert data.load("cifar100-coarse", home=tmp_path).y.tolist() == [19, 3]
     assert data.fetch("cifar100-coarse", tmp_path) == tmp_path / "cifar100.npz"

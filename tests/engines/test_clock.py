@@ -21,9 +21,7 @@ def test_a_fetch_waits_for_the_slowest_and_then_takes_its_own_transfer() -> None
     # Training takes 1, 2 and 3 s, so all words are there at 3. Each fetches two words:
     # peer 0: 0.5 + 2 words at 1 word/s = 2.5 -> 5.5; peer 1: nothing -> 3; peer 2: 1 + 2 words at 2/s = 2 -> 5.
     # Round 2: trained at 6.5, 5, 8; all there at 8 -> 10.5, 8, 10.
-    played = play(
-        Swap(), rounds=2, seconds=(1, 2, 3), latency=(0.5, 0.0, 1.0), bandwidth=(BYTES, 0.0, 2 * BYTES)
-    )
+    played = play(Swap(), rounds=2, seconds=(1, 2, 3), latency=(0.5, 0.0, 1.0), bandwidth=(BYTES, 0.0, 2 * BYTES))
     assert [played.ends(p) for p in range(3)] == [{1: 5.5, 2: 10.5}, {1: 3.0, 2: 8.0}, {1: 5.0, 2: 10.0}]
     for record in played.rounds(0):
         assert (record.messages, record.bytes) == ({"word": 2}, {"word": 2 * WORD_BYTES})
@@ -57,7 +55,7 @@ def test_evaluating_takes_a_third_of_training() -> None:
             await me.evaluate([me.model, me.model, me.model, me.model, me.model, me.model])
 
     # Six models on twelve samples, each a third of a second; three seconds a training.
-    assert play(Looks(), peers=1, seconds=(3,)).ends(0) == {1: pytest.approx(6.0)}
+    assert play(Looks(), peers=2, seconds=(3,)).ends(0) == {1: pytest.approx(6.0)}
 
 
 @dataclass(frozen=True)
@@ -187,7 +185,9 @@ def test_a_late_joiner_begins_with_the_circle_s_round() -> None:
 @pytest.mark.parametrize("joins", [2.9, 3.0, 3.1])
 def test_who_joins_at_the_very_end_still_does_a_round(joins: float) -> None:
     # The others finish their third and last round at 3.
-    assert play(Local(), rounds=3, offline=((2, 0.0, joins),)).rounds(2)
+    rounds = set(play(Local(), rounds=3, offline=((2, 0.0, joins),)).ends(2))
+    assert rounds
+    assert rounds <= {1, 2, 3}
 
 
 def test_a_round_that_was_skipped_is_not_waited_for() -> None:

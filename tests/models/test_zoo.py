@@ -44,9 +44,7 @@ def test_random_follows_the_generator_and_uses_the_whole_zoo() -> None:
 def test_capacity_picks_by_size_and_cycles() -> None:
     # On 1x8x8 and ten classes: mlp (64-200-200-10) has 55,210 parameters; cnn3 has
     # 320 + 18,496 + 36,928 + 64*64+64 + 650 = 60,554; vgg11 has millions.
-    settings = ModelSettings(
-        zoo=("vgg11", "mlp", "cnn3"), assign="capacity", capacity=(0.0, 0.3, 0.34, 0.67, 1.0)
-    )
+    settings = ModelSettings(zoo=("vgg11", "mlp", "cnn3"), assign="capacity", capacity=(0.0, 0.3, 0.34, 0.67, 1.0))
     expected = ["mlp", "mlp", "cnn3", "vgg11", "vgg11", "mlp"]  # floor(3c), at most 2; then from the start
     assert assigned(settings, 6) == expected
 
@@ -74,9 +72,7 @@ def test_assign_refuses_what_cannot_be_built(mode: str) -> None:
 
 
 def test_unknown_name() -> None:
-    with pytest.raises(
-        ModelError, match=r"unknown architecture in model\.zoo 'transformer'.*module:callable"
-    ):
+    with pytest.raises(ModelError, match=r"unknown architecture in model\.zoo 'transformer'.*module:callable"):
         build("transformer", IMAGE, 10, ModelSettings())
     with pytest.raises(ModelError, match="unknown architecture"):
         describe("transformer")

@@ -13,7 +13,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from coterie.errors import RunError
+from coterie.errors import ArtifactError, RunError
 from coterie.weights import Layout, Weights
 
 KEPT = 2  # files: if the newest cannot be read, the one before serves
@@ -45,7 +45,7 @@ def load(folder: Path) -> tuple[int, dict[str, Any]] | None:
     for path in paths:
         try:
             return int(path.stem.removeprefix("round-")), _read(path)
-        except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
+        except (OSError, SafetensorError, ValueError, KeyError, TypeError, ArtifactError) as error:
             broken.append(f"{path}: {error}")
     if broken:
         raise RunError(f"no checkpoint can be read ({'; '.join(broken)}): start the run anew with --overwrite")

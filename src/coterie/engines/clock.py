@@ -77,12 +77,12 @@ class Clock:
 def _check(s: ClockSettings, peers: int) -> None:
     for key in ("speed", "latency", "bandwidth"):
         values = getattr(s, key)
-        if not values or min(values) < 0 or (key == "speed" and min(values) == 0):
+        if not values or not all(0 <= v < math.inf for v in values) or (key == "speed" and min(values) == 0):
             raise ConfigError(
                 f"clock.{key} needs one or more {'positive' if key == 'speed' else 'non-negative'} numbers"
             )
-    if s.spread < 1 or s.deadline < 0 or not 0 <= s.dropout < 1:
+    if not 1 <= s.spread < math.inf or not 0 <= s.deadline < math.inf or not 0 <= s.dropout < 1:
         raise ConfigError("clock.spread must be at least 1, clock.deadline at least 0, clock.dropout in [0, 1)")
     for peer, start, end in s.offline:
-        if not (0 <= peer < peers and 0 <= start < end) or math.isnan(end):
+        if not (0 <= peer < peers and peer == int(peer) and 0 <= start < end):
             raise ConfigError(f"clock.offline: [{peer}, {start}, {end}] is not [a peer below {peers}, from, until]")

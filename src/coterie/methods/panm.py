@@ -29,6 +29,7 @@ class PANM(Method):
     paper: ClassVar[str] = "Li et al., Mining Latent Relationships among Clients, 2022"
 
     metric: str = parameter("loss", "similarity: loss (of their model on my data) | grad (direction of updates)")
+    tries: int = parameter(0, "metric = loss: own samples to try models on, drawn anew every round; 0: all")
     l: int = parameter(10, "random candidates in a round")  # noqa: E741 (the paper's name)
     k: int = parameter(5, "neighbours averaged with in a round")
     t1: int = parameter(100, "rounds of stage one, confident neighbour initialisation; the rest is stage two")
@@ -37,6 +38,7 @@ class PANM(Method):
 
     def check(self, peers: int) -> None:
         need(self.metric in ("loss", "grad"), "metric", f"must be loss or grad, not '{self.metric}'")
+        need(self.tries >= 0, "tries", f"must be 0 (all) or a number of samples, not {self.tries}")
         need(1 <= self.l < peers, "l", f"must be from 1 to {peers - 1} with {peers} peers, not {self.l}")
         need(1 <= self.k <= self.l, "k", f"must be from 1 to l = {self.l}, not {self.k}")
         need(self.tau >= 1, "tau", f"must be at least 1, not {self.tau}")
@@ -94,7 +96,7 @@ class PANM(Method):
         """Fetch the candidates' models, and say how similar each one's objective is to one's own."""
         models = await me.fetch(candidates, "model")
         if self.metric == "loss":
-            scores = await me.evaluate(models.values())
+            scores = await me.evaluate(models.values(), samples=self.tries)
             return models, {j: 1 / max(s.loss, 1e-12) for j, s in zip(models, scores, strict=True)}
         updates = await me.fetch(models, "update")
         start = me.initial().parameters

@@ -26,7 +26,7 @@ from coterie.models import Net, Output
 from coterie.randomness import generator
 from coterie.training.jobs import EvaluateJob, FitJob, Pool, Score, TrainSettings, batches
 from coterie.training.losses import Batch, Loss
-from coterie.training.plain import memory_names
+from coterie.training.plain import forget_other, memory_names
 from coterie.weights import Slot
 
 Stack = dict[str, Tensor]  # name -> (peers, *shape)
@@ -80,7 +80,7 @@ def fit(jobs: Sequence[FitJob]) -> list[float]:
             tensor.copy_(trained[slot.name])
     torch._foreach_copy_([job.model.vector for job in jobs], list(vectors.unbind(0)))
     _remember(jobs, memory, plans)
-    return [float(total) / len(plan) for total, plan in zip(totals.tolist(), plans, strict=True)]
+    return [float(total) / max(len(plan), 1) for total, plan in zip(totals.tolist(), plans, strict=True)]
 
 
 @torch.no_grad()
@@ -131,7 +131,7 @@ class Gradients:
         if recorded is None:
             recorded = self._transform()
             self._uses[key] += 1
-            if self._uses[key] == self.USES_BEFORE_RECORDING:
+            if self._uses[key] >= self.USES_BEFORE_RECORDING:
                 recorded = self._recorded[key] = self._record(recorded, (trained, fixed, batch, given))
         return recorded(trained, fixed, batch, given)
 
@@ -206,6 +206,9 @@ def _step(settings: TrainSettings, trained: Stack, grads: Stack, memory: dict[st
 def _recall(jobs: Sequence[FitJob], trained: Stack) -> dict[str, Stack]:
     """What the optimiser remembers, stacked: from the peers' own memories, or zeros."""
     settings, layout, memory = jobs[0].settings, jobs[0].model.layout, {}
+    for job in jobs:
+        if job.memory:
+            forget_other(job.memory, settings)
     for key in memory_names(settings):
         kept = [job.memory.vectors.get(key) if job.memory else None for job in jobs]
         memory[key] = {name: torch.zeros_like(tensor) for name, tensor in trained.items()}

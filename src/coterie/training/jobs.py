@@ -111,7 +111,7 @@ def batches(samples: int, settings: TrainSettings, rng: np.random.Generator) -> 
     cuts = list(range(0, samples, settings.batch))
     if len(cuts) > 1 and samples - cuts[-1] == 1:
         cuts.pop()
-    ends = [*cuts[1:], samples]
+    ends = [*cuts[1:], samples][: len(cuts)]  # no samples: no steps
     for _ in range(settings.epochs):
         order = rng.permutation(samples)
         yield from (order[a:b] for a, b in zip(cuts, ends, strict=True))

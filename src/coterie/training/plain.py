@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from coterie.architecture import Model
 from coterie.models import Net, Output
 from coterie.randomness import generator, torch_seeded
-from coterie.training.jobs import EvaluateJob, FitJob, Score, TrainSettings, batches, rows_of
+from coterie.training.jobs import EvaluateJob, FitJob, OptimizerMemory, Score, TrainSettings, batches, rows_of
 from coterie.training.losses import Batch
 
 EVALUATION_BATCH = 512
@@ -62,7 +62,7 @@ def fit(job: FitJob) -> float:
     return float(total) / max(steps, 1)
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def evaluate(job: EvaluateJob) -> Score:
     net = bind(job.model)
     net.eval()
@@ -104,9 +104,17 @@ def memory_names(settings: TrainSettings) -> tuple[str, ...]:
     return ("momentum_buffer",) if settings.momentum else ()
 
 
+def forget_other(memory: OptimizerMemory, settings: TrainSettings) -> bool:
+    """Whether there is nothing to recall; what another optimiser remembered is dropped."""
+    if memory.vectors and set(memory.vectors) == set(memory_names(settings)):
+        return False
+    memory.vectors, memory.step = {}, 0
+    return True
+
+
 def _recall(optimizer: torch.optim.Optimizer, trained: Mapping[str, nn.Parameter], job: FitJob) -> None:
     memory = job.memory
-    if memory is None or not memory.vectors:
+    if memory is None or forget_other(memory, job.settings):
         return
     for name, parameter in trained.items():
         slot = job.model.layout.by_name[name]
@@ -119,7 +127,7 @@ def _recall(optimizer: torch.optim.Optimizer, trained: Mapping[str, nn.Parameter
 
 def _remember(optimizer: torch.optim.Optimizer, trained: Mapping[str, nn.Parameter], job: FitJob, steps: int) -> None:
     memory = job.memory
-    if memory is None:
+    if memory is None or not steps:
         return
     for key in memory_names(job.settings):
         memory.vectors.setdefault(key, torch.zeros_like(job.model.parameters))
