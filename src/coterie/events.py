@@ -96,7 +96,7 @@ class EventLog:
 def read(path: Path) -> Iterator[Event]:
     """The records of a run; a last line that was cut off by a crash is left out."""
     try:
-        lines = path.read_text(encoding="utf-8").split("\n")
+        lines = path.read_text(encoding="utf-8", errors="surrogateescape").split("\n")
     except OSError as error:
         raise RunError(f"{path}: cannot be read: {error}") from error
     for number, line in enumerate(lines, 1):
@@ -106,7 +106,7 @@ def read(path: Path) -> Iterator[Event]:
             record = json.loads(line)
             yield _KINDS[record["event"]](**record)
         except (ValueError, KeyError, TypeError) as error:
-            if number >= len(lines) - 1:
+            if not any(lines[number:]):
                 return
             raise RunError(f"{path}, line {number}: not a record of a run ({error})") from error
 

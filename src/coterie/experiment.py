@@ -201,6 +201,11 @@ def _check(e: Experiment) -> None:
         raise ConfigError(f"train.betas must be from 0 to below 1, not {e.train.betas}")
     if e.baseline:
         find(e.baseline)
+    if e.engine.asynchronous and e.method.server:
+        raise ConfigError(
+            f"engine.asynchronous = true: the server of {e.method_name} would have nobody to wait for. "
+            "Use a method without a server, or clock.deadline so that it does not wait for stragglers"
+        )
     _check_device(e.engine.device)
     e.method.check(e.peers)
 

@@ -49,8 +49,10 @@ def run(
     on_start: OnStart | None = None,
 ) -> dict[str, Any]:
     """Run an experiment into a new folder; returns its summary."""
-    _new_folder(out, overwrite)
-    circle = gather(experiment)  # before anything is written: most mistakes show here
+    _check_folder(out, overwrite)
+    circle = gather(experiment)  # before anything is written or deleted: most mistakes show here
+    if out.exists() and any(out.iterdir()):
+        shutil.rmtree(out)
     out.mkdir(parents=True, exist_ok=True)
     (out / "config.toml").write_text(experiment.toml(), encoding="utf-8")
     log = EventLog(out / "events.jsonl")
@@ -100,11 +102,11 @@ def _go(
         checkpoint_every=e.engine.checkpoint, folder=out / "checkpoint",
         on_record=progress.see, seconds=lambda: time.perf_counter() - began,
     )  # fmt: skip
-    if saved is not None:
-        simulation.restore(*saved)
-    if on_start:
-        on_start(simulation)
     try:
+        if saved is not None:
+            simulation.restore(*saved)
+        if on_start:
+            on_start(simulation)
         simulation.run()
     finally:
         trainer.close()
@@ -122,14 +124,13 @@ def finish(out: Path, seconds: float) -> dict[str, Any]:
     return summary
 
 
-def _new_folder(out: Path, overwrite: bool) -> None:
+def _check_folder(out: Path, overwrite: bool) -> None:
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return
     if not overwrite:
         raise RunError(f"{out} exists already: choose another --out, or --overwrite it, or go on with --resume {out}")
-    if not (out / "config.toml").exists():
+    if not ((out / "config.toml").exists() and (out / "events.jsonl").exists()):
         raise RunError(f"{out} is not the folder of a run: it is not overwritten")
-    shutil.rmtree(out)
 
 
 def _started(e: Experiment, circle: Circle) -> RunStarted:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pytest
 import torch
 
 from coterie import experiment, running
@@ -57,6 +58,8 @@ class Outcome(NamedTuple):
 
 def small(case: str, *words: str) -> Experiment:
     """A tiny experiment of one case, with more `key=value` words on top."""
+    if METHODS[method_of(case)].server and ASYNCHRONOUS[0] in words:
+        pytest.skip("a server cannot be asynchronous: refused before anything runs, tested with the engines")
     return experiment.load("demo", [f"method.name={method_of(case)}", *SMALL, *CASES[case], *words])
 
 

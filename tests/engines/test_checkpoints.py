@@ -181,7 +181,6 @@ def test_checkpoints_change_nothing(tmp_path: Path) -> None:
     assert not checkpoints(tmp_path / "without")
 
 
-@pytest.mark.xfail(strict=True, reason="a stop asked for after somebody is done runs on to the end")
 def test_a_stop_comes_soon_even_when_somebody_is_done(tmp_path: Path) -> None:
     """Asked to stop when the fast peer is done and the slow one in round 1: it must not go on to the end."""
     e = tiny("local", "engine.asynchronous=true", "clock.speed=[120, 120, 1]", rounds=6)

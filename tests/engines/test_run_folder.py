@@ -74,7 +74,6 @@ def test_the_config_repeats_the_run(tmp_path: Path) -> None:
     assert experiment.load(str(tmp_path / "run" / "config.toml")) == e
 
 
-@pytest.mark.xfail(strict=True, reason="per_peer leaves out who was never measured, and shifts the rest")
 def test_a_peer_that_left_early_has_no_accuracy_of_another(tmp_path: Path) -> None:
     """`per_peer` has one entry for every peer, whoever left before its first measurement."""
     e = tiny("local", "clock.speed=12", "clock.offline=[[0, 0.5, inf]]")

@@ -13,6 +13,7 @@ from engine_support import Played, tiny
 from coterie import experiment, running
 from coterie.engines.clock import Clock
 from coterie.engines.simulation import Simulation
+from coterie.errors import ConfigError
 from coterie.experiment import Experiment
 from coterie.peer import Peer
 from coterie.randomness import generator
@@ -105,8 +106,7 @@ def test_ifca_s_messages(tmp_path: Path) -> None:
     assert messages["total"] == 3 * 3 * (1 + 2)
 
 
-@pytest.mark.xfail(strict=True, reason="an asynchronous server ends all its rounds at time 0")
-def test_an_asynchronous_server_waits_for_somebody(tmp_path: Path) -> None:
-    """A server that finds no new update must not run through all its rounds before anybody has trained."""
-    e = tiny("fedavg", "engine.asynchronous=true", "clock.latency=0.1", "clock.spread=2", "clock.speed=12")
-    assert running.run(e, tmp_path / "run")["messages"]["by_artifact"].get("update", 0) > 0
+def test_a_server_cannot_be_asynchronous() -> None:
+    """It would find nothing new, and run through all its rounds before anybody has trained."""
+    with pytest.raises(ConfigError, match="asynchronous"):
+        tiny("fedavg", "engine.asynchronous=true")

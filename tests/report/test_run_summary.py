@@ -78,7 +78,7 @@ def test_the_worst_tenth_is_at_least_one_peer(peers: int, worst: float) -> None:
 
 def test_nothing_measured() -> None:
     summary = summarise([RunStarted("local", 0, 2, 1, [], [], [], None)], 1.0)
-    nothing: dict[str, object] = {"mean": None, "std": None, "worst_decile": None, "per_peer": []}
+    nothing: dict[str, object] = {"mean": None, "std": None, "worst_decile": None, "per_peer": [None, None]}
     assert summary["accuracy"] == {"last": nothing, "selected": nothing}
     assert summary["bytes"] == {"total": 0, "by_artifact": {}}
 

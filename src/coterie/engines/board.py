@@ -30,10 +30,9 @@ class Board:
         if versions and versions[-1].artifact.round == artifact.round and not self.asynchronous:
             versions.pop()  # shelved twice in a round: the later one counts
         versions.append(Shelved(time, artifact))
-        if self.retain:
-            return
         if self.asynchronous:
-            _forget_superseded(versions, time)
+            if not self.retain:
+                _forget_superseded(versions, time)
             return
         while len(versions) > 1 and (versions[0].artifact.round < oldest_round or len(versions) > MOST_VERSIONS):
             versions.pop(0)

@@ -12,21 +12,21 @@ import heapq
 import itertools
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from coterie.engines import checkpoint
 from coterie.engines.board import Board, Shelved
 from coterie.engines.clock import EVALUATION_COST, Clock
+from coterie.engines.participants import Answer, EndOfRound, Letter, OpenFetch, Participant, packed, plea, unpacked
 from coterie.errors import CoterieError, DeadlockError, RunError
 from coterie.events import EventLog, PeerAway, PeerRound
 from coterie.methods.base import Method
 from coterie.peer import Evaluate, Fetch, Peer, Receive, Request, Send, Train
 from coterie.shelf import Artifact
 from coterie.training import EvaluateJob, FitJob, OptimizerMemory, Trainer
-from coterie.weights import Weights
 
 # The order of what happens at one instant.
 DELIVER, RESUME, SERVE, EXPIRE = range(4)
@@ -34,62 +34,6 @@ DELIVER, RESUME, SERVE, EXPIRE = range(4)
 
 class Interrupted(CoterieError):  # noqa: N818 (a stop that was asked for is not an error)
     """The run was asked to stop, and did so at a checkpoint."""
-
-
-@dataclass(frozen=True, eq=False)
-class _EndOfRound(Request[None]):
-    record: PeerRound | PeerAway
-
-
-@dataclass(eq=False)
-class _Answer:
-    """A result that may still have to be computed."""
-
-    value: Any = None
-    ready: bool = True
-
-
-@dataclass(eq=False)
-class _OpenFetch:
-    """A fetch that has been served in part."""
-
-    request: Fetch
-    by: int
-    time: float
-    missing: set[int]
-    arrived: dict[int, Shelved] = field(default_factory=dict)
-
-
-@dataclass(eq=False)
-class _Letter:
-    """Something sent: which round its sender, and on arrival its recipient, was in."""
-
-    number: tuple[int, int]  # sender, and its count of letters: tells a letter from its twin after a resume
-    sent_in: int
-    to: int
-    arrival: float
-    artifact: Artifact
-    delivered_in: int | None = None
-
-    def packed(self) -> dict[str, Any]:
-        where = {"number": list(self.number), "sent_in": self.sent_in, "to": self.to, "arrival": self.arrival}
-        return {**where, **_packed(self.artifact)}
-
-
-@dataclass(eq=False)
-class _Participant:
-    peer: Peer
-    round: int = 0  # the one it is in, or is about to begin
-    time: float = 0.0
-    coroutine: Coroutine[Request[Any], Any, None] | None = None
-    waits_for: Request[Any] | None = None
-    was_away: bool = False
-    gone: bool = False
-    done: bool = False
-    letters_sent: int = 0
-    inbox: dict[str, list[Artifact]] = field(default_factory=dict)
-    bytes: Counter[str] = field(default_factory=Counter)
-    messages: Counter[str] = field(default_factory=Counter)
 
 
 class Simulation:
@@ -115,21 +59,22 @@ class Simulation:
         self.evaluate_every, self.checkpoint_every, self.folder = evaluate_every, checkpoint_every, folder
         self.on_record = on_record
         self.seconds = seconds  # of computing so far, over all parts of a resumed run
-        self.all = [_Participant(peer) for peer in participants]
+        self.all = [Participant(peer) for peer in participants]
         self.board = Board(asynchronous or method.asynchronous)
         self.now = 0.0
         self.start_after = 0  # rounds that a checkpoint says are done
         self.stop_at: int | None = None
         self._stop_asked = False
-        self._events: list[tuple[float, int, int, int, Any]] = []
+        self._events: list[tuple[float, int, int, Any, Any]] = []
         self._order = itertools.count()
-        self._fits: list[tuple[_Answer, FitJob]] = []
-        self._evaluations: list[tuple[_Answer, Sequence[EvaluateJob]]] = []
+        # By round: what is computed together must not depend on where a run was resumed, for the numbers do.
+        self._fits: dict[int, list[tuple[Answer, FitJob]]] = defaultdict(list)
+        self._evaluations: dict[int, list[tuple[Answer, Sequence[EvaluateJob]]]] = defaultdict(list)
         self._measures: list[tuple[PeerRound | PeerAway, list[EvaluateJob]]] = []
-        self._waiting: dict[int, dict[_OpenFetch, None]] = defaultdict(dict)  # by the peer waited for
+        self._waiting: dict[int, dict[OpenFetch, None]] = defaultdict(dict)  # by the peer waited for
         self._at_round: Counter[int] = Counter()
         self._sat_out: set[tuple[int, int]] = set()
-        self._letters: list[_Letter] = []
+        self._letters: list[Letter] = []
         self._known_letters: set[tuple[int, int]] = set()
         self._cuts: dict[int, dict[int, dict[str, Any]]] = {}
         for peer in participants:
@@ -144,14 +89,14 @@ class Simulation:
                 continue
             p.coroutine = self._life(p)
             self._at_round[p.round] += 1
-            self._push(p.time, RESUME, p.peer.id, _Answer())
+            self._push(p.time, RESUME, p.peer.id, Answer())
         for peer, windows in self.clock.windows.items():
             for start, _ in windows:
                 self._push(start, EXPIRE, peer, None)
         try:
             while self._events:
                 self._instant()
-            self._record_measures()
+            self._record_measures(self.rounds)
         finally:
             for p in self.all:
                 if p.coroutine is not None:
@@ -170,8 +115,9 @@ class Simulation:
         batch = []
         while self._events and self._events[0][:2] == (self.now, phase):
             batch.append(heapq.heappop(self._events))
-        if phase == RESUME and any(not event[4].ready for event in batch):
-            self._compute()
+        if phase == RESUME:
+            for round in sorted({self.all[event[2]].round for event in batch if not event[4].ready}):
+                self._compute(round)
         for _, _, peer, _, what in batch:
             if phase == RESUME:
                 self._resume(self.all[peer], what)
@@ -182,10 +128,14 @@ class Simulation:
             else:
                 self._expire(peer, what)
 
+    def _post(self, time: float, letter: Letter) -> None:
+        """Letters of one instant come in the order of their arrival, then of their senders: also after a resume."""
+        heapq.heappush(self._events, (time, DELIVER, letter.to, (letter.arrival, *letter.number), letter))
+
     def _push(self, time: float, phase: int, peer: int, what: Any) -> None:
         heapq.heappush(self._events, (time, phase, peer, next(self._order), what))
 
-    async def _life(self, p: _Participant) -> None:
+    async def _life(self, p: Participant) -> None:
         """One participant's run: its method's rounds, each measured and recorded."""
         me, is_server = p.peer, p.peer.id == p.peer.server
         if p.round == 0:
@@ -196,21 +146,24 @@ class Simulation:
             me.begin(t)
             if self.clock.sits_out(me.id, t):
                 self._sit_out(me.id, t)
-                await _EndOfRound(PeerAway(me.id, t, self.now, self.now))
+                await EndOfRound(PeerAway(me.id, t, self.now, self.now))
                 continue
             await (self.method.serve(me, t) if is_server else self.method.round(me, t))
-            await _EndOfRound(PeerRound(me.id, t, self.now, notes=me.notes))
+            await EndOfRound(PeerRound(me.id, t, self.now, notes=me.notes))
 
-    def _catch_up(self, p: _Participant) -> int:
+    def _catch_up(self, p: Participant) -> int:
         """The round to do next: one's own, or the circle's current one after having been away."""
         if p.was_away and not self.board.asynchronous:
             p.was_away = False
-            others = [q.round for q in self.all if not (q.gone or q.done or q.was_away)]
-            self._enter(p, max([p.round, *others]))
+            others = [q.round for q in self.all if not (q.gone or q.done or q.was_away) and q.time <= self.now]
+            before, after = p.round, min(max([p.round, *others]), max(p.round, self.rounds))
+            for skipped in range(before, after):
+                self._sit_out(p.peer.id, skipped)
+            self._enter(p, after)
         p.was_away = False
         return p.round
 
-    def _enter(self, p: _Participant, round: int) -> None:
+    def _enter(self, p: Participant, round: int) -> None:
         """Go on to a round, leaving behind what a checkpoint of any round before it needs."""
         before = p.round
         self._at_round[before] -= 1
@@ -224,7 +177,7 @@ class Simulation:
 
     # -- one participant goes on ---------------------------------------------------------------
 
-    def _resume(self, p: _Participant, answer: _Answer) -> None:
+    def _resume(self, p: Participant, answer: Answer) -> None:
         away_until = self.clock.away_until(p.peer.id, self.now)
         if away_until is not None:
             self._leave(p, away_until, answer)
@@ -240,7 +193,7 @@ class Simulation:
         p.waits_for, p.time = request, self.now
         self._accept(p, request)
 
-    def _leave(self, p: _Participant, until: float, answer: _Answer) -> None:
+    def _leave(self, p: Participant, until: float, answer: Answer) -> None:
         p.was_away = True
         if until < math.inf:
             self._push(until, RESUME, p.peer.id, answer)
@@ -251,36 +204,36 @@ class Simulation:
         for round in list(self._cuts):
             self._complete(round)
 
-    def _accept(self, p: _Participant, request: Request[Any]) -> None:
+    def _accept(self, p: Participant, request: Request[Any]) -> None:
         id, clock = p.peer.id, self.clock
         if isinstance(request, Train):
-            answer = _Answer(ready=False)
-            self._fits.append((answer, request.job))
+            answer = Answer(ready=False)
+            self._fits[p.round].append((answer, request.job))
             samples = len(request.job.split) * request.job.settings.epochs
             self._push(self.now + clock.training(id, samples), RESUME, id, answer)
         elif isinstance(request, Evaluate):
-            answer = _Answer(ready=False)
-            self._evaluations.append((answer, request.jobs))
+            answer = Answer(ready=False)
+            self._evaluations[p.round].append((answer, request.jobs))
             samples = sum(len(job.split) for job in request.jobs)
             self._push(self.now + EVALUATION_COST * clock.training(id, samples), RESUME, id, answer)
         elif isinstance(request, Fetch):
-            self._push(self.now, SERVE, id, _OpenFetch(request, id, self.now, set(request.peers)))
+            self._push(self.now, SERVE, id, OpenFetch(request, id, self.now, set(request.peers)))
         elif isinstance(request, Send):
             self._send(p, request)
         elif isinstance(request, Receive):
             self._hand_over(p)
-        elif isinstance(request, _EndOfRound):
+        elif isinstance(request, EndOfRound):
             self._end_round(p, request.record)
         else:
             raise CoterieError(f"peer {id} awaited {request!r}: only the verbs of `me` can be awaited in a method")
 
-    def _compute(self) -> None:
-        """Everything that anybody has asked for, at once."""
-        self._record_measures()
-        fits, self._fits = self._fits, []
+    def _compute(self, round: int) -> None:
+        """Everything that anybody in this round has asked for, at once."""
+        self._record_measures(round - 1)
+        fits = self._fits.pop(round, [])
         for (answer, _), loss in zip(fits, self.trainer.fit([job for _, job in fits]), strict=True):
             answer.value, answer.ready = loss, True
-        evaluations, self._evaluations = self._evaluations, []
+        evaluations = self._evaluations.pop(round, [])
         scores = iter(self.trainer.evaluate([job for _, jobs in evaluations for job in jobs]))
         for answer, jobs in evaluations:
             answer.value, answer.ready = [next(scores) for _ in jobs], True
@@ -297,7 +250,7 @@ class Simulation:
     def _oldest_round(self) -> int:
         return min((r for r, count in self._at_round.items() if count > 0), default=0)
 
-    def _serve(self, f: _OpenFetch) -> None:
+    def _serve(self, f: OpenFetch) -> None:
         """Answer a fetch with what is there; wait for the rest, if it can still come."""
         for author in f.request.peers:
             found = None
@@ -317,16 +270,16 @@ class Simulation:
         if not 0 <= author < len(self.all):
             raise CoterieError(f"peer {author} was asked for something, but there are {len(self.all)} participants")
         away = self.clock.away_until(author, self.now) is not None
-        return not (away or self.all[author].gone or (author, round) in self._sat_out)
+        return not (away or (author, round) in self._sat_out)
 
-    def _arrive(self, f: _OpenFetch, author: int, found: Shelved | None) -> None:
+    def _arrive(self, f: OpenFetch, author: int, found: Shelved | None) -> None:
         self._waiting[author].pop(f, None)
         f.missing.discard(author)
         if found is not None:
             f.arrived[author] = found
         self._finish_if_whole(f)
 
-    def _finish_if_whole(self, f: _OpenFetch) -> None:
+    def _finish_if_whole(self, f: OpenFetch) -> None:
         if f.missing:
             return
         sizes = {a: s.artifact.nbytes for a, s in f.arrived.items() if a != f.by}
@@ -334,14 +287,17 @@ class Simulation:
         p.bytes[f.request.name] += sum(sizes.values())
         p.messages[f.request.name] += len(sizes)
         takes = self.clock.transfer(f.by, sum(sizes.values())) if sizes else 0.0
-        answer = _Answer({a: f.arrived[a].artifact for a in sorted(f.arrived)})
+        answer = Answer({a: f.arrived[a].artifact for a in sorted(f.arrived)})
         self._push(self.now + takes, RESUME, f.by, answer)
 
-    def _expire(self, peer: int, f: _OpenFetch | None) -> None:
+    def _expire(self, peer: int, f: OpenFetch | None) -> None:
         """A fetch's deadline has passed, or (no fetch named) a peer that others wait for goes away."""
         if f is None:
             for waiting in list(self._waiting.get(peer, ())):
                 self._arrive(waiting, peer, None)
+            p = self.all[peer]
+            if isinstance(p.waits_for, Receive) and not p.gone and self.clock.away_until(peer, self.now) == math.inf:
+                self._leave(p, math.inf, Answer())
             return
         for author in list(f.missing):
             self._arrive(f, author, None)
@@ -354,33 +310,39 @@ class Simulation:
 
     # -- sending -------------------------------------------------------------------------------
 
-    def _send(self, p: _Participant, request: Send) -> None:
+    def _send(self, p: Participant, request: Send) -> None:
+        if not 0 <= request.to < len(self.all):
+            raise CoterieError(f"peer {request.to} was sent something, but there are {len(self.all)} participants")
         size = request.artifact.nbytes
         arrival = self.now + self.clock.transfer(p.peer.id, size)
-        letter = _Letter((p.peer.id, p.letters_sent), p.round, request.to, arrival, request.artifact)
+        letter = Letter((p.peer.id, p.letters_sent), p.round, request.to, arrival, request.artifact)
         p.letters_sent += 1
-        p.bytes[request.artifact.name] += size
-        p.messages[request.artifact.name] += 1
-        if letter.number not in self._known_letters:
+        if self.clock.away_until(request.to, arrival) != math.inf:  # else it is never delivered
+            p.bytes[request.artifact.name] += size
+            p.messages[request.artifact.name] += 1
+        if self.folder is not None:  # kept for checkpoints alone
             self._letters.append(letter)
-            self._push(arrival, DELIVER, request.to, letter)
-        self._push(self.now, RESUME, p.peer.id, _Answer())
+        if letter.number in self._known_letters:
+            letter.delivered_in = self.start_after
+        else:
+            self._post(arrival, letter)
+        self._push(self.now, RESUME, p.peer.id, Answer())
 
-    def _deliver(self, letter: _Letter) -> None:
+    def _deliver(self, letter: Letter) -> None:
         p = self.all[letter.to]
         back = self.clock.away_until(letter.to, self.now)
         if back is not None:  # waits at the door
             if back < math.inf:
-                self._push(back, DELIVER, letter.to, letter)
+                self._post(back, letter)
             return
         letter.delivered_in = p.round
         p.inbox.setdefault(letter.artifact.name, []).append(letter.artifact)
         self._hand_over(p)
 
-    def _hand_over(self, p: _Participant) -> None:
+    def _hand_over(self, p: Participant) -> None:
         """If a participant waits for messages and there are some, it goes on."""
         if isinstance(p.waits_for, Receive) and p.inbox.get(p.waits_for.name):
-            self._push(self.now, RESUME, p.peer.id, _Answer(p.inbox.pop(p.waits_for.name)))
+            self._push(self.now, RESUME, p.peer.id, Answer(p.inbox.pop(p.waits_for.name)))
             p.waits_for = None
 
     def inbox(self, peer: int, name: str) -> list[Artifact]:
@@ -388,16 +350,18 @@ class Simulation:
 
     # -- the end of a round, checkpoints -------------------------------------------------------
 
-    def _end_round(self, p: _Participant, record: PeerRound | PeerAway) -> None:
+    def _end_round(self, p: Participant, record: PeerRound | PeerAway) -> None:
         if isinstance(record, PeerRound):
             record.bytes.update(+p.bytes)
             record.messages.update(+p.messages)
             p.bytes, p.messages = Counter(), Counter()
         self._measure(p.peer, record)
         if self._stop_asked and self.stop_at is None:
-            self.stop_at = max(q.round for q in self.all if not (q.gone or q.done))
+            if any(q.done for q in self.all):  # who is done can be part of no new checkpoint
+                raise Interrupted("stopped; it goes on from the last checkpoint")
+            self.stop_at = max(q.round for q in self.all if not q.gone)
         self._enter(p, p.round + 1)
-        self._push(self.now, RESUME, p.peer.id, _Answer())
+        self._push(self.now, RESUME, p.peer.id, Answer())
 
     def _measure(self, me: Peer, record: PeerRound | PeerAway) -> None:
         """Have the model measured as it is now, whenever the next computation is due; takes no simulated time."""
@@ -408,8 +372,13 @@ class Simulation:
             jobs = [EvaluateJob(model, me.data.validation), EvaluateJob(model, me.data.test)]
         self._measures.append((record, jobs))
 
-    def _record_measures(self) -> None:
-        measures, self._measures = self._measures, []
+    def _record_measures(self, until: int) -> None:
+        """Those of the rounds up to this one, each round's at once."""
+        for round in sorted({record.round for record, _ in self._measures if record.round <= until}):
+            self._record_round([m for m in self._measures if m[0].round == round])
+        self._measures = [m for m in self._measures if m[0].round > until]
+
+    def _record_round(self, measures: list[tuple[PeerRound | PeerAway, list[EvaluateJob]]]) -> None:
         scores = iter(self.trainer.evaluate([job for _, jobs in measures for job in jobs]))
         for record, jobs in measures:
             if jobs:
@@ -433,13 +402,13 @@ class Simulation:
         if self.on_record:
             self.on_record(record)
 
-    def _snapshot(self, p: _Participant) -> dict[str, Any]:
+    def _snapshot(self, p: Participant) -> dict[str, Any]:
         me = p.peer
         return {
             "round": p.round, "time": self.now, "vector": me.model.vector.clone(), "was_away": p.was_away,
             "state": checkpoint.copied(me.state), "letters_sent": p.letters_sent,
             "memory": {"vectors": checkpoint.copied(me.memory.vectors), "step": me.memory.step},
-            "inbox": {name: [_packed(a) for a in artifacts] for name, artifacts in p.inbox.items()},
+            "inbox": {name: [packed(a) for a in artifacts] for name, artifacts in p.inbox.items()},
         }  # fmt: skip
 
     def _complete(self, round: int) -> None:
@@ -448,24 +417,26 @@ class Simulation:
         if any(p.peer.id not in cut and not p.gone for p in self.all):
             return
         assert self.folder is not None
-        cut.update({p.peer.id: self._snapshot(p) for p in self.all if p.gone and p.peer.id not in cut})
-        in_flight = [x for x in self._letters if x.sent_in <= round and not _had(x, round)]
-        already = [list(x.number) for x in self._letters if x.sent_in > round and _had(x, round)]
+        # Who left for good after this round is still to leave, for a run that goes on from here.
+        gone = [p.peer.id for p in self.all if p.gone and p.peer.id not in cut]
+        cut.update({id: self._snapshot(self.all[id]) for id in gone})
+        in_flight = [x for x in self._letters if x.sent_in <= round and not x.had_by(round)]
+        already = [list(x.number) for x in self._letters if x.sent_in > round and x.had_by(round)]
         tree = {
             "participants": [cut[p.peer.id] for p in self.all],
-            "gone": [p.peer.id for p in self.all if p.gone],
-            "sat_out": [list(s) for s in sorted(self._sat_out)],
-            "shelves": [{"time": s.time, **_packed(s.artifact)} for s in self.board.until(round)],
+            "gone": gone,
+            "sat_out": [list(s) for s in sorted(self._sat_out) if s[1] <= round],
+            "shelves": [{"time": s.time, **packed(s.artifact)} for s in self.board.until(round)],
             "in_flight": [x.packed() for x in in_flight],
             "already": already,
             "seconds": self.seconds(),
         }  # fmt: skip
-        self._record_measures()
+        self._record_measures(round)
         if self.log:
             self.log.flush()
         checkpoint.save(self.folder, round, tree)
         del self._cuts[round]
-        self._letters = [x for x in self._letters if not (x.sent_in <= round and _had(x, round))]
+        self._letters = [x for x in self._letters if not (x.sent_in <= round and x.had_by(round))]
         if not self._cuts:
             self.board.release(self.now)
         if round == self.stop_at:
@@ -483,14 +454,14 @@ class Simulation:
             me.memory = OptimizerMemory(saved["memory"]["vectors"], saved["memory"]["step"])
             p.round, p.time, p.was_away = saved["round"], saved["time"], saved["was_away"]
             p.letters_sent, p.gone = saved["letters_sent"], me.id in tree["gone"]
-            p.inbox = {name: [_unpacked(a) for a in artifacts] for name, artifacts in saved["inbox"].items()}
+            p.inbox = {name: [unpacked(a) for a in artifacts] for name, artifacts in saved["inbox"].items()}
         self._sat_out = {(peer, r) for peer, r in tree["sat_out"]}
-        self.board.restore([Shelved(s["time"], _unpacked(s)) for s in tree["shelves"]])
+        self.board.restore([Shelved(s["time"], unpacked(s)) for s in tree["shelves"]])
         self._known_letters = {(sender, count) for sender, count in tree["already"]}
         for x in tree["in_flight"]:
-            letter = _Letter(tuple(x["number"]), x["sent_in"], x["to"], x["arrival"], _unpacked(x))
+            letter = Letter(tuple(x["number"]), x["sent_in"], x["to"], x["arrival"], unpacked(x))
             self._letters.append(letter)
-            self._push(letter.arrival, DELIVER, letter.to, letter)
+            self._post(letter.arrival, letter)
 
     # -- when nobody can go on -----------------------------------------------------------------
 
@@ -498,7 +469,7 @@ class Simulation:
         stuck = [p for p in self.all if not (p.done or p.gone)]
         if not stuck:
             return
-        lines = [_plea(p, self._waiting) for p in stuck[:5]]
+        lines = [plea(p, self._waiting) for p in stuck[:5]]
         more = f"; and {len(stuck) - 5} more" if len(stuck) > 5 else ""
         raise DeadlockError(f"nobody can go on: {'; '.join(lines)}{more}")
 
@@ -506,32 +477,3 @@ class Simulation:
 def _finite(loss: float) -> float | None:
     """JSON has no word for a loss that is not a number; a model that diverged has no loss to tell."""
     return loss if math.isfinite(loss) else None
-
-
-def _had(letter: _Letter, round: int) -> bool:
-    """Whether its recipient had it when it finished this round."""
-    return letter.delivered_in is not None and letter.delivered_in <= round
-
-
-def _plea(p: _Participant, waiting: dict[int, dict[_OpenFetch, None]]) -> str:
-    request = p.waits_for
-    if isinstance(request, Fetch):
-        authors = sorted(a for a, fetches in waiting.items() if any(f.by == p.peer.id for f in fetches))
-        what = f"'{request.name}' of round {request.round} from {', '.join(map(str, authors))}"
-    elif isinstance(request, Receive):
-        what = f"a message '{request.name}' from anybody"
-    else:
-        what = type(request).__name__
-    return f"peer {p.peer.id} in round {p.round} waits for {what}"
-
-
-def _packed(artifact: Artifact) -> dict[str, Any]:
-    content = artifact.content if isinstance(artifact.content, Weights) else dict(artifact.content)
-    return {
-        "name": artifact.name, "author": artifact.author, "round": artifact.round,
-        "content": content, "facts": dict(artifact.facts),
-    }  # fmt: skip
-
-
-def _unpacked(saved: dict[str, Any]) -> Artifact:
-    return Artifact(saved["name"], saved["author"], saved["round"], saved["content"], saved["facts"])

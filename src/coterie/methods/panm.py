@@ -119,6 +119,8 @@ def same_cluster(similar: Similarities, trusted: Sequence[int], steps: int = 100
     assignment changes or a component is empty.
     """
     peers = sorted(similar)
+    if not peers:
+        return []
     y = np.array([similar[j] for j in peers])
     own = np.isin(peers, list(trusted))
     floor = 0.01 * float(y.std()) + 1e-12  # a component of equal similarities must still have a width

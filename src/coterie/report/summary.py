@@ -39,7 +39,7 @@ def summarise(events: Sequence[Event], seconds: float) -> dict[str, Any]:
         "seed": start.seed,
         "peers": start.peers,
         "rounds": start.rounds,
-        "accuracy": {"last": _spread(last), "selected": _spread(selected)},
+        "accuracy": {"last": _spread(last, start.peers), "selected": _spread(selected, start.peers)},
         "bytes": _totals([r.bytes for r in rounds]),
         "messages": _totals([r.messages for r in rounds]),
         "simulated_seconds": max((r.time for r in rounds), default=0.0),
@@ -117,15 +117,19 @@ def _save(path: Path, **arrays: np.ndarray) -> None:
     temporary.replace(path)
 
 
-def _spread(records: dict[int, PeerRound]) -> dict[str, Any]:
-    """Mean and spread over peers; the worst decile is the mean of the worst tenth, one peer at the least."""
-    per_peer = [records[p].test or 0.0 for p in sorted(records)]
-    if not per_peer:
-        return {"mean": None, "std": None, "worst_decile": None, "per_peer": []}
-    worst = sorted(per_peer)[: max(1, len(per_peer) // 10)]
+def _spread(records: dict[int, PeerRound], peers: int) -> dict[str, Any]:
+    """Mean and spread over peers; the worst decile is the mean of the worst tenth, one peer at the least.
+
+    `per_peer` has one entry a peer: None for one that left before it was ever measured.
+    """
+    per_peer = [records[p].test if p in records else None for p in range(peers)]
+    measured = [accuracy for accuracy in per_peer if accuracy is not None]
+    if not measured:
+        return {"mean": None, "std": None, "worst_decile": None, "per_peer": per_peer}
+    worst = sorted(measured)[: max(1, len(measured) // 10)]
     return {
-        "mean": float(np.mean(per_peer)),
-        "std": float(np.std(per_peer)),
+        "mean": float(np.mean(measured)),
+        "std": float(np.std(measured)),
         "worst_decile": float(np.mean(worst)),
         "per_peer": per_peer,
     }

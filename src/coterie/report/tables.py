@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from coterie.events import Event, PeerAway, PeerRound, RunStarted, of_kind
+from coterie.events import Event, PeerAway, RunStarted, of_kind
 from coterie.graph import Neighbourhood
 from coterie.report.figures import Point, spread_out
 from coterie.report.words import NOTHING, percent, size
@@ -42,17 +42,15 @@ def round_table(found: Sequence[Point], scores: Mapping[int, Neighbourhood]) -> 
 
 
 def peer_table(events: Sequence[Event], start: RunStarted, summary: Mapping[str, Any]) -> str:
-    measured = sorted({r.peer for r in of_kind(events, PeerRound) if r.test is not None and r.peer < start.peers})
     accuracy = summary["accuracy"]
-    last = dict(zip(measured, accuracy["last"]["per_peer"], strict=True))
-    selected = dict(zip(measured, accuracy["selected"]["per_peer"], strict=True))
+    last, selected = accuracy["last"]["per_peer"], accuracy["selected"]["per_peer"]
     gone = left(events)
     head = ["peer", "architecture", "training samples", "true cluster", "test, last", "test, selected"]
     head += ["left in round"] if gone else []
     rows = []
     for p in range(min(start.peers, TABLE_PEERS)):
         row = [str(p), _item(start.architectures, p), _item(start.samples, p), _item(start.clusters, p)]
-        row += [percent(last.get(p)), percent(selected.get(p))]
+        row += [percent(last[p]), percent(selected[p])]
         row += [str(gone.get(p, NOTHING))] if gone else []
         rows.append(row)
     caption = "Accuracy on a peer's own test data: at its last measured round, and at its best one by validation."

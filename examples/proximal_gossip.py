@@ -1,0 +1,35 @@
+"""Gossip with a proximal loss: each peer is held near the average that it starts a round from.
+
+coterie run method.name=examples/proximal_gossip.py:ProximalGossip
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from coterie import Method, Peer, mean, parameter, proximal
+from coterie.methods.base import need
+
+
+@dataclass(frozen=True)
+class ProximalGossip(Method):
+    summary: ClassVar[str] = "gossip, with local training held near the last average"
+
+    k: int = parameter(3, "neighbours to average with in a round")
+    mu: float = parameter(0.1, "strength of the pull towards the last average; 0 is plain gossip")
+
+    def check(self, peers: int) -> None:
+        need(1 <= self.k < peers, "k", f"must be from 1 to {peers - 1} with {peers} peers, not {self.k}")
+        need(self.mu >= 0, "mu", f"must be at least 0, not {self.mu}")
+
+    async def round(self, me: Peer, t: int) -> None:  # noqa: ARG002
+        start = me.model.copy()
+        reference = {f"ref.{slot.name}": start[slot.name] for slot in start.layout.parameters}
+        await me.train(proximal, given={**reference, "mu": torch.tensor(self.mu)})
+        me.shelve("model", me.model)
+        neighbours = me.sample(self.k)
+        others = await me.fetch(neighbours, "model")
+        me.model.load(mean([me.model, *others.values()]))
+        shares = dict.fromkeys([me.id, *others], 1 / (1 + len(others)))
+        me.note(neighbours=neighbours, weights=shares)

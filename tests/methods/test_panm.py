@@ -1,0 +1,240 @@
+"""PANM against its theorem, its closed-form cost, and small cases worked out by hand."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import ClassVar
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coterie.architecture import Architecture
+from coterie.engines.clock import Clock, ClockSettings
+from coterie.engines.simulation import Simulation
+from coterie.events import PeerRound
+from coterie.methods.panm import PANM, Models, Similarities, same_cluster
+from coterie.methods.pens import PENS
+from coterie.models import ModelSettings, build
+from coterie.peer import Others, Peer, PeerData
+from coterie.training import Pool, Split, Trainer, TrainSettings
+from coterie.weights import Weights
+
+
+@dataclass(frozen=True)
+class PerfectPANM(PANM):
+    """PANM whose metric never errs (the theorem's assumption): kin by peer number, modulo `clusters`."""
+
+    clusters: int = 2
+
+    async def compare(self, me: Peer, candidates: Sequence[int], update: Weights) -> tuple[Models, Similarities]:  # noqa: ARG002
+        models = await me.fetch(candidates, "model")
+        noise = me.rng("noise").uniform(0, 0.1, len(models))
+        return models, {j: float(j % self.clusters == me.id % self.clusters) + x for j, x in zip(models, noise)}  # noqa: B905
+
+
+def play(method: PANM | PENS, peers: int, rounds: int, seed: int = 0) -> list[PeerRound]:
+    """The method over peers that do not train: its choices alone."""
+    architecture = Architecture("mlp", partial(build, "mlp", (2,), 2, ModelSettings(hidden=(1,))))
+    pool = Pool(torch.randn(4, 2), torch.tensor([0, 1, 0, 1]))
+    split = Split(pool, torch.arange(4))
+    still = TrainSettings(epochs=0)
+    members = [
+        Peer(i, seed, Others(peers, i), architecture.initial(0), still, None, PeerData(split, split, split))  # type: ignore[arg-type]
+        for i in range(peers)
+    ]
+    records: list[PeerRound] = []
+    clock = Clock(ClockSettings(), peers, seed)
+    see = lambda r: records.append(r) if isinstance(r, PeerRound) else None  # noqa: E731
+    Simulation(method, members, rounds, Trainer(), clock, evaluate_every=10**6, on_record=see).run()
+    return records
+
+
+# -- Theorem 1 ---------------------------------------------------------------------------------
+
+
+@cache
+def theorem(n: int, a: int, candidates: int, x: int, t: int) -> float:
+    """P^t(x): at least x of the neighbours are kin in round t, as the paper's equation (10) has it."""
+
+    def exactly(m: int) -> float:  # G: m kin among the candidates drawn from the n - 1 others, a - 1 of them kin
+        if m > a - 1 or candidates - m > n - a:
+            return 0.0
+        return math.comb(a - 1, m) * math.comb(n - a, candidates - m) / math.comb(n - 1, candidates)
+
+    at_least = sum(exactly(m) for m in range(x, candidates + 1))  # R
+    if t == 1:
+        return at_least
+    return at_least + sum(exactly(m) * theorem(n, a, candidates, x - m, t - 1) for m in range(x))
+
+
+def exact_chain(n: int, a: int, candidates: int, k: int, t: int) -> float:
+    """The same with candidates drawn among strangers only, as PANM does: a Markov chain over the number of kin."""
+
+    def draw(others: int, kin: int, m: int) -> float:
+        if m > kin or candidates - m > others - kin:
+            return 0.0
+        return math.comb(kin, m) * math.comb(others - kin, candidates - m) / math.comb(others, candidates)
+
+    state = {0: 1.0}
+    for step in range(t):
+        known = 0 if step == 0 else k
+        after: dict[int, float] = {}
+        for kin, p in state.items():
+            for m in range(candidates + 1):
+                found = min(k, kin + m)
+                after[found] = after.get(found, 0.0) + p * draw(n - 1 - known, a - 1 - kin, m)
+        state = after
+    return state.get(k, 0.0)
+
+
+def frequency_of_all_kin(n: int, clusters: int, candidates: int, k: int, t: int, seeds: int) -> tuple[float, int]:
+    """How often all k neighbours are kin in round t, and in how many trials (each peer's choices are its own)."""
+    method = PerfectPANM(l=candidates, k=k, t1=t, clusters=clusters)
+    right = trials = 0
+    for seed in range(seeds):
+        for record in play(method, n, t, seed):
+            if record.round == t:
+                trials += 1
+                right += all(j % clusters == record.peer % clusters for j in record.notes["neighbours"])
+    return right / trials, trials
+
+
+@pytest.mark.parametrize(
+    ("n", "clusters", "candidates", "k", "t"),
+    [(400, 2, 10, 5, 1), (400, 4, 10, 5, 2), (400, 4, 10, 5, 3), (600, 3, 8, 3, 2), (600, 6, 10, 2, 3)],
+)
+def test_theorem_1(n: int, clusters: int, candidates: int, k: int, t: int) -> None:
+    """The frequency lies in the 99.9% interval around the theorem's probability."""
+    seen, trials = frequency_of_all_kin(n, clusters, candidates, k, t, seeds=2)
+    expected = theorem(n, n // clusters, candidates, k, t)
+    assert abs(seen - expected) <= 3.3 * math.sqrt(expected * (1 - expected) / trials)
+
+
+def test_theorem_1_holds_in_large_circles_only() -> None:
+    """It lets a neighbour be found twice: with few peers it promises too much, and the exact chain is right."""
+    promised, exact = theorem(40, 10, 10, 5, 3), exact_chain(40, 10, 10, 5, 3)
+    seen, trials = frequency_of_all_kin(40, 4, 10, 5, 3, seeds=50)
+    margin = 3.3 * math.sqrt(exact * (1 - exact) / trials)
+    assert abs(seen - exact) <= margin
+    assert promised - seen > margin
+    assert theorem(4000, 1000, 10, 5, 3) == pytest.approx(exact_chain(4000, 1000, 10, 5, 3), abs=0.005)
+
+
+# -- cost --------------------------------------------------------------------------------------
+
+
+def closed_form(candidates: int, k: int, t1: int, rounds: int, tau: int) -> int:
+    """Models fetched by one peer: l, then l + k in stage one; 2l when matching, else k in stage two."""
+    matching = rounds // tau - t1 // tau
+    return candidates + (t1 - 1) * (candidates + k) + matching * 2 * candidates + (rounds - t1 - matching) * k
+
+
+@pytest.mark.parametrize(("k", "models"), [(2, 1118), (3, 1397)])
+def test_cost_of_table_6(k: int, models: int) -> None:
+    """The paper's l = 4, tau = 10, 100 + 200 rounds, four clusters: every peer fetches exactly so many models."""
+    assert closed_form(4, k, 100, 300, 10) == models
+    method = PerfectPANM(l=4, k=k, t1=100, tau=10, clusters=4)
+    fetched: dict[int, int] = {}
+    for record in play(method, 24, 300):
+        fetched[record.peer] = fetched.get(record.peer, 0) + record.messages["model"]
+        assert set(record.messages) == {"model"}
+    assert fetched == dict.fromkeys(range(24), models)
+
+
+# -- who is of one's cluster ---------------------------------------------------------------------
+
+
+def test_two_clear_groups_are_told_apart() -> None:
+    # Trusted: 0, 1 and the outlier 2. Kin 0.90 +- 0.02; others 0.30 +- 0.02.
+    similar = {0: 0.90, 1: 0.92, 2: 0.30, 3: 0.88, 4: 0.28, 5: 0.32, 6: 0.31, 7: 0.29}
+    assert same_cluster(similar, [0, 1, 2]) == [0, 1, 3]
+
+
+def test_the_least_similar_is_never_taken_for_kin() -> None:
+    """Kin spread widely and strangers narrowly: by density alone, 0.0 would belong to the wider Gaussian."""
+    similar = {0: 1.0, 1: 0.6, 2: 1.4, 3: 0.21, 4: 0.2, 5: 0.19, 6: 0.2, 7: 0.0}
+    assert same_cluster(similar, [0, 1, 2]) == [0, 1, 2]
+
+
+def test_empty_components_end_the_matching() -> None:
+    assert same_cluster({}, []) == []
+    assert same_cluster({1: 0.5, 2: 0.6}, [1, 2]) == [1, 2]
+    assert same_cluster({1: 0.5, 2: 0.6}, []) == []
+
+
+@given(
+    st.lists(st.floats(0.6, 0.7), min_size=3, max_size=10),
+    st.lists(st.floats(0.1, 0.2), min_size=3, max_size=10),
+    st.integers(2, 10),
+)
+def test_separated_groups_whatever_their_sizes(kin: list[float], strangers: list[float], trusted: int) -> None:
+    similar = dict(enumerate([*kin, *strangers]))
+    found = same_cluster(similar, list(range(min(trusted, len(kin)))))
+    assert found == list(range(len(kin)))
+
+
+@given(st.dictionaries(st.integers(0, 50), st.floats(-1e6, 1e6), max_size=30), st.data())
+def test_any_similarities_give_an_answer(similar: dict[int, float], data: st.DataObject) -> None:
+    trusted = data.draw(st.lists(st.sampled_from(sorted(similar)), unique=True)) if similar else []
+    found = same_cluster(similar, trusted)
+    assert found == sorted(set(found))
+    assert set(found) <= set(similar)
+
+
+# -- the rounds --------------------------------------------------------------------------------
+
+
+def test_stage_one_keeps_the_best_and_stage_two_grows_the_list() -> None:
+    method = PerfectPANM(l=4, k=2, t1=20, tau=5, clusters=3)
+    by_round: dict[int, list[list[int]]] = {}
+    for record in play(method, 18, 60):
+        by_round.setdefault(record.round, []).append(record.notes["neighbours"])
+    assert all(len(neighbours) == 2 for neighbours in by_round[20])
+    assert by_round[21] == by_round[24]  # between matchings the list stays
+    assert all(len(neighbours) == 5 for neighbours in by_round[60])  # the whole cluster of six but oneself
+
+
+def test_gradient_metric_by_hand() -> None:
+    """alpha cos(updates) + (1 - alpha) cos(ways since the start), on vectors that are easy to see."""
+    seen: dict[int, Similarities] = {}
+
+    @dataclass(frozen=True)
+    class Watched(PANM):
+        async def compare(self, me: Peer, candidates: Sequence[int], update: Weights) -> tuple[Models, Similarities]:  # noqa: ARG002
+            start = me.initial().vector
+            way = torch.zeros_like(start)
+            way[me.id] = 2.0  # at right angles for 0 and 1
+            me.model.vector.copy_(start + way)
+            me.shelve("model", me.model)
+            step = torch.zeros_like(start)
+            step[0], step[1] = (1.0, 0.0) if me.id == 0 else (3.0, 4.0)  # cos = 3 / 5
+            me.shelve("update", Weights(me.model.layout, step))
+            models, similar = await super().compare(me, candidates, Weights(me.model.layout, step))
+            seen[me.id] = similar
+            return models, similar
+
+    play(Watched(metric="grad", l=1, k=1, t1=1, alpha=0.25), 2, 1)
+    assert seen[0][1] == pytest.approx(0.25 * 0.6, abs=1e-5)
+    assert seen[1][0] == pytest.approx(seen[0][1], abs=1e-6)
+
+
+def test_pens_keeps_who_was_chosen_more_often_than_chance() -> None:
+    # 11 peers, t1 = 4, k = 5: chance is 4 * 5 / 10 = 2 choices.
+    class Me:
+        peers = range(1, 11)
+        state: ClassVar = {"chosen": {1: 4, 2: 3, 3: 2, 4: 1}}
+
+    assert PENS(t1=4, k=5).permanent(Me()) == [1, 2]  # type: ignore[arg-type]
+    assert PENS(t1=4, k=3, often=4).permanent(Me()) == [1, 2, 3]  # type: ignore[arg-type]
+
+
+def test_similarity_by_loss_is_the_inverse_of_the_loss() -> None:
+    records = play(PANM(metric="loss", l=3, k=2, t1=3), 5, 3)
+    assert all(len(r.notes["neighbours"]) == 2 for r in records)
+    assert np.isfinite([sum(r.notes["weights"].values()) for r in records]).all()
