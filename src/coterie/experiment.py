@@ -263,6 +263,11 @@ def gather(e: Experiment) -> Circle:
     kinds = {n: Architecture(n, partial(models.build, n, shape, classes, e.model), e.engine.device) for n in set(names)}
     clusters = [s.cluster for s in shares]
     truth = None if any(c is None for c in clusters) else [int(c) for c in clusters if c is not None]
+    if e.method.needs_truth and truth is None:
+        raise ConfigError(
+            f"method.name = {e.method_name} must be told the true clusters, and data.partition = {e.data.partition} "
+            "has none: use rotation, label-swap or scenario1 to scenario4"
+        )
     count = e.peers
     server = count if e.method.server else None
     desk: Desk = _NoDesk()

@@ -25,6 +25,7 @@ class Method(ABC):
     paper: ClassVar[str] = ""
     server: ClassVar[bool] = False  # whether there is one more participant, running `serve`
     mixed: ClassVar[bool] = False  # whether peers may have different architectures
+    needs_truth: ClassVar[bool] = False  # whether it must be told the true clusters
     asynchronous: ClassVar[bool] = False  # whether fetch gives the latest instead of this round's
 
     def check(self, peers: int) -> None:

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from coterie.errors import ConfigError
 from coterie.methods.base import Method, need, parameter
 from coterie.peer import Peer
 from coterie.weights import mean
@@ -62,11 +61,9 @@ class Fixed(_Neighbours):
 class Oracle(_Neighbours):
     summary: ClassVar[str] = "average with k peers of one's true cluster, drawn every round: an upper bound"
 
+    needs_truth: ClassVar[bool] = True
+
     def neighbours(self, me: Peer) -> Sequence[int]:
-        if me.truth is None:
-            raise ConfigError(
-                "method.name = oracle needs data with true clusters: "
-                "data.partition = rotation, label-swap or scenario1 to scenario4"
-            )
+        assert me.truth is not None  # `needs_truth`
         kind = me.truth[me.id]
         return me.sample(self.k, [j for j in me.peers if me.truth[j] == kind])

@@ -1,0 +1,168 @@
+"""The command as a person or a script meets it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from coterie.cli import FAILED, OK, STOPPED, main
+from coterie.experiment import presets
+from coterie.methods import METHODS
+
+TINY = (
+    "peers=4", "rounds=3", "data.clusters=2", "data.train=10", "data.validation=5", "data.test=5", "model.hidden=[4]",
+    "method.l=2", "method.k=1", "method.t1=2", "engine.threads=1", "engine.workers=1",
+)  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_the_demo_and_its_baseline_are_shown(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["run", *TINY, "--out", "here"]) == OK
+    out = capsys.readouterr().out
+    for word in ("panm", "local", "last", "selected", "precision", "recall", "points against local", "report.html"):
+        assert word in out
+    here = tmp_path / "here"
+    names = {p.name for p in here.iterdir()}
+    assert {"config.toml", "events.jsonl", "graph.npz", "summary.json", "report.html", "baseline-local"} <= names
+    summary = json.loads((here / "summary.json").read_text())
+    fields = {"method", "seed", "peers", "rounds", "accuracy", "bytes", "messages", "seconds", "neighbours"}
+    assert fields <= set(summary)
+    assert set(summary["accuracy"]["selected"]) == {"mean", "std", "worst_decile", "per_peer"}
+
+
+def test_a_run_repeats_from_its_own_config(tmp_path: Path) -> None:
+    assert main(["run", *TINY, "baseline=", "--out", "one"]) == OK
+    assert main(["run", "one/config.toml", "--out", "two"]) == OK
+    one, two = (json.loads((tmp_path / n / "summary.json").read_text()) for n in ("one", "two"))
+    assert {k: v for k, v in one.items() if k != "seconds"} == {k: v for k, v in two.items() if k != "seconds"}
+
+
+def test_runs_go_to_a_folder_by_name_and_time(tmp_path: Path) -> None:
+    assert main(["run", *TINY, "baseline=", "rounds=1"]) == OK
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert folder.name.startswith("demo-")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["run", "nope"], "unknown preset 'nope'"),
+        (["run", "method.name=panmm"], "Did you mean 'panm'"),
+        (["run", "roundz=3"], "Did you mean 'rounds'"),
+        (["run", "train.lr=fast"], "train.lr must be a number"),
+        (["run", "method.k=99"], "method.k must be"),
+        (["run", "data.name=nowhere"], "nowhere"),
+        (["run", "data.partition=spiral"], "data.partition"),
+        (["run", "data.train=5000"], "data.train"),
+        (["run", "data.name=wine"], "rotation"),
+        (["run", "data.name=wine", "data.partition=label-swap"], "label-swap"),
+        (["run", "model.zoo=resnet99"], "resnet99"),
+        (["run", "peers=4", "data.name=breast-cancer", "data.partition=iid", "model.zoo=cnn", *TINY[7:10]], "mlp"),
+        (["run", "model.zoo=mlp,cnn"], "needs one architecture"),
+        (["run", "data.partition=iid", "method.name=oracle"], "true clusters"),
+        (["run", "missing.toml"], "missing.toml"),
+        (["run", "engine.name=ray"], "engine.name must be one of simulation"),
+        (["run", "engine.device=abacus"], "engine.device"),
+        (["run", "--resume", "nothing-there"], "not the folder of a run"),
+        (["run", "demo", "--resume", "x"], "--resume"),
+        (["list", "methods", "panmm"], "Did you mean 'panm'"),
+        (["data", "get", "imagenet"], "imagenet"),
+    ],
+    ids=lambda v: " ".join(v) if isinstance(v, list) else None,
+)
+def test_mistakes_are_one_line_that_names_the_culprit(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert main(words) == FAILED
+    error = capsys.readouterr().err.strip().splitlines()
+    assert len([line for line in error if line.startswith("coterie:")]) == 1
+    assert said in error[-1]
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_folder_is_not_overwritten_unless_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", *TINY, "baseline=", "--out", "x"]) == OK
+    assert main(["run", *TINY, "baseline=", "--out", "x"]) == FAILED
+    assert "--overwrite" in capsys.readouterr().err
+    assert main(["run", *TINY, "baseline=", "--out", "x", "--overwrite"]) == OK
+
+
+def test_lists(capsys: pytest.CaptureFixture[str]) -> None:
+    for what, names in {
+        "methods": METHODS,
+        "models": ["mlp", "resnet18", "densenet121"],
+        "data": ["digits", "cifar100", "cinic10"],
+        "presets": presets(),
+    }.items():
+        assert main(["list", what]) == OK
+        lines = capsys.readouterr().out.splitlines()
+        assert set(names) <= {line.split()[0] for line in lines}
+        assert all(len(line.split()) > 1 for line in lines)
+
+
+def test_a_method_is_listed_with_its_parameters(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list", "methods", "panm"]) == OK
+    out = capsys.readouterr().out
+    for field in METHODS["panm"].__dataclass_fields__.values():
+        if field.metadata:
+            assert f"method.{field.name}" in out
+            assert field.metadata["help"] in out
+
+
+def test_every_preset_is_listed_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in presets():
+        assert main(["list", "presets", name]) == OK
+        assert "[method]" in capsys.readouterr().out
+
+
+def test_who_holds_what_is_printed_and_drawn(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["data", "show", *TINY, "--svg", "who.svg"]) == OK
+    assert "rotated 180" in capsys.readouterr().out
+    assert (tmp_path / "who.svg").read_text().startswith("<svg")
+
+
+def test_importing_starts_nothing() -> None:
+    code = (
+        "import sys, threading, coterie; heavy = {'torch', 'numpy', 'sklearn', 'pandas', 'rich'} & set(sys.modules); "
+        "assert not heavy, heavy; assert threading.active_count() == 1"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_public_names_are_there() -> None:
+    import coterie
+
+    for name in coterie.__all__:
+        assert getattr(coterie, name) is not None
+    with pytest.raises(AttributeError, match="nothing_like_it"):
+        _ = coterie.nothing_like_it
+
+
+def test_ctrl_c_leaves_a_run_that_can_go_on(tmp_path: Path) -> None:
+    """The first Ctrl-C stops at a round's end; the resumed run equals the one that was never stopped."""
+    words = [*TINY, "baseline=", "rounds=400", "engine.checkpoint=0"]
+    command = [sys.executable, "-m", "coterie.cli", "run", *words]
+    process = subprocess.Popen([*command, "--out", "stopped"], stderr=subprocess.PIPE, text=True)
+    events = tmp_path / "stopped" / "events.jsonl"
+    deadline = time.monotonic() + 60
+    while not (events.exists() and events.stat().st_size > 5000) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    os.kill(process.pid, signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == STOPPED, said
+    assert "coterie run --resume stopped" in said
+    assert main(["run", "--resume", "stopped"]) == OK
+    assert main(["run", *words, "--out", "whole"]) == OK
+    one, two = (json.loads((tmp_path / n / "summary.json").read_text()) for n in ("stopped", "whole"))
+    assert {k: v for k, v in one.items() if k != "seconds"} == {k: v for k, v in two.items() if k != "seconds"}

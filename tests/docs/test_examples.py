@@ -1,0 +1,88 @@
+"""What the pages tell the reader to run does run, in their order, in one folder a page.
+
+Every `python` and `sh` block is run unless a comment right before it says why not. Commands run in this process, for
+starting Python and torch takes longer than they do.
+"""
+
+from __future__ import annotations
+
+import itertools
+import runpy
+import shlex
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from docs_support import PAGES, ROOT, blocks, name
+
+from coterie import cli
+from coterie.data import catalog
+from coterie.training.batched import Gradients
+
+WITH_EXAMPLES = [page for page in PAGES if any(b.run and b.language in ("python", "sh") for b in blocks(page))]
+SET_UP = ("./scripts/setup && .venv/bin/coterie run", "./scripts/setup && ./scripts/test")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty folder with the examples in it, and whatever a run or an example sets put back."""
+    shutil.copytree(ROOT / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Gradients, "USES_BEFORE_RECORDING", 1_000_000)  # pays in long runs alone; changes no number
+    before = dict(catalog.DOWNLOADED)
+    yield tmp_path
+    catalog.DOWNLOADED.clear()
+    catalog.DOWNLOADED.update(before)
+    torch.set_num_threads(1)
+
+
+def run_python(text: str) -> None:
+    """A block that begins with `# file.py` is saved under that name first."""
+    first = text.split("\n", 1)[0]
+    if first.startswith("# ") and first.endswith(".py"):
+        Path(first.removeprefix("# ")).write_text(text, encoding="utf-8")
+    exec(compile(text, first, "exec", dont_inherit=True), {"__name__": "docs"})
+
+
+def run_command(line: str, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    command, *words = shlex.split(line)
+    if command == "coterie":
+        # By default a run's folder has the time in its name: two runs of one second would want the same.
+        out = ["--plain", "--out", f"runs/{number}"] if words[0] == "run" else []
+        assert cli.main([*words, *out]) == 0, f"failed: {line}"
+    elif command == "python":
+        monkeypatch.setattr(sys, "argv", words)
+        runpy.run_path(words[0], run_name="__main__")
+    else:
+        pytest.fail(f"only coterie and python can be run here, not: {line}")
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("page", WITH_EXAMPLES, ids=name)
+def test_examples_run(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    number = itertools.count()
+    for block in blocks(page):
+        if block.run and block.language == "python":
+            run_python(block.text)
+        elif block.run and block.language == "sh":
+            for line in block.text.splitlines():
+                run_command(line, next(number), monkeypatch)
+
+
+def test_readme_has_the_two_commands() -> None:
+    excused = [b.text.strip() for b in blocks(ROOT / "README.md") if b.language == "sh" and not b.run]
+    assert [text for text in excused if "scripts" in text] == list(SET_UP)
+
+
+def test_examples_shown_are_the_files() -> None:
+    shown: dict[str, str] = {}
+    for block in blocks(ROOT / "CONTRIBUTING.md"):
+        if block.text.startswith("# examples/"):
+            file, text = block.text.split("\n", 1)
+            shown[file.removeprefix("# ")] = text
+    assert "examples/proximal_gossip.py" in shown
+    for file, text in shown.items():
+        assert text == (ROOT / file).read_text(encoding="utf-8"), f"{file} and CONTRIBUTING.md differ"

@@ -1,0 +1,88 @@
+"""The pages are whole: their links lead somewhere, and every method, parameter, key, dataset and module is told of."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+from docs_support import PAGES, ROOT, name
+
+from coterie import data
+from coterie.engines.clock import ClockSettings
+from coterie.experiment import DataSettings
+from coterie.methods import METHODS
+
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+METHOD_PAGES = {page.name: page for page in PAGES if page.parent.name == "methods"}
+
+
+def text_of(page: Path) -> str:
+    return page.read_text(encoding="utf-8")
+
+
+def without_code(text: str) -> str:
+    return re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors that the usual renderers make of a page's headings."""
+    headings = HEADING.findall(without_code(text_of(page)))
+    return {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings}
+
+
+def page_of(method: str) -> Path:
+    """The page with a line that says `method.name = "<method>"`."""
+    said = re.compile(rf'^`method\.name = .*"{re.escape(method)}"', re.MULTILINE)
+    found = [page for page in METHOD_PAGES.values() if said.search(text_of(page))]
+    assert len(found) == 1, f'{method}: exactly one page of docs/methods must begin with `method.name = "{method}"`'
+    return found[0]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_links_resolve(page: Path) -> None:
+    for link in LINK.findall(without_code(text_of(page))):
+        if re.match(r"[a-z]+:", link):
+            continue
+        target, _, anchor = link.partition("#")
+        path = (page.parent / target).resolve() if target else page
+        assert path.is_relative_to(ROOT), f"{link} leaves the repository"
+        assert path.exists(), f"{link}: there is no {path}"
+        assert not anchor or anchor in anchors(path), f"{link}: {target or page.name} has no such heading"
+
+
+@pytest.mark.parametrize("method", list(METHODS))
+def test_every_method_has_a_page_with_its_parameters(method: str) -> None:
+    page = page_of(method)
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", text_of(page), re.MULTILINE))
+    for field in dataclasses.fields(METHODS[method]):
+        assert field.name in rows, f"{page.name} has no row for {field.name} in its table of parameters"
+        default = rows[field.name].strip("`\"'")
+        assert default == str(field.default), f"{page.name}: {field.name} is {field.default} by default, not {default}"
+
+
+@pytest.mark.parametrize(("page", "kind"), [("data.md", DataSettings), ("clock.md", ClockSettings)])
+def test_every_key_is_on_its_page(page: str, kind: type) -> None:
+    told = set(re.findall(r"`(\w+)`", text_of(ROOT / "docs" / page)))
+    assert {f.name for f in dataclasses.fields(kind)} <= told
+
+
+def test_every_dataset_and_partition_is_on_the_data_page() -> None:
+    told = set(re.findall(r"^\| `([\w-]+)` \|", text_of(ROOT / "docs/data.md"), re.MULTILINE))
+    assert {*data.available(), *data.PARTITIONS} <= told
+
+
+def test_every_module_is_in_the_architecture() -> None:
+    table = text_of(ROOT / "docs/architecture.md").split("## Where things live")[1].split("##")[0]
+    told = set(re.findall(r"`(\w+)/?`", table))
+    package = ROOT / "src/coterie"
+    top = {path.stem for path in package.iterdir() if path.is_dir() or path.suffix == ".py"}
+    inside = {path.stem for part in ("engines", "training") for path in (package / part).glob("*.py")}
+    assert (top | inside) - {"__init__", "__pycache__", "presets", "py"} <= told
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_no_path_of_one_machine(page: Path) -> None:
+    assert not re.search(r"(?<![\w.~])/(work|home|root|Users|tmp)/", text_of(page))
