@@ -7,6 +7,7 @@ starting Python and torch takes longer than they do.
 from __future__ import annotations
 
 import itertools
+import os
 import runpy
 import shlex
 import shutil
@@ -32,6 +33,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     shutil.copytree(ROOT / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(Gradients, "USES_BEFORE_RECORDING", 1_000_000)  # pays in long runs alone; changes no number
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)  # so many threads a run takes by itself; tests share the machine
     before = dict(catalog.DOWNLOADED)
     yield tmp_path
     catalog.DOWNLOADED.clear()

@@ -29,7 +29,7 @@ class PANM(Method):
     paper: ClassVar[str] = "Li et al., Mining Latent Relationships among Clients, 2022"
 
     metric: str = parameter("loss", "similarity: loss (of their model on my data) | grad (direction of updates)")
-    tries: int = parameter(0, "metric = loss: own samples to try models on, drawn anew every round; 0: all")
+    tries: int = parameter(32, "metric = loss: own samples to try models on, drawn anew every round; 0: all")
     l: int = parameter(10, "random candidates in a round")  # noqa: E741 (the paper's name)
     k: int = parameter(5, "neighbours averaged with in a round")
     t1: int = parameter(100, "rounds of stage one, confident neighbour initialisation; the rest is stage two")
@@ -123,7 +123,9 @@ def same_cluster(similar: Similarities, trusted: Sequence[int], steps: int = 100
         return []
     y = np.array([similar[j] for j in peers])
     own = np.isin(peers, list(trusted))
-    floor = 0.01 * float(y.std()) + 1e-12  # a component of equal similarities must still have a width
+    # The trusted were picked for being most similar, so they spread less than their cluster does: a component
+    # is at least a tenth as wide as all similarities together.
+    floor = 0.1 * float(y.std()) + 1e-12
     for _ in range(steps):
         if own.all() or not own.any():
             break
