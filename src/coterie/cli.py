@@ -6,6 +6,7 @@ import argparse
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,11 @@ OK, FAILED, STOPPED = 0, 2, 130
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; errors that Coterie raises on purpose are one line on standard error."""
     parser = _parser()
-    options = parser.parse_args(arguments)
+    options, more = parser.parse_known_args(arguments)
+    if more:  # settings may stand after options, too
+        if not hasattr(options, "settings") or any(word.startswith("-") or "=" not in word for word in more):
+            parser.error(f"unrecognized arguments: {' '.join(more)}")
+        options.settings += more
     try:
         return int(options.command(options) or OK)
     except CoterieError as error:
@@ -85,34 +90,29 @@ def _parser() -> argparse.ArgumentParser:
 
 def _run(options: argparse.Namespace) -> int:
     from coterie import running
-    from coterie.display import Display, comparison, results
+    from coterie.display import comparison, results
 
     if options.resume:
-        if options.experiment or options.out or options.overwrite:
+        if options.experiment or options.settings or options.out or options.overwrite:
             raise CoterieError("--resume goes on with a run as it was: it takes no experiment, settings or --out")
-        summary = _watched(lambda **w: running.resume(options.resume, **w), "resumed", options.resume, options.plain)
-        return STOPPED if summary is None else print(results(summary, options.resume)) or OK
-
-    name, experiment = _experiment(options)
-    out = options.out or Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
-    runs: list[tuple[Experiment, Path]] = [(experiment, out)]
+        out, experiment = options.resume, running.of_folder(options.resume)
+    else:
+        name, experiment = _experiment(options)
+        out = options.out or Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    go = running.resume if options.resume else partial(running.run, experiment, overwrite=options.overwrite)
+    summaries = [_watched(partial(go, out), experiment.method_name, out, options.plain)]
     baseline = running.baseline_of(experiment)
-    if baseline is not None:
-        runs.append((baseline, out / f"baseline-{baseline.method_name}"))
-    summaries: list[dict[str, Any]] = []
-    for number, (e, folder) in enumerate(runs):
-        overwrite = options.overwrite and number == 0
-        with Display.quiet_imports():
-            summary = _watched(
-                lambda e=e, folder=folder, overwrite=overwrite, **w: running.run(e, folder, overwrite=overwrite, **w),
-                e.method_name, folder, options.plain,
-            )  # fmt: skip
-        if summary is None:
-            return STOPPED
-        summaries.append(summary)
-    print(results(summaries[0], out))
-    if len(summaries) > 1:
-        print(comparison(summaries))
+    if baseline is not None and summaries[0] is not None:
+        beside = out / f"baseline-{baseline.method_name}"
+        begun = (beside / "config.toml").exists()
+        go = running.resume if begun else partial(running.run, baseline)
+        summaries.append(_watched(partial(go, beside), baseline.method_name, out, options.plain))
+    done = [summary for summary in summaries if summary is not None]
+    if len(done) < len(summaries):
+        return STOPPED
+    print(results(done[0], out))
+    if len(done) > 1:
+        print(comparison(done))
     return OK
 
 

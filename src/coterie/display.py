@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import sys
 import time
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -74,13 +73,6 @@ class Display:
             simulation.stop()
 
         self._old_handler = signal.signal(signal.SIGINT, ask)
-
-    @staticmethod
-    @contextmanager
-    def quiet_imports() -> Iterator[None]:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)
-            yield
 
 
 def progress_text(p: RoundProgress) -> str:

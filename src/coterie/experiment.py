@@ -133,15 +133,26 @@ def from_tables(tables: Mapping[str, Any]) -> Experiment:
         if (key in PLAIN) == isinstance(value, Mapping):
             raise ConfigError(f"{key} {'must be one value' if key in PLAIN else 'is a section: set one of its keys'}")
     method_table = dict(tables.get("method", {}))
-    method_name = settings.convert(method_table.pop("name", "panm"), str, "method.name")
+    method_name = _absolute(settings.convert(method_table.pop("name", "panm"), str, "method.name"))
     plain = {k: settings.convert(tables[k], hint, k) for k, hint in PLAIN.items() if k in tables}
     sections = {k: settings.build(kind, tables.get(k, {}), f"{k}.") for k, kind in SECTIONS.items()}
+    if sections["data"].name not in data.available():
+        sections["data"] = dataclasses.replace(sections["data"], name=_absolute(sections["data"].name))
     method = settings.build(find(method_name), method_table, "method.")
     experiment = Experiment(method_name=method_name, method=method, **plain, **sections)
     _check(experiment)
     cores, engine = os.cpu_count() or 1, experiment.engine
     engine = dataclasses.replace(engine, threads=engine.threads or cores, workers=engine.workers or cores)
     return dataclasses.replace(experiment, engine=engine)
+
+
+def _absolute(name: str) -> str:
+    """A file or folder of the user's own, so that a run can be repeated from anywhere; other names as they are."""
+    place, colon, attribute = name.rpartition(":")
+    path = Path(place if colon else name)
+    if not path.exists() or (colon and path.suffix != ".py"):
+        return name
+    return f"{path.resolve()}{colon}{attribute if colon else ''}"
 
 
 def with_method(experiment: Experiment, name: str) -> Experiment:

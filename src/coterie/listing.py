@@ -62,10 +62,7 @@ def _model(name: str) -> str:
 def _data() -> dict[str, str]:
     from coterie import data
 
-    return {
-        name: f"{'here' if here else 'get  '}  {data.describe(name)}"
-        for name, here in ((n, h) for n, h in data.available().items())
-    }
+    return {name: f"{'here' if here else 'get '}  {data.describe(name)}" for name, here in data.available().items()}
 
 
 def _dataset(name: str) -> str:

@@ -63,12 +63,10 @@ def run(
 
 def resume(out: Path, *, on_round: OnRound | None = None, on_start: OnStart | None = None) -> dict[str, Any]:
     """Go on with a run from its last checkpoint, as if nothing had happened; returns its summary."""
-    if not (out / "config.toml").exists():
-        raise RunError(f"{out} is not the folder of a run: it has no config.toml")
+    experiment = of_folder(out)
     if (out / "summary.json").exists():
         finished: dict[str, Any] = json.loads((out / "summary.json").read_text(encoding="utf-8"))
         return finished
-    experiment = from_tables(read_tables(str(out / "config.toml")))
     found = checkpoint.load(out / "checkpoint")
     log = EventLog(out / "events.jsonl")
     circle = gather(experiment)
@@ -184,6 +182,15 @@ class _Progress:
             self.on_round(RoundProgress(round, self.e.rounds, accuracy, self.bytes, neighbours))
 
 
+def of_folder(out: Path) -> Experiment:
+    """The experiment of a run's folder."""
+    if not (out / "config.toml").exists():
+        raise RunError(f"{out} is not the folder of a run: it has no config.toml")
+    return from_tables(read_tables(str(out / "config.toml")))
+
+
 def baseline_of(experiment: Experiment) -> Experiment | None:
     """The experiment to show beside this one, if it names a baseline."""
-    return with_method(experiment, experiment.baseline) if experiment.baseline else None
+    if experiment.baseline in ("", experiment.method_name):
+        return None
+    return with_method(experiment, experiment.baseline)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import sys
 from pathlib import Path
 
 from coterie.errors import ConfigError, unknown
@@ -46,10 +47,11 @@ def find(name: str) -> type[Method]:
 def _module(place: str) -> object:
     if not place.endswith(".py"):
         return importlib.import_module(place)
-    spec = importlib.util.spec_from_file_location(Path(place).stem, place)
+    spec = importlib.util.spec_from_file_location(f"coterie_method_{Path(place).stem}", place)
     if spec is None or spec.loader is None:
         raise ImportError(f"{place} is not a Python file")
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their own module up there
     spec.loader.exec_module(module)
     return module
 

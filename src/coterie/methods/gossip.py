@@ -59,7 +59,7 @@ class Fixed(_Neighbours):
 
 @dataclass(frozen=True)
 class Oracle(_Neighbours):
-    summary: ClassVar[str] = "average with k peers of one's true cluster, drawn every round: an upper bound"
+    summary: ClassVar[str] = "average with k peers of one's true cluster, drawn every round: what knowing them is worth"
 
     needs_truth: ClassVar[bool] = True
 
