@@ -11,7 +11,7 @@ import math
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import safetensors.torch
@@ -60,7 +60,7 @@ class Artifact(Mapping[str, Tensor]):
     def __len__(self) -> int:
         return len(self.content)
 
-    @property
+    @cached_property
     def nbytes(self) -> int:
         """The length of `to_bytes()`, without making them."""
         if isinstance(self.content, Weights):

@@ -115,7 +115,7 @@ def test_the_first_step_of_adam_is_the_learning_rate_in_every_number(make_mlp: M
 @given(st.integers(1, 40), st.integers(1, 12), st.integers(0, 3))
 def test_an_epoch_sees_every_sample_once(samples: int, batch: int, epochs: int) -> None:
     settings = TrainSettings(epochs=epochs, batch=batch)
-    plan = list(batches(samples, settings, np.random.default_rng(0)))
+    plan = [step[0] for step in batches(samples, settings, [5])]
     seen = [int(i) for step in plan for i in step]
     assert len(seen) == epochs * samples
     for epoch in range(epochs):
@@ -128,8 +128,13 @@ def test_an_epoch_sees_every_sample_once(samples: int, batch: int, epochs: int) 
 
 
 def test_every_epoch_is_shuffled_anew() -> None:
-    first, second = batches(30, TrainSettings(epochs=2, batch=30), np.random.default_rng(0))
+    first, second = (step[0] for step in batches(30, TrainSettings(epochs=2, batch=30), [5]))
     assert first.tolist() != second.tolist() != sorted(second.tolist())
+
+
+def test_a_peer_is_shuffled_alike_whoever_is_beside_it() -> None:
+    alone, together = (batches(9, TrainSettings(epochs=2, batch=4), keys) for keys in ([7], [3, 7, 2**64 - 1]))
+    assert [step[0].tolist() for step in alone] == [step[1].tolist() for step in together]
 
 
 # -- losses ------------------------------------------------------------------------------------

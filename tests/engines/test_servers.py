@@ -16,7 +16,7 @@ from coterie.engines.simulation import Simulation
 from coterie.errors import ConfigError
 from coterie.experiment import Experiment
 from coterie.peer import Peer
-from coterie.randomness import generator
+from coterie.randomness import number, permutations
 from coterie.training import Split, Trainer
 
 
@@ -46,7 +46,7 @@ def train_by_hand(me: Peer, vector: torch.Tensor, t: int) -> torch.Tensor:
     velocity = {name: torch.zeros_like(p) for name, p in tensors.items()}
     net = me.architecture.build()
     x, y, samples = me.data.train.x, me.data.train.y, len(me.data.train)
-    order = generator(me.seed, me.id, t, "train", 0, "shuffle").permutation(samples)
+    (((order,),)) = permutations([number(me.seed, me.id, t, "train", 0, "shuffle")], 1, samples)
     lr = me.settings.lr * me.settings.lr_decay ** (t - 1)
     for start in range(0, samples, 6):
         rows = torch.from_numpy(order[start : start + 6])

@@ -23,7 +23,6 @@ from torch.optim.sgd import sgd
 
 from coterie.architecture import Architecture
 from coterie.models import Net, Output
-from coterie.randomness import generator
 from coterie.training.jobs import EvaluateJob, FitJob, Pool, Score, TrainSettings, batches
 from coterie.training.losses import Batch, Loss
 from coterie.training.plain import forget_other, memory_names
@@ -56,7 +55,7 @@ def fit(jobs: Sequence[FitJob]) -> list[float]:
     given = {key: torch.stack([job.given[key] for job in jobs]) for key in first.given}
     memory = _recall(jobs, trained)
     gradients = Gradients.of(first.model.architecture, first.loss)
-    plans = [_plan(job) for job in jobs]
+    plans = _plans(jobs)
     totals = torch.zeros(len(jobs), device=device)
     for tick in range(max(map(len, plans))):
         for group in _groups(jobs, plans, tick):
@@ -157,9 +156,19 @@ class Gradients:
             return lambda *arguments: self._transform()(*arguments)
 
 
-def _plan(job: FitJob) -> list[np.ndarray[Any, Any]]:
-    rows = job.split.rows.cpu().numpy()
-    return [rows[p] for p in batches(len(rows), job.settings, generator(*job.key, "shuffle"))]
+def _plans(jobs: Sequence[FitJob]) -> list[list[np.ndarray[Any, Any]]]:
+    """The rows of the pool that each job's steps take."""
+    by_size: dict[int, list[int]] = defaultdict(list)
+    for j, job in enumerate(jobs):
+        by_size[len(job.split)].append(j)
+    plans: list[list[np.ndarray[Any, Any]]] = [[] for _ in jobs]
+    for size, members in by_size.items():
+        rows = np.stack([jobs[j].split.rows.cpu().numpy() for j in members])
+        for positions in batches(size, jobs[0].settings, [jobs[j].shuffle_key for j in members]):
+            step = np.take_along_axis(rows, positions, axis=1)
+            for i, j in enumerate(members):
+                plans[j].append(step[i])
+    return plans
 
 
 def _groups(jobs: Sequence[FitJob], plans: Sequence[Sequence[Any]], tick: int) -> list[list[int]]:

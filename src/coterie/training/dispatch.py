@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -21,6 +23,8 @@ LARGEST_CHUNK = 512
 # Above this a single model keeps all cores busy and stacking only costs memory traffic.
 LARGEST_BATCHED_MODEL = 16_000_000
 
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8  # glibc's malloc.h
+
 Job = TypeVar("Job", FitJob, EvaluateJob)
 Result = TypeVar("Result")
 
@@ -34,6 +38,7 @@ class Trainer:
             raise ConfigError(f"engine.batching must be auto, always or never, not '{batching}'")
         self.batching = batching
         torch.set_num_threads(threads)
+        _keep_freed_memory()
         # One thread per chunk, however many workers: so the numbers do not depend on how many there are, and
         # no operation waits for a core that something else is using (seen to cost a factor of ten).
         self._workers = ThreadPoolExecutor(workers, "train", partial(torch.set_num_threads, 1))
@@ -88,6 +93,18 @@ class Trainer:
             return chunk
         wanted = self.batching == "auto" and architecture.batches_well and count > 1
         return chunk if wanted and model_bytes <= LARGEST_BATCHED_MODEL else 0
+
+
+def _keep_freed_memory() -> None:
+    """Ask glibc to reuse the large blocks that every step frees, instead of returning them to the system.
+
+    Getting them back costs a page fault for every 4 kB: a tenth of the time of stacked models. Elsewhere than on
+    Linux with glibc nothing is done.
+    """
+    with suppress(OSError, AttributeError):
+        libc = ctypes.CDLL("libc.so.6")
+        for option, value in ((M_MMAP_THRESHOLD, 256 << 20), (M_TRIM_THRESHOLD, 1 << 30), (M_ARENA_MAX, 1)):
+            libc.mallopt(option, value)
 
 
 def _fit_kind(job: FitJob) -> Hashable:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from coterie.randomness import number, permutations
 
 if TYPE_CHECKING:
     from coterie.architecture import Model
@@ -80,6 +82,10 @@ class FitJob:
     only: str | None = None  # train this part of the model alone
     memory: OptimizerMemory | None = None
 
+    @property
+    def shuffle_key(self) -> int:
+        return number(*self.key, "shuffle")
+
     def span(self) -> tuple[int, int]:
         """The part of the model's vector that is trained."""
         layout = self.model.layout
@@ -103,18 +109,18 @@ class Score:
     accuracy: float
 
 
-def batches(samples: int, settings: TrainSettings, rng: np.random.Generator) -> Iterator[np.ndarray]:
-    """The positions of each step's samples: shuffled anew every epoch, the last batch as long as it comes.
+def batches(samples: int, settings: TrainSettings, keys: Sequence[int]) -> list[np.ndarray]:
+    """The positions of each step's samples, (keys, batch): shuffled anew every epoch, the last batch as it comes.
 
-    A last batch of one sample joins the one before: normalisation over a batch of one is undefined.
+    One row for each key (a peer's), all at once because a generator for each would cost more than small
+    models' training. A last batch of one sample joins the one before: normalisation over a batch of one is undefined.
     """
     cuts = list(range(0, samples, settings.batch))
     if len(cuts) > 1 and samples - cuts[-1] == 1:
         cuts.pop()
     ends = [*cuts[1:], samples][: len(cuts)]  # no samples: no steps
-    for _ in range(settings.epochs):
-        order = rng.permutation(samples)
-        yield from (order[a:b] for a, b in zip(cuts, ends, strict=True))
+    orders = permutations(keys, settings.epochs, samples)
+    return [orders[:, epoch, a:b] for epoch in range(settings.epochs) for a, b in zip(cuts, ends, strict=True)]
 
 
 def rows_of(split: Split, positions: np.ndarray) -> Tensor:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from coterie.architecture import Model
 from coterie.models import Net, Output
-from coterie.randomness import generator, torch_seeded
+from coterie.randomness import torch_seeded
 from coterie.training.jobs import EvaluateJob, FitJob, OptimizerMemory, Score, TrainSettings, batches, rows_of
 from coterie.training.losses import Batch
 
@@ -50,8 +50,8 @@ def fit(job: FitJob) -> float:
     _recall(optimizer, trained, job)
     bound, total, steps = _ModuleNet(net), torch.zeros((), device=job.model.vector.device), 0
     with _randomness(job):
-        for positions in batches(len(job.split), job.settings, generator(*job.key, "shuffle")):
-            rows = rows_of(job.split, positions)
+        for positions in batches(len(job.split), job.settings, [job.shuffle_key]):
+            rows = rows_of(job.split, positions[0])
             loss = job.loss(bound, Batch(job.split.pool.x[rows], job.split.pool.y[rows]), job.given)
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
