@@ -31,8 +31,7 @@ class Display:
             columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[text]}"))
             self._bar = Progress(*columns, TimeRemainingColumn(), console=self._console)
         self._task: TaskID | None = None
-        self._began = time.monotonic()
-        self._first_round = 0
+        self._first: tuple[int, float] | None = None  # the first round shown, and when: start-up is not progress
         self._last_line = 0.0
         self._old_handler: Any = None
 
@@ -54,12 +53,12 @@ class Display:
             self._bar.update(self._task, total=p.rounds, completed=p.round, text=text)
             return
         now = time.monotonic()
-        self._first_round = self._first_round or p.round
+        self._first = self._first or (p.round, now)
         if now - self._last_line >= SECONDS_BETWEEN_LINES or p.round == p.rounds:
             self._last_line = now
-            done = p.round - self._first_round + 1
-            left = (now - self._began) / done * (p.rounds - p.round)
-            print(f"{self.title}: {text}, {duration(left)} left", file=sys.stderr, flush=True)
+            done = p.round - self._first[0]
+            left = f", {duration((now - self._first[1]) / done * (p.rounds - p.round))} left" if done else ""
+            print(f"{self.title}: {text}{left}", file=sys.stderr, flush=True)
 
     def say(self, text: str) -> None:
         self._console.print(text, highlight=False, soft_wrap=True)
