@@ -24,7 +24,6 @@ import torch
 import torch.nn.functional as F
 
 from coterie.architecture import Architecture
-from coterie.display import duration, size
 from coterie.engines.clock import Clock, ClockSettings
 from coterie.engines.simulation import Simulation
 from coterie.errors import CoterieError
@@ -32,6 +31,7 @@ from coterie.events import EventLog
 from coterie.methods.gossip import Gossip
 from coterie.models import ModelSettings, Net, build
 from coterie.peer import Desk, Others, Peer, PeerData
+from coterie.report.words import duration, size
 from coterie.training import Pool, Split, Trainer, TrainSettings
 
 NEIGHBOURS = 5

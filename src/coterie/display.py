@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from coterie.engines.simulation import Simulation
+from coterie.report.words import duration, size
 from coterie.running import RoundProgress
 
 SECONDS_BETWEEN_LINES = 5.0
@@ -121,22 +122,6 @@ def _accuracy(spread: dict[str, Any]) -> str:
     if spread["mean"] is None:
         return "not measured"
     return f"{spread['mean']:.1%} (± {spread['std']:.1%} over peers, worst decile {spread['worst_decile']:.1%})"
-
-
-def size(count: float) -> str:
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:.1f} TB"
-
-
-def duration(seconds: float) -> str:
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
 
 
 @contextmanager

@@ -143,43 +143,53 @@ def _started(e: Experiment, circle: Circle) -> RunStarted:
 
 
 class _Progress:
-    """Turns the records of single peers into the progress of rounds."""
+    """Turns the records of single peers into the progress of rounds: a round is done when nobody is behind it."""
 
     def __init__(self, e: Experiment, clusters: list[int] | None, on_round: OnRound | None) -> None:
         self.e, self.clusters, self.on_round = e, clusters, on_round
         self.bytes = 0
-        self.gone = 0
-        self.told = 0
-        self.seen: Counter[int] = Counter()
+        self.done = 0
+        self.at = dict.fromkeys(range(e.peers), 0)  # the last round that each peer finished, or skipped
+        self.behind: Counter[int] = Counter({0: e.peers})
         self.validation: dict[int, list[float]] = defaultdict(list)
         self.lists: dict[int, dict[int, list[int]]] = defaultdict(dict)
 
     def see(self, record: Event, tell: bool = True) -> None:
-        if isinstance(record, RunStarted) or record.peer >= self.e.peers:
-            self.bytes += sum(record.bytes.values()) if isinstance(record, PeerRound) else 0
+        if isinstance(record, RunStarted):
             return
-        if isinstance(record, PeerAway) and record.until is None:
-            self.gone += 1
-        else:
-            self.seen[record.round] += 1
         if isinstance(record, PeerRound):
             self.bytes += sum(record.bytes.values())
             if record.validation is not None:
                 self.validation[record.round].append(record.validation)
             if "neighbours" in record.notes and self.clusters:
                 self.lists[record.round][record.peer] = record.notes["neighbours"]
-        self._tell(record.round, tell)
+        if record.peer in self.at:
+            self._move(record)
+            self._tell(tell)
 
-    def _tell(self, round: int, tell: bool) -> None:
-        if self.seen[round] < self.e.peers - self.gone or round <= self.told:
+    def _move(self, record: PeerRound | PeerAway) -> None:
+        self.behind[self.at[record.peer]] -= 1
+        if isinstance(record, PeerAway) and record.until is None:
+            del self.at[record.peer]
+        else:
+            self.at[record.peer] = record.round
+            self.behind[record.round] += 1
+
+    def _tell(self, tell: bool) -> None:
+        before = self.done
+        while self.at and not self.behind[self.done]:
+            self.done += 1
+        if self.done == before:
             return
-        self.told = round
-        scores = self.validation.pop(round, [])
-        lists = self.lists.pop(round, {})
+        scores, lists = self.validation.get(self.done, []), self.lists.get(self.done, {})
+        for passed in [r for r in self.validation if r <= self.done]:
+            del self.validation[passed]
+        for passed in [r for r in self.lists if r <= self.done]:
+            del self.lists[passed]
         if tell and self.on_round:
             accuracy = sum(scores) / len(scores) if scores else None
             neighbours = neighbour_scores(lists, self.clusters) if lists and self.clusters else None
-            self.on_round(RoundProgress(round, self.e.rounds, accuracy, self.bytes, neighbours))
+            self.on_round(RoundProgress(self.done, self.e.rounds, accuracy, self.bytes, neighbours))
 
 
 def of_folder(out: Path) -> Experiment:

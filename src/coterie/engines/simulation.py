@@ -159,7 +159,6 @@ class Simulation:
             before, after = p.round, min(max([p.round, *others]), max(p.round, self.rounds))
             for skipped in range(before, after):
                 self._sit_out(p.peer.id, skipped)
-                self._measures.append((PeerAway(p.peer.id, skipped, self.now, self.now), []))
             self._enter(p, after)
         p.was_away = False
         return p.round
