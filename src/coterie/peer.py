@@ -6,7 +6,7 @@ simulation, a Ray actor, a network node) and gets the answer back. The others ac
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Protocol, TypeVar, overload
 
@@ -200,11 +200,15 @@ class Peer:
         """Randomness of one's own: keyed by (seed, peer, round, purpose), fresh at every call."""
         return randomness.generator(self.seed, self.id, self.round, purpose, self._count(purpose))
 
-    def sample(self, count: int, among: Sequence[int] | None = None) -> list[int]:
-        """Different peers drawn at random, as many as there are if there are fewer; in ascending order."""
+    def sample(self, count: int, among: Sequence[int] | None = None, but: Collection[int] = ()) -> list[int]:
+        """Different peers drawn at random, as many as there are if there are fewer; in ascending order.
+
+        `but` are left out: so many more are drawn, which costs the same however many peers there are.
+        """
         choice = self.peers if among is None else among
-        drawn = self.rng("sample").choice(len(choice), min(count, len(choice)), replace=False)
-        return sorted(choice[i] for i in drawn.tolist())
+        drawn = self.rng("sample").choice(len(choice), min(count + len(but), len(choice)), replace=False)
+        wanted = [peer for peer in (choice[i] for i in drawn.tolist()) if peer not in but]
+        return sorted(wanted[:count])
 
     def initial(self, draw: int = 0) -> Model:
         """Fresh weights that every peer of this architecture gets alike."""

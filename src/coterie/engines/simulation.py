@@ -166,7 +166,7 @@ class Simulation:
     def _enter(self, p: Participant, round: int) -> None:
         """Go on to a round, leaving behind what a checkpoint of any round before it needs."""
         before = p.round
-        self._at_round[before] -= 1
+        self._leave_round(p)
         p.round = round
         self._at_round[round] += 1
         for done in range(before, round):
@@ -174,6 +174,11 @@ class Simulation:
                 self._cuts.setdefault(done, {})[p.peer.id] = self._snapshot(p)
                 self.board.retain = True
                 self._complete(done)
+
+    def _leave_round(self, p: Participant) -> None:
+        self._at_round[p.round] -= 1
+        if not self._at_round[p.round]:
+            del self._at_round[p.round]
 
     # -- one participant goes on ---------------------------------------------------------------
 
@@ -188,7 +193,7 @@ class Simulation:
         except StopIteration:
             p.done = True
             p.waits_for = None
-            self._at_round[p.round] -= 1
+            self._leave_round(p)
             return
         p.waits_for, p.time = request, self.now
         self._accept(p, request)
@@ -199,7 +204,7 @@ class Simulation:
             self._push(until, RESUME, p.peer.id, answer)
             return
         p.gone = True
-        self._at_round[p.round] -= 1
+        self._leave_round(p)
         self._measures.append((PeerAway(p.peer.id, p.round, self.now, None), []))
         for round in list(self._cuts):
             self._complete(round)
@@ -248,7 +253,7 @@ class Simulation:
                 self._arrive(open_fetch, artifact.author, Shelved(self.now, artifact))
 
     def _oldest_round(self) -> int:
-        return min((r for r, count in self._at_round.items() if count > 0), default=0)
+        return min(self._at_round, default=0)
 
     def _serve(self, f: OpenFetch) -> None:
         """Answer a fetch with what is there; wait for the rest, if it can still come."""

@@ -1,10 +1,12 @@
 """FedAvg: a server averages everybody's models, weighted by their data (McMahan et al. 2017)."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import ClassVar
 
 from coterie.methods.base import Method, need, parameter
 from coterie.peer import Peer
+from coterie.randomness import generator
 from coterie.weights import mean
 
 
@@ -20,7 +22,7 @@ class FedAvg(Method):
         need(0 < self.fraction <= 1, "fraction", f"must be above 0 and at most 1, not {self.fraction}")
 
     async def round(self, me: Peer, t: int) -> None:
-        if self.trains(me, me.id, t):
+        if me.id in self.participants(me, t):
             await me.train()
             me.shelve("update", me.model, samples=me.samples)
         assert me.server is not None
@@ -28,17 +30,15 @@ class FedAvg(Method):
             me.model.load(model)
 
     async def serve(self, me: Peer, t: int) -> None:
-        updates = await me.fetch([p for p in me.peers if self.trains(me, p, t)], "update")
+        updates = await me.fetch(self.participants(me, t), "update")
         if updates:
             me.model.load(mean(list(updates.values()), [float(u.facts["samples"]) for u in updates.values()]))
         me.shelve("global", me.model)
 
-    def trains(self, me: Peer, peer: int, t: int) -> bool:
-        """Whether a peer takes part: drawn so that server and peer agree without a message."""
-        if self.fraction == 1:
-            return True
-        from coterie.randomness import generator
-
+    def participants(self, me: Peer, t: int) -> Collection[int]:
+        """Who trains in this round: drawn so that the server and the peers agree without a message."""
         count = len(me.peers) + (me.id != me.server)
-        chosen = generator(me.seed, "participation", t).permutation(count)
-        return peer in chosen[: max(1, round(self.fraction * count))]
+        if self.fraction == 1:
+            return range(count)
+        drawn = generator(me.seed, "participants", t).permutation(count)
+        return set(drawn[: max(1, round(self.fraction * count))].tolist())

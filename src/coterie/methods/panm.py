@@ -85,8 +85,7 @@ class PANM(Method):
         self.average(me, models, me.sample(self.k, [j for j in neighbours if j in models]))
 
     def strangers(self, me: Peer, count: int) -> list[int]:
-        known = set(me.state["neighbours"])
-        return me.sample(count, [j for j in me.peers if j not in known])
+        return me.sample(count, but=set(me.state["neighbours"]))
 
     def average(self, me: Peer, models: Models, chosen: Sequence[int]) -> None:
         me.model.load(mean([me.model, *(models[j] for j in sorted(chosen))]))
