@@ -32,7 +32,13 @@ class PerfectPANM(PANM):
 
     clusters: int = 2
 
-    async def compare(self, me: Peer, candidates: Sequence[int], update: Weights) -> tuple[Models, Similarities]:  # noqa: ARG002
+    async def compare(
+        self,
+        me: Peer,
+        candidates: Sequence[int],
+        update: Weights,  # noqa: ARG002
+        samples: int,  # noqa: ARG002
+    ) -> tuple[Models, Similarities]:
         models = await me.fetch(candidates, "model")
         noise = me.rng("noise").uniform(0, 0.1, len(models))
         return models, {j: float(j % self.clusters == me.id % self.clusters) + x for j, x in zip(models, noise)}  # noqa: B905
@@ -207,7 +213,13 @@ def test_gradient_metric_by_hand() -> None:
 
     @dataclass(frozen=True)
     class Watched(PANM):
-        async def compare(self, me: Peer, candidates: Sequence[int], update: Weights) -> tuple[Models, Similarities]:  # noqa: ARG002
+        async def compare(
+            self,
+            me: Peer,
+            candidates: Sequence[int],
+            update: Weights,  # noqa: ARG002
+            samples: int,
+        ) -> tuple[Models, Similarities]:
             start = me.initial().vector
             way = torch.zeros_like(start)
             way[me.id] = 2.0  # at right angles for 0 and 1
@@ -216,7 +228,7 @@ def test_gradient_metric_by_hand() -> None:
             step = torch.zeros_like(start)
             step[0], step[1] = (1.0, 0.0) if me.id == 0 else (3.0, 4.0)  # cos = 3 / 5
             me.shelve("update", Weights(me.model.layout, step))
-            models, similar = await super().compare(me, candidates, Weights(me.model.layout, step))
+            models, similar = await super().compare(me, candidates, Weights(me.model.layout, step), samples)
             seen[me.id] = similar
             return models, similar
 

@@ -29,7 +29,7 @@ class PANM(Method):
     paper: ClassVar[str] = "Li et al., Mining Latent Relationships among Clients, 2022"
 
     metric: str = parameter("loss", "similarity: loss (of their model on my data) | grad (direction of updates)")
-    tries: int = parameter(32, "metric = loss: own samples to try models on, drawn anew every round; 0: all")
+    tries: int = parameter(32, "metric = loss: own samples to try models on in stage one, drawn anew; 0: all")
     l: int = parameter(10, "random candidates in a round")  # noqa: E741 (the paper's name)
     k: int = parameter(5, "neighbours averaged with in a round")
     t1: int = parameter(100, "rounds of stage one, confident neighbour initialisation; the rest is stage two")
@@ -66,7 +66,7 @@ class PANM(Method):
     async def initialise(self, me: Peer, update: Weights) -> None:
         """CNI: the k most similar of last round's neighbours and l strangers, averaged with."""
         known: list[int] = me.state["neighbours"]
-        models, similar = await self.compare(me, [*known, *self.strangers(me, self.l)], update)
+        models, similar = await self.compare(me, [*known, *self.strangers(me, self.l)], update, self.tries)
         best = sorted(similar, key=lambda j: (-similar[j], j))[: self.k]
         me.state["neighbours"] = sorted(best)
         self.average(me, models, best)
@@ -76,7 +76,7 @@ class PANM(Method):
         known: list[int] = me.state["neighbours"]
         selected = me.sample(self.l, known)
         strangers = self.strangers(me, 2 * self.l - len(selected))
-        models, similar = await self.compare(me, [*selected, *strangers], update)
+        models, similar = await self.compare(me, [*selected, *strangers], update, samples=0)
         kin = same_cluster(similar, [j for j in selected if j in similar])
         neighbours = sorted((set(known) - set(selected)) | set(kin))
         if not neighbours and similar:  # never left alone: the most similar of the selected
@@ -91,11 +91,17 @@ class PANM(Method):
         me.model.load(mean([me.model, *(models[j] for j in sorted(chosen))]))
         me.note(weights=dict.fromkeys([me.id, *chosen], 1 / (1 + len(chosen))))
 
-    async def compare(self, me: Peer, candidates: Sequence[int], update: Weights) -> tuple[Models, Similarities]:
-        """Fetch the candidates' models, and say how similar each one's objective is to one's own."""
+    async def compare(
+        self, me: Peer, candidates: Sequence[int], update: Weights, samples: int
+    ) -> tuple[Models, Similarities]:
+        """Fetch the candidates' models, and say how similar each one's objective is to one's own.
+
+        By loss, on so many of one's samples (0: all). Trying out wants chance among equals: always the
+        same samples would make everybody pick the same few. Matching wants to be sure.
+        """
         models = await me.fetch(candidates, "model")
         if self.metric == "loss":
-            scores = await me.evaluate(models.values(), samples=self.tries)
+            scores = await me.evaluate(models.values(), samples=samples)
             return models, {j: 1 / max(s.loss, 1e-12) for j, s in zip(models, scores, strict=True)}
         updates = await me.fetch(models, "update")
         start = me.initial().parameters
