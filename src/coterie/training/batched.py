@@ -10,6 +10,7 @@ import logging
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
 import numpy as np
@@ -43,43 +44,66 @@ class _StackedNet:
         return cast(Output, functional_call(self.module, {**self.parameters, **self.buffers}, (x,)))
 
 
+@dataclass(frozen=True)
+class _Stacks:
+    """Equal jobs' tensors, stacked along a first axis."""
+
+    trained: Stack
+    fixed: Stack
+    given: Stack
+    memory: dict[str, Stack]  # what the optimiser remembers of each trained tensor
+
+    def at(self, index: Tensor | None) -> _Stacks:
+        """Those of some jobs, copied; of all, as they are."""
+        if index is None:
+            return self
+        memory = {key: _take(stack, index) for key, stack in self.memory.items()}
+        return _Stacks(_take(self.trained, index), _take(self.fixed, index), _take(self.given, index), memory)
+
+    def put(self, index: Tensor | None, part: _Stacks) -> None:
+        """Write back what a step changed of some jobs; of all, it was changed in place."""
+        if index is None:
+            return
+        for stack, changed in ((self.trained, part.trained), *((m, part.memory[k]) for k, m in self.memory.items())):
+            for name, tensor in stack.items():
+                tensor[index] = changed[name]
+
+
 def fit(jobs: Sequence[FitJob]) -> list[float]:
     """Train jobs of one kind (architecture, loss, settings, pool) together; returns each one's mean loss."""
-    first = jobs[0]
-    device = first.model.vector.device
-    start, stop = first.span()
-    vectors = torch.stack([job.model.vector for job in jobs])
-    stacked = {s: _at(vectors, s) for s in first.model.layout.slots}
-    trained = {s.name: t.contiguous() for s, t in stacked.items() if start <= s.start and s.stop <= stop}
-    fixed = {s.name: t for s, t in stacked.items() if s.name not in trained}
-    given = {key: torch.stack([job.given[key] for job in jobs]) for key in first.given}
-    memory = _recall(jobs, trained)
+    first, vectors, plans = jobs[0], torch.stack([job.model.vector for job in jobs]), _plans(jobs)
+    stacks = _stack(jobs, vectors)
     gradients = Gradients.of(first.model.architecture, first.loss)
-    plans = _plans(jobs)
-    totals = torch.zeros(len(jobs), device=device)
+    totals = torch.zeros(len(jobs), device=vectors.device)
     for tick in range(max(map(len, plans))):
         for group in _groups(jobs, plans, tick):
-            rows = torch.from_numpy(np.stack([plans[j][tick] for j in group])).to(device)
+            index = None if len(group) == len(jobs) else torch.tensor(group, device=vectors.device)
+            rows = torch.from_numpy(np.stack([plans[j][tick] for j in group])).to(vectors.device)
+            part = stacks.at(index)
             batch = Batch(*_samples(first.split.pool, rows))
-            whole = len(group) == len(jobs)
-            index = None if whole else torch.tensor(group, device=device)
-            here = [_take(stack, index) for stack in (trained, fixed, given, *memory.values())]
-            grads, losses = gradients(here[0], here[1], batch, here[2])
-            steps = tick + 1 + (0 if first.memory is None else jobs[group[0]].memory.step)  # type: ignore[union-attr]
-            _step(first.settings, here[0], grads, dict(zip(memory, here[3:], strict=True)), steps)
-            if index is None:
-                totals += losses
-            else:
-                totals[index] += losses
-                for stack, part in zip((trained, *memory.values()), (here[0], *here[3:]), strict=True):
-                    for name, tensor in stack.items():
-                        tensor[index] = part[name]
-    for slot, tensor in stacked.items():
-        if slot.name in trained:
-            tensor.copy_(trained[slot.name])
+            grads, losses = gradients(part.trained, part.fixed, batch, part.given)
+            _step(first.settings, part, grads, tick + 1 + _steps_before(jobs[group[0]]))
+            stacks.put(index, part)
+            totals[slice(None) if index is None else index] += losses
+    for slot in first.model.layout.slots:
+        if slot.name in stacks.trained:
+            _at(vectors, slot).copy_(stacks.trained[slot.name])
     torch._foreach_copy_([job.model.vector for job in jobs], list(vectors.unbind(0)))
-    _remember(jobs, memory, plans)
+    _remember(jobs, stacks.memory, plans)
     return [float(total) / max(len(plan), 1) for total, plan in zip(totals.tolist(), plans, strict=True)]
+
+
+def _stack(jobs: Sequence[FitJob], vectors: Tensor) -> _Stacks:
+    start, stop = jobs[0].span()
+    slots = jobs[0].model.layout.slots
+    trained = {s.name: _at(vectors, s).contiguous() for s in slots if start <= s.start and s.stop <= stop}
+    fixed = {s.name: _at(vectors, s) for s in slots if s.name not in trained}
+    given = {key: torch.stack([job.given[key] for job in jobs]) for key in jobs[0].given}
+    return _Stacks(trained, fixed, given, _recall(jobs, trained))
+
+
+def _steps_before(job: FitJob) -> int:
+    return job.memory.step if job.memory else 0
 
 
 @torch.no_grad()
@@ -176,8 +200,7 @@ def _groups(jobs: Sequence[FitJob], plans: Sequence[Sequence[Any]], tick: int) -
     groups: dict[tuple[int, int], list[int]] = defaultdict(list)
     for j, plan in enumerate(plans):
         if tick < len(plan):
-            memory = jobs[j].memory
-            groups[len(plan[tick]), memory.step if memory else 0].append(j)
+            groups[len(plan[tick]), _steps_before(jobs[j])].append(j)
     return list(groups.values())
 
 
@@ -188,27 +211,27 @@ def _samples(pool: Pool, rows: Tensor) -> tuple[Tensor, Tensor]:
     return x.view(*rows.shape, *x.shape[1:]), y.view(rows.shape)
 
 
-def _take(stack: Stack, index: Tensor | None) -> Stack:
-    return stack if index is None else {name: tensor[index] for name, tensor in stack.items()}
+def _take(stack: Stack, index: Tensor) -> Stack:
+    return {name: tensor[index] for name, tensor in stack.items()}
 
 
-def _step(settings: TrainSettings, trained: Stack, grads: Stack, memory: dict[str, Stack], steps: int) -> None:
-    """One optimiser step, in place on `trained` and `memory`."""
-    names = list(trained)
-    parameters, gradients = [trained[n] for n in names], [grads[n] for n in names]
+def _step(settings: TrainSettings, part: _Stacks, grads: Stack, steps: int) -> None:
+    """The optimiser's step of this number, in place."""
+    names = list(part.trained)
+    parameters, gradients = [part.trained[n] for n in names], [grads[n] for n in names]
+    memory = {key: [stack[n] for n in names] for key, stack in part.memory.items()}
     if settings.optimizer == "adam":
         adam(
-            parameters, gradients, [memory["exp_avg"][n] for n in names], [memory["exp_avg_sq"][n] for n in names],
-            [], [torch.tensor(float(steps - 1)) for _ in names], fused=True, amsgrad=False,
+            parameters, gradients, memory["exp_avg"], memory["exp_avg_sq"], [],
+            [torch.tensor(float(steps - 1)) for _ in names], fused=True, amsgrad=False, maximize=False,
             beta1=settings.betas[0], beta2=settings.betas[1], lr=settings.lr, eps=1e-8,
-            weight_decay=settings.weight_decay, maximize=False,
+            weight_decay=settings.weight_decay,
         )  # fmt: skip
         return
-    velocities: list[Tensor | None] = [memory["momentum_buffer"][n] for n in names] if memory else [None] * len(names)
+    velocities: list[Tensor | None] = [*memory["momentum_buffer"]] if memory else [None] * len(names)
     sgd(
-        parameters, gradients, velocities, fused=True,
+        parameters, gradients, velocities, fused=True, dampening=0.0, nesterov=False, maximize=False,
         weight_decay=settings.weight_decay, momentum=settings.momentum, lr=settings.lr,
-        dampening=0.0, nesterov=False, maximize=False,
     )  # fmt: skip
 
 
