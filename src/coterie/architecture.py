@@ -48,7 +48,11 @@ class Architecture:
         return Model(self, self._initial[seed, draw].clone())
 
     def model(self, tensors: Mapping[str, Tensor]) -> Model:
-        """Read received tensors as a model of this architecture, without copying where they are laid out alike."""
+        """A model of one's own from received tensors, to train or to keep."""
+        return self.view(tensors).copy()
+
+    def view(self, tensors: Mapping[str, Tensor]) -> Model:
+        """Received tensors read as a model, not copied where they are laid out alike: only to look at."""
         content = as_weights(tensors)
         if isinstance(content, Weights) and content.layout == self.layout:
             return Model(self, content.vector)

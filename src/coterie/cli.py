@@ -99,9 +99,9 @@ def _run(options: argparse.Namespace) -> int:
     else:
         name, experiment = _experiment(options)
         out = options.out or Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    baseline = running.baseline_of(experiment)  # now, so that a mistake in it does not show after hours
     go = running.resume if options.resume else partial(running.run, experiment, overwrite=options.overwrite)
     summaries = [_watched(partial(go, out), experiment.method_name, out, options.plain)]
-    baseline = running.baseline_of(experiment)
     if baseline is not None and summaries[0] is not None:
         beside = out / f"baseline-{baseline.method_name}"
         begun = (beside / "config.toml").exists()

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from coterie.engines.simulation import Simulation
-from coterie.report.words import duration, size
+from coterie.report.words import duration, percent, size
 from coterie.running import RoundProgress
 
 SECONDS_BETWEEN_LINES = 5.0
@@ -107,15 +107,16 @@ def comparison(summaries: Sequence[dict[str, Any]]) -> str:
     rows = [("method", "last", "selected", "worst decile", "exchanged")]
     for s in summaries:
         last, selected = s["accuracy"]["last"], s["accuracy"]["selected"]
-        rows.append((
-            s["method"], f"{last['mean']:.1%}", f"{selected['mean']:.1%}",
-            f"{last['worst_decile']:.1%}", size(s["bytes"]["total"]),
-        ))  # fmt: skip
-    first, *others = (s["accuracy"]["last"]["mean"] for s in summaries)
+        figures = [percent(x) for x in (last["mean"], selected["mean"], last["worst_decile"])]
+        rows.append((s["method"], *figures, size(s["bytes"]["total"])))
+    first, second = (s["accuracy"]["last"]["mean"] for s in summaries[:2])
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     table = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    margin = f"{summaries[0]['method']} is {100 * (first - others[0]):+.1f} points against {summaries[1]['method']}"
-    return "\n".join(["", *table, margin])
+    if None not in (first, second):
+        table.append(
+            f"{summaries[0]['method']} is {100 * (first - second):+.1f} points against {summaries[1]['method']}"
+        )
+    return "\n".join(["", *table])
 
 
 def _accuracy(spread: dict[str, Any]) -> str:

@@ -105,6 +105,7 @@ SECTIONS: dict[str, type[Any]] = {
 }
 PLAIN = {"seed": int, "rounds": int, "peers": int, "baseline": str}
 DEMO = "demo"
+DEEPEST_BASE = 8
 
 
 def presets() -> dict[str, str]:
@@ -116,13 +117,16 @@ def presets() -> dict[str, str]:
 
 def load(name: str = DEMO, words: Sequence[str] = ()) -> Experiment:
     """The experiment of a preset or TOML file, with `key=value` words on top."""
-    over = settings.overrides(words)
-    base = read_tables(name)
+    return from_tables(_over(read_tables(name), settings.overrides(words)))
+
+
+def _over(base: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """`over` wins; where it names another method, of the old one's parameters only those of the same name stay."""
     old, new = base.get("method", {}), over.get("method", {})
     if isinstance(old, Mapping) and isinstance(new, Mapping) and new.get("name", old.get("name")) != old.get("name"):
         kind = find(settings.convert(new["name"], str, "method.name"))
         base = {**base, "method": _shared_parameters(old, kind)}
-    return from_tables(settings.merge(base, over))
+    return settings.merge(base, over)
 
 
 def from_tables(tables: Mapping[str, Any]) -> Experiment:
@@ -167,7 +171,8 @@ def _shared_parameters(table: Mapping[str, Any], kind: type[Method]) -> dict[str
     return {key: value for key, value in table.items() if key in names}
 
 
-def read_tables(name: str) -> dict[str, Any]:
+def read_tables(name: str, through: tuple[str, ...] = ()) -> dict[str, Any]:
+    """The tables of a preset or file, on top of those of its `base`; `through` are the files that led here."""
     path = Path(name)
     if path.suffix == ".toml":
         try:
@@ -182,8 +187,13 @@ def read_tables(name: str) -> dict[str, Any]:
         tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{name} is not valid TOML: {error}") from error
-    base = tables.pop("base", None)  # a preset or file that this one changes
-    return tables if base is None else settings.merge(read_tables(str(base)), tables)
+    base = tables.pop("base", None)  # a preset, or a file beside this one, that this one changes
+    if base is None:
+        return tables
+    if len(through) >= DEEPEST_BASE:
+        raise ConfigError(f"base: {' -> '.join((*through, name))} goes round in a circle, or too deep")
+    beside = str(path.parent / str(base)) if str(base).endswith(".toml") else str(base)
+    return _over(read_tables(beside, (*through, name)), tables)
 
 
 def _check(e: Experiment) -> None:

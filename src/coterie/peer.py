@@ -169,7 +169,7 @@ class Peer:
         if 0 < samples < len(data):
             drawn = self.rng("evaluate").choice(len(data), samples, replace=False)
             data = Split(data.pool, rows_of(data, drawn))
-        return Evaluate([EvaluateJob(self.architecture.model(m), data) for m in models])
+        return Evaluate([EvaluateJob(self.architecture.view(m), data) for m in models])
 
     # -- exchanging ----------------------------------------------------------------------------
 
@@ -179,7 +179,7 @@ class Peer:
 
     def fetch(self, peers: int | Iterable[int], name: str) -> Fetch:
         """What these peers shelved this round (in an asynchronous run: their latest), by peer, in order."""
-        wanted = (peers,) if isinstance(peers, int) else tuple(sorted(set(peers)))
+        wanted = tuple(sorted(set(peers))) if isinstance(peers, Iterable) else (int(peers),)
         return Fetch(wanted, name, self.round)
 
     def send(self, peer: int, name: str, tensors: Mapping[str, Tensor], **facts: Fact) -> Send:
@@ -216,7 +216,7 @@ class Peer:
 
     def note(self, **what: Any) -> None:
         """Tell the report: `neighbours` (a list of peers), `weights` (peer -> weight), or a figure of one's own."""
-        self.notes.update(what)
+        self.notes.update({key: _plain(value, key) for key, value in what.items()})
 
     # -- for the engine ------------------------------------------------------------------------
 
@@ -240,3 +240,16 @@ def _override(settings: TrainSettings, changes: Mapping[str, Any]) -> TrainSetti
         if key not in settings.__dataclass_fields__:
             raise ConfigError(unknown("setting of train()", key, settings.__dataclass_fields__))
     return replace(settings, **changes)
+
+
+def _plain(value: Any, key: str) -> Any:
+    """A copy that JSON can write and later changes do not touch."""
+    if isinstance(value, Tensor | np.ndarray | np.generic):
+        value = value.tolist()
+    if isinstance(value, Mapping):
+        return {k.item() if isinstance(k, np.generic) else k: _plain(v, key) for k, v in value.items()}
+    if isinstance(value, list | tuple | set):
+        return [_plain(v, key) for v in value]
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    raise ConfigError(f"me.note({key}=...): a {type(value).__name__} cannot be written to the events")

@@ -159,17 +159,23 @@ def mean(models: Sequence[Mapping[str, Tensor]], shares: Sequence[float] | None 
     if shares is not None and (len(shares) != len(models) or min(shares) < 0 or not 0 < sum(shares) < math.inf):
         raise ArtifactError(f"{len(models)} models need as many non-negative shares, not all zero: {shares}")
     contents = [as_weights(m) for m in models]
-    weights = [c if isinstance(c, Weights) else Weights.of(c) for c in contents]
-    layout = weights[0].layout
-    for other in weights[1:]:
-        if other.layout is not layout and other.layout != layout:
-            raise ArtifactError(_difference(layout, other.layout))
-    total = float(len(weights)) if shares is None else float(sum(shares))
-    parts = [1.0 / total] * len(weights) if shares is None else [s / total for s in shares]
-    result = weights[0].vector * parts[0]
-    for other, part in zip(weights[1:], parts[1:], strict=True):
-        result.add_(other.vector, alpha=part)
+    layout = next((c.layout for c in contents if isinstance(c, Weights)), None) or Weights.of(contents[0]).layout
+    vectors = [_vector(c, layout) for c in contents]
+    total = float(len(vectors)) if shares is None else float(sum(shares))
+    parts = [1.0 / total] * len(vectors) if shares is None else [s / total for s in shares]
+    result = vectors[0] * parts[0]
+    for vector, part in zip(vectors[1:], parts[1:], strict=True):
+        result.add_(vector, alpha=part)
     return Weights(layout, result)
+
+
+def _vector(tensors: Mapping[str, Tensor], layout: Layout) -> Tensor:
+    """The tensors in this layout's order: those that came as bytes have an order of their own."""
+    if isinstance(tensors, Weights) and (tensors.layout is layout or tensors.layout == layout):
+        return tensors.vector
+    if {name: tuple(t.shape) for name, t in tensors.items()} != {s.name: s.shape for s in layout.slots}:
+        raise ArtifactError(_difference(layout, Weights.of(tensors).layout))
+    return torch.cat([tensors[slot.name].detach().reshape(-1).to(torch.float32) for slot in layout.slots])
 
 
 def _difference(one: Layout, other: Layout) -> str:

@@ -13,7 +13,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from coterie.architecture import Architecture, Model
 from coterie.errors import ArtifactError, RunError
+from coterie.shelf import Artifact
 from coterie.weights import Layout, Weights
 
 KEPT = 2  # files: if the newest cannot be read, the one before serves
@@ -33,7 +35,8 @@ def save(folder: Path, round: int, tree: Mapping[str, Any]) -> None:
         temporary.replace(path)
     except (OSError, SafetensorError) as error:
         temporary.unlink(missing_ok=True)
-        raise RunError(f"the checkpoint {path} could not be written ({error}): is the disk full?") from error
+        hint = ": is the disk full?" if isinstance(error, OSError) else ""
+        raise RunError(f"the checkpoint {path} could not be written ({error}){hint}") from error
     for old in sorted(folder.glob("round-*.safetensors"))[:-KEPT]:
         old.unlink()
 
@@ -66,10 +69,27 @@ def copied(value: Any) -> Any:
         return value.detach().clone()
     if isinstance(value, Weights):
         return Weights(value.layout, value.vector.clone())
+    if isinstance(value, Artifact):
+        raise RunError(f"me.state holds the artifact '{value.name}': keep what it carries (its `content`) instead")
     if isinstance(value, Mapping):
         return {k: copied(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
         return type(value)(copied(v) for v in value)
+    return value
+
+
+def revived(value: Any, architecture: Architecture) -> Any:
+    """What was copied, as its peer had it: on the peer's device, and models of its architecture as such."""
+    if isinstance(value, Tensor):
+        return value.to(architecture.device)
+    if isinstance(value, Weights):
+        vector = value.vector.to(architecture.device)
+        same = value.layout == architecture.layout
+        return Model(architecture, vector) if same else Weights(value.layout, vector)
+    if isinstance(value, dict):
+        return {k: revived(v, architecture) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(revived(v, architecture) for v in value)
     return value
 
 

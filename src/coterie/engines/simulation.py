@@ -73,6 +73,7 @@ class Simulation:
         self._measures: list[tuple[PeerRound | PeerAway, list[EvaluateJob]]] = []
         self._waiting: dict[int, dict[OpenFetch, None]] = defaultdict(dict)  # by the peer waited for
         self._at_round: Counter[int] = Counter()
+        self._settled = 0  # the oldest round that somebody is in
         self._sat_out: set[tuple[int, int]] = set()
         self._letters: list[Letter] = []
         self._known_letters: set[tuple[int, int]] = set()
@@ -339,6 +340,8 @@ class Simulation:
         if back is not None:  # waits at the door
             if back < math.inf:
                 self._post(back, letter)
+            elif letter in self._letters:
+                self._letters.remove(letter)  # nobody will ever open it
             return
         letter.delivered_in = p.round
         p.inbox.setdefault(letter.artifact.name, []).append(letter.artifact)
@@ -366,7 +369,18 @@ class Simulation:
                 raise Interrupted("stopped; it goes on from the last checkpoint")
             self.stop_at = max(q.round for q in self.all if not q.gone)
         self._enter(p, p.round + 1)
+        self._settle()
         self._push(self.now, RESUME, p.peer.id, Answer())
+
+    def _settle(self) -> None:
+        """When everybody has left a round behind: measure it, and forget what was only kept for it."""
+        oldest = self._oldest_round()
+        if oldest <= self._settled:
+            return
+        self._settled = oldest
+        self._record_measures(oldest - 1)
+        self._sat_out = {s for s in self._sat_out if s[1] >= oldest}
+        self._letters = [x for x in self._letters if not (x.sent_in < oldest and x.had_by(oldest - 1))]
 
     def _measure(self, me: Peer, record: PeerRound | PeerAway) -> None:
         """Have the model measured as it is now, whenever the next computation is due; takes no simulated time."""
@@ -430,7 +444,8 @@ class Simulation:
         tree = {
             "participants": [cut[p.peer.id] for p in self.all],
             "gone": gone,
-            "sat_out": [list(s) for s in sorted(self._sat_out) if s[1] <= round],
+            # Only what a participant has skipped beyond this round; what it sits out later it will find out again.
+            "sat_out": [list(s) for s in sorted(self._sat_out) if round < s[1] < cut[s[0]]["round"]],
             "shelves": [{"time": s.time, **packed(s.artifact)} for s in self.board.until(round)],
             "in_flight": [x.packed() for x in in_flight],
             "already": already,
@@ -455,8 +470,9 @@ class Simulation:
         for p, saved in zip(self.all, tree["participants"], strict=True):
             me = p.peer
             me.model.vector.copy_(saved["vector"])
-            me.state = saved["state"]
-            me.memory = OptimizerMemory(saved["memory"]["vectors"], saved["memory"]["step"])
+            me.state = checkpoint.revived(saved["state"], me.architecture)
+            vectors = checkpoint.revived(saved["memory"]["vectors"], me.architecture)
+            me.memory = OptimizerMemory(vectors, saved["memory"]["step"])
             p.round, p.time, p.was_away = saved["round"], saved["time"], saved["was_away"]
             p.letters_sent, p.gone = saved["letters_sent"], me.id in tree["gone"]
             p.inbox = {name: [unpacked(a) for a in artifacts] for name, artifacts in saved["inbox"].items()}

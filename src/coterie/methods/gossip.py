@@ -1,18 +1,23 @@
 """Averaging with neighbours who are drawn at random, fixed, or known to be of one's kind: PANM's baselines."""
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from coterie.methods.base import Method, need, parameter
 from coterie.peer import Peer
+from coterie.shelf import Artifact
 from coterie.weights import mean
 
 
 async def average_with(me: Peer, neighbours: Sequence[int]) -> None:
     """Fetch these peers' models and average them with one's own, equally; who is absent does not count."""
-    models = await me.fetch(neighbours, "model")
+    average(me, await me.fetch(neighbours, "model"))
+
+
+def average(me: Peer, models: Mapping[int, Artifact]) -> None:
+    """Average these peers' models with one's own, equally."""
     me.model.load(mean([me.model, *models.values()]))
     me.note(weights=dict.fromkeys([me.id, *models], 1 / (1 + len(models))))
 

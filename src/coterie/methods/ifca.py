@@ -38,7 +38,7 @@ class IFCA(Method):
     async def choose(self, me: Peer) -> None:
         """Take the model with the lowest loss on one's training data; the first of equals."""
         scores = await me.evaluate(me.state["models"])
-        me.state["cluster"] = best = min(range(self.c), key=lambda i: scores[i].loss)
+        me.state["cluster"] = best = min(range(self.c), key=lambda i: scores[i].rank)
         me.model.load(me.state["models"][best])
 
     async def serve(self, me: Peer, t: int) -> None:  # noqa: ARG002

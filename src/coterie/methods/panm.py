@@ -5,6 +5,7 @@ with neighbours drawn from the list, and every tau rounds (HNM) lets a hard-assi
 one's cluster among some neighbours and some strangers.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -14,10 +15,10 @@ import torch
 import torch.nn.functional as F
 
 from coterie.methods.base import Method, need, parameter
-from coterie.methods.gossip import average_with
+from coterie.methods.gossip import average, average_with
 from coterie.peer import Peer
 from coterie.shelf import Artifact
-from coterie.weights import Weights, mean
+from coterie.weights import Weights
 
 Models = dict[int, Artifact]
 Similarities = dict[int, float]
@@ -69,7 +70,7 @@ class PANM(Method):
         models, similar = await self.compare(me, [*known, *self.strangers(me, self.l)], update, self.tries)
         best = sorted(similar, key=lambda j: (-similar[j], j))[: self.k]
         me.state["neighbours"] = sorted(best)
-        self.average(me, models, best)
+        average(me, {j: models[j] for j in sorted(best)})
 
     async def match(self, me: Peer, update: Weights) -> None:
         """HNM: of l neighbours and as many strangers, those of one's cluster stay or become neighbours."""
@@ -82,14 +83,10 @@ class PANM(Method):
         if not neighbours and similar:  # never left alone: the most similar of the selected
             neighbours = [max(selected or similar, key=lambda j: similar.get(j, -np.inf))]
         me.state["neighbours"] = neighbours
-        self.average(me, models, me.sample(self.k, [j for j in neighbours if j in models]))
+        average(me, {j: models[j] for j in me.sample(self.k, [j for j in neighbours if j in models])})
 
     def strangers(self, me: Peer, count: int) -> list[int]:
         return me.sample(count, but=set(me.state["neighbours"]))
-
-    def average(self, me: Peer, models: Models, chosen: Sequence[int]) -> None:
-        me.model.load(mean([me.model, *(models[j] for j in sorted(chosen))]))
-        me.note(weights=dict.fromkeys([me.id, *chosen], 1 / (1 + len(chosen))))
 
     async def compare(
         self, me: Peer, candidates: Sequence[int], update: Weights, samples: int
@@ -102,7 +99,7 @@ class PANM(Method):
         models = await me.fetch(candidates, "model")
         if self.metric == "loss":
             scores = await me.evaluate(models.values(), samples=samples)
-            return models, {j: 1 / max(s.loss, 1e-12) for j, s in zip(models, scores, strict=True)}
+            return models, {j: 1 / max(s.rank, 1e-12) for j, s in zip(models, scores, strict=True)}
         updates = await me.fetch(models, "update")
         start = me.initial().parameters
         mine = me.model.parameters - start, update.parameters
@@ -113,8 +110,9 @@ class PANM(Method):
 
 
 def _cosine(me: Peer, theirs: Artifact, mine: torch.Tensor, origin: torch.Tensor | None = None) -> float:
-    vector = me.architecture.model(theirs).parameters
-    return float(F.cosine_similarity(vector if origin is None else vector - origin, mine, dim=0))
+    vector = me.architecture.view(theirs).parameters
+    cosine = float(F.cosine_similarity(vector if origin is None else vector - origin, mine, dim=0))
+    return cosine if math.isfinite(cosine) else -1.0  # a model that diverged is like nobody's
 
 
 def same_cluster(similar: Similarities, trusted: Sequence[int], steps: int = 100) -> list[int]:

@@ -4,9 +4,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from coterie.methods.base import Method, need, parameter
-from coterie.methods.gossip import average_with
+from coterie.methods.gossip import average, average_with
 from coterie.peer import Peer
-from coterie.weights import mean
 
 
 @dataclass(frozen=True)
@@ -39,11 +38,11 @@ class PENS(Method):
     async def try_out(self, me: Peer) -> None:
         models = await me.fetch(me.sample(self.l), "model")
         scores = dict(zip(models, await me.evaluate(models.values()), strict=True))
-        best = sorted(scores, key=lambda j: scores[j].loss)[: self.k]
+        best = sorted(scores, key=lambda j: scores[j].rank)[: self.k]
         for j in best:
             me.state["chosen"][j] = me.state["chosen"].get(j, 0) + 1
-        me.model.load(mean([me.model, *(models[j] for j in best)]))
-        me.note(neighbours=sorted(best), weights=dict.fromkeys([me.id, *best], 1 / (1 + len(best))))
+        me.note(neighbours=sorted(best))
+        average(me, {j: models[j] for j in sorted(best)})
 
     def permanent(self, me: Peer) -> list[int]:
         """The peers chosen more often than chance in stage one; the k most chosen if there are none."""

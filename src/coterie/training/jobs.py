@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -107,6 +108,11 @@ class EvaluateJob:
 class Score:
     loss: float
     accuracy: float
+
+    @property
+    def rank(self) -> float:
+        """The loss to compare models by: one that diverged is worse than any."""
+        return self.loss if math.isfinite(self.loss) else math.inf
 
 
 def batches(samples: int, settings: TrainSettings, keys: Sequence[int]) -> list[np.ndarray]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
 from typing import cast
 
 import torch
@@ -44,12 +43,13 @@ def bind(model: Model) -> Net:
 def fit(job: FitJob) -> float:
     """Train; returns the mean loss over the steps."""
     net = bind(job.model)
-    net.train()
+    for name, part in net.named_children():  # what is not trained keeps its normalisation statistics, too
+        part.train(job.only in (None, name))
     trained = _freeze_all_but(net, job)
     optimizer = _optimizer(job.settings, list(trained.values()))
     _recall(optimizer, trained, job)
     bound, total, steps = _ModuleNet(net), torch.zeros((), device=job.model.vector.device), 0
-    with _randomness(job):
+    with torch_seeded(*job.key, "training"):  # dropout, and losses that draw
         for positions in batches(len(job.split), job.settings, [job.shuffle_key]):
             rows = rows_of(job.split, positions[0])
             loss = job.loss(bound, Batch(job.split.pool.x[rows], job.split.pool.y[rows]), job.given)
@@ -90,11 +90,6 @@ def _optimizer(settings: TrainSettings, parameters: list[nn.Parameter]) -> torch
     if settings.optimizer == "adam":
         return torch.optim.Adam(parameters, lr=settings.lr, betas=settings.betas, weight_decay=settings.weight_decay)
     return torch.optim.SGD(parameters, lr=settings.lr, momentum=settings.momentum, weight_decay=settings.weight_decay)
-
-
-def _randomness(job: FitJob) -> AbstractContextManager[None]:
-    # Only nets that cannot be batched (dropout) draw from torch's own generator.
-    return nullcontext() if job.model.architecture.can_batch else torch_seeded(*job.key, "dropout")
 
 
 def memory_names(settings: TrainSettings) -> tuple[str, ...]:
