@@ -113,9 +113,8 @@ def comparison(summaries: Sequence[dict[str, Any]]) -> str:
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     table = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     if None not in (first, second):
-        table.append(
-            f"{summaries[0]['method']} is {100 * (first - second):+.1f} points against {summaries[1]['method']}"
-        )
+        names = [s["method"] for s in summaries]
+        table.append(f"{names[0]} is {100 * (first - second):+.1f} points against {names[1]}")
     return "\n".join(["", *table])
 
 

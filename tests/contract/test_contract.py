@@ -12,6 +12,7 @@ import torch
 from contract_support import ASYNCHRONOUS, CASES, ENGINES, Outcome, once, same, small, unlisted
 
 from coterie.engines.board import Board
+from coterie.engines.simulation import Simulation
 from coterie.peer import Fetch, Peer
 from coterie.shelf import Artifact
 from coterie.training.batched import Gradients
@@ -93,6 +94,17 @@ def test_artifacts_are_whole_and_nobody_changes_them(engine: str, case: str, mon
         assert content_of(back) == content
         assert {k: (t.dtype, t.shape) for k, t in back.items()} == {k: (t.dtype, t.shape) for k, t in artifact.items()}
     same(once(engine, case), outcome)  # watching changed nothing
+
+
+def test_artifacts_as_bytes_change_nothing(engine: str, case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a network will do to every artifact: the method must not care."""
+    shelve = Simulation.shelve
+
+    def through_bytes(self: Simulation, artifact: Artifact) -> None:
+        shelve(self, Artifact.from_bytes(artifact.to_bytes()))
+
+    monkeypatch.setattr(Simulation, "shelve", through_bytes)
+    same(once(engine, case), ENGINES[engine](small(case)))
 
 
 @pytest.mark.parametrize("words", [(), ("clock.dropout=0.3",), ASYNCHRONOUS], ids=["plain", "dropout", "async"])

@@ -253,3 +253,11 @@ def test_received_tensors_become_a_model(mlp: Architecture) -> None:
     assert mlp.model(model.copy()).architecture is mlp
     with pytest.raises(ArtifactError, match="not a whole model of architecture 'mlp'"):
         mlp.model(model.part("head"))
+
+
+def test_a_model_that_came_as_bytes_is_averaged_by_name(mlp: Architecture) -> None:
+    """The byte form has an order of its own; what is averaged is what has the same name."""
+    model, other = mlp.initial(0), mlp.initial(1)
+    received = Artifact.from_bytes(Artifact.snapshot("model", 1, 1, other, {}).to_bytes())
+    torch.testing.assert_close(mean([model, received]).vector, (model.vector + other.vector) / 2)
+    torch.testing.assert_close(mean([received, model]).vector, (model.vector + other.vector) / 2)

@@ -250,6 +250,13 @@ def test_who_comes_back_later_has_not_yet_caught_up(at: int, tmp_path: Path) -> 
     goes_on_alike(Swap(), tmp_path, at, **how)
 
 
+@pytest.mark.parametrize("at", [4, 6, 8])
+def test_rounds_that_a_peer_skipped_stay_skipped(at: int, tmp_path: Path) -> None:
+    """Peer 0 is away from 2.5 to 9.2 and jumps ahead; the slow peer 1 then asks for a round it skipped."""
+    how = {"rounds": 12, "seconds": (1, 1.9, 1), "offline": ((0, 2.5, 9.2),)}
+    goes_on_alike(Swap(), tmp_path, at, **how)
+
+
 @dataclass(frozen=True)
 class Chain(Method):
     """Peers 0 and 1 wait for nobody; peer 2 fetches from peer 0, however far that is ahead."""

@@ -22,7 +22,7 @@ from coterie.methods.panm import PANM, Models, Similarities, same_cluster
 from coterie.methods.pens import PENS
 from coterie.models import ModelSettings, build
 from coterie.peer import Others, Peer, PeerData
-from coterie.training import Pool, Split, Trainer, TrainSettings
+from coterie.training import Pool, Score, Split, Trainer, TrainSettings
 from coterie.weights import Weights
 
 
@@ -251,3 +251,11 @@ def test_similarity_by_loss_is_the_inverse_of_the_loss() -> None:
     records = play(PANM(metric="loss", l=3, k=2, t1=3), 5, 3)
     assert all(len(r.notes["neighbours"]) == 2 for r in records)
     assert np.isfinite([sum(r.notes["weights"].values()) for r in records]).all()
+
+
+def test_one_diverged_model_spoils_nothing() -> None:
+    """A loss that is no number makes a model unlike anybody's, and the others are told apart as ever."""
+    scores = [Score(float("nan"), 0.1), Score(float("inf"), 0.1), Score(0.5, 0.9)]
+    assert [s.rank for s in scores] == [math.inf, math.inf, 0.5]
+    similar = {1: 1 / 0.2, 2: 1 / 0.196, 3: 1.0, 4: 1 / math.inf, 5: 0.9}
+    assert same_cluster(similar, [1, 2]) == [1, 2]

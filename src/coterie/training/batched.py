@@ -224,8 +224,8 @@ def _step(settings: TrainSettings, part: _Stacks, grads: Stack, steps: int) -> N
         adam(
             parameters, gradients, memory["exp_avg"], memory["exp_avg_sq"], [],
             [torch.tensor(float(steps - 1), device=p.device) for p in parameters],
-            fused=True, amsgrad=False, maximize=False, beta1=settings.betas[0], beta2=settings.betas[1], lr=settings.lr, eps=1e-8,
-            weight_decay=settings.weight_decay,
+            fused=True, amsgrad=False, maximize=False, beta1=settings.betas[0], beta2=settings.betas[1],
+            lr=settings.lr, eps=1e-8, weight_decay=settings.weight_decay,
         )  # fmt: skip
         return
     velocities: list[Tensor | None] = [*memory["momentum_buffer"]] if memory else [None] * len(names)
