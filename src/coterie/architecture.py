@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from coterie.errors import ArtifactError
-from coterie.models import Net, batchable, vmappable
+from coterie.models import Net, batchable, draws, is_import_path, vmappable
 from coterie.randomness import torch_seeded
 from coterie.weights import Layout, Weights, as_weights
 
@@ -26,6 +26,7 @@ class Architecture:
         self.layout = Layout.of_module(template)
         self.batches_well = batchable(template)
         self.can_batch = vmappable(template)
+        self.draws = draws(template) or is_import_path(name)  # what one's own module does, we cannot see
         self._scratch = threading.local()
         self._initial: dict[tuple[int, int], Tensor] = {}
         self.caches: dict[str, Any] = {}  # what others derive from this architecture and want to live as long

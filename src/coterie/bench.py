@@ -120,8 +120,7 @@ class Engine:
         self.work, self.folder = work, folder
         self.architecture = work.architecture()
         self.data = work.data()
-        cores = os.cpu_count() or 1
-        self.trainer = Trainer("auto", cores, cores)
+        self.trainer = Trainer("auto", os.cpu_count() or 1)
         desk: Desk = None  # type: ignore[assignment]  # the simulation puts itself there
         self.peers = [
             Peer(i, 0, Others(work.peers, i), self.architecture.initial(0), work.settings(), desk, self.data[i])
@@ -173,7 +172,6 @@ class Report:
 
 def main(quick: bool = False, out: Path | None = None) -> None:
     turns = 3 if quick else 7
-    torch.set_num_threads(os.cpu_count() or 1)
     report = Report(f"{os.cpu_count()} cores, {platform.machine()}, torch {torch.__version__}")
     print(f"{report.machine}; best of {turns} turns; seconds, and how many times faster than the plain loop\n")
     print(f"{'workload':<28}{'training':>10}{'loop':>9}{'ratio':>8}   {'round':>9}{'loop':>9}{'ratio':>8}")
@@ -204,10 +202,13 @@ def compare(work: Workload, turns: int) -> Result:
         loop, engine = PlainLoop(work), Engine(work, Path(folder))
         engine.rounds()
         engine.rounds()
-        timed: list[Callable[[], None]] = [loop.train, engine.train, loop.round, engine.rounds]
+        all_cores = os.cpu_count() or 1  # for the loop; the engine uses them by its workers
+        timed: list[tuple[int, Callable[[], None]]]
+        timed = [(all_cores, loop.train), (1, engine.train), (all_cores, loop.round), (1, engine.rounds)]
         best = [float("inf")] * len(timed)
         for _ in range(turns):
-            for i, work_once in enumerate(timed):
+            for i, (threads, work_once) in enumerate(timed):
+                torch.set_num_threads(threads)
                 began, count = time.perf_counter(), 0
                 while count == 0 or time.perf_counter() - began < SHORTEST_TURN:
                     work_once()

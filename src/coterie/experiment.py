@@ -53,9 +53,14 @@ class EngineSettings:
     )
     workers: int = field(
         default=0,
-        metadata={"help": "threads that train batches of peers side by side; 0: one a core; results do not change"},
+        metadata={"help": "threads that train peers side by side; 0: one a core; results do not change"},
     )
-    threads: int = field(default=0, metadata={"help": "threads within one tensor operation; 0: all cores"})
+    threads: int = field(
+        default=1,
+        metadata={
+            "help": "threads within one operation of a model that is trained alone; 0: all cores; changes digits"
+        },
+    )
     checkpoint: int = field(default=25, metadata={"help": "rounds between two checkpoints; 0: none"})
     device: str = field(default="cpu", metadata={"help": "cpu | cuda | mps"})
 

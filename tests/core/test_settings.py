@@ -210,7 +210,7 @@ def test_another_method_keeps_the_parameters_they_share(file: str) -> None:
 @pytest.mark.parametrize("name", sorted(experiment.presets()))
 def test_every_preset_loads_and_says_what_it_is(name: str) -> None:
     loaded = experiment.load(name)
-    assert loaded.engine.threads == (os.cpu_count() or 1)
+    assert loaded.engine.workers == (os.cpu_count() or 1)
     assert experiment.presets()[name]
     assert experiment.from_tables(tomllib.loads(loaded.toml())) == loaded
 

@@ -35,6 +35,7 @@ class Net(nn.Module):
     ) -> None:
         super().__init__()
         self.d_z = d_z
+        self.channels_last = False  # whether images in that layout are faster to train on
         self.backbone = backbone
         self.head = nn.Linear(d_z, classes)
         self.projector = projector
@@ -103,6 +104,11 @@ def batchable(net: nn.Module) -> bool:
     batch too, but as grouped convolutions, which are slower than a loop on a CPU.
     """
     return vmappable(net) and all(map(_is_fast, net.modules()))
+
+
+def draws(net: nn.Module) -> bool:
+    """Whether a training pass draws random numbers (dropout), as far as the layers tell."""
+    return any(isinstance(module, _DropoutNd) and module.p > 0 for module in net.modules())
 
 
 def _resists_vmap(module: nn.Module) -> bool:

@@ -85,6 +85,7 @@ class _Architecture:
     about: str
     make: Callable[[Shape, ModelSettings], Backbone]
     images_only: bool = True
+    channels_last: bool = False  # measured: faster where pooling is much of the work, slower with wide 3x3 layers
 
 
 def _normed(make: Callable[[Shape, str], Backbone]) -> Callable[[Shape, ModelSettings], Backbone]:
@@ -102,11 +103,15 @@ _ZOO = {
         lambda shape, settings: mlp(shape, settings.hidden),
         images_only=False,
     ),
-    "cnn3": _Architecture("PANM's CIFAR-10 network: three 3x3 convolutions, no norm", _fixed(cnn3)),
-    "cnn": _Architecture("four 3x3 convolutions and a dense layer", _normed(cnn)),
-    "lenet": _Architecture("FedAvg's CNN, FedPAE's 4-layer CNN: two 5x5 convolutions, no norm", _fixed(lenet)),
+    "cnn3": _Architecture("PANM's CIFAR-10 network: three 3x3 convolutions, no norm", _fixed(cnn3), channels_last=True),
+    "cnn": _Architecture("four 3x3 convolutions and a dense layer", _normed(cnn), channels_last=True),
+    "lenet": _Architecture(
+        "FedAvg's CNN, FedPAE's 4-layer CNN: two 5x5 convolutions, no norm", _fixed(lenet), channels_last=True
+    ),
     "shufflenetv2": _Architecture("ShuffleNetV2 1x, stem for small images", _normed(shufflenetv2)),
-    "googlenet": _Architecture("GoogLeNet, stem for small images, no auxiliary heads", _normed(googlenet)),
+    "googlenet": _Architecture(
+        "GoogLeNet, stem for small images, no auxiliary heads", _normed(googlenet), channels_last=True
+    ),
     "resnet9": _Architecture("ResNet-9", _normed(resnet9)),
     "densenet121": _Architecture("DenseNet-121, stem for small images (slow)", _normed(densenet121)),
     "alexnet": _Architecture("AlexNet-like, for small images", _normed(alexnet)),
@@ -130,7 +135,9 @@ def build(name: str, input_shape: Shape, classes: int, settings: ModelSettings) 
     if not input_shape or min(input_shape) < 1 or classes < 1:
         raise ModelError(f"model.zoo: no model for inputs of shape {input_shape} and {classes} classes")
     if not is_import_path(name):
-        return _assemble(_zoo_backbone(name, input_shape, settings), classes, settings)
+        net = _assemble(_zoo_backbone(name, input_shape, settings), classes, settings)
+        net.channels_last = _architecture(name).channels_last
+        return net
     brought = bring(name, input_shape, classes, settings.d_z)
     if isinstance(brought, Backbone):
         return _assemble(brought, classes, settings)

@@ -6,9 +6,8 @@ import ctypes
 import math
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -33,15 +32,17 @@ class Trainer:
     """Runs jobs; the results do not depend on how they are grouped into workers."""
 
     def __init__(self, batching: str = "auto", workers: int = 1, threads: int = 1) -> None:
-        """`workers` train chunks of batched peers side by side; `threads` share one operation of the plain loop."""
+        """`workers` train chunks of peers, or peers, side by side; `threads` share one operation of the plain loop."""
         if batching not in ("auto", "always", "never"):
             raise ConfigError(f"engine.batching must be auto, always or never, not '{batching}'")
         self.batching = batching
+        self.threads = threads
         torch.set_num_threads(threads)
         _keep_freed_memory()
-        # One thread per chunk, however many workers: so the numbers do not depend on how many there are, and
-        # no operation waits for a core that something else is using (seen to cost a factor of ten).
-        self._workers = ThreadPoolExecutor(workers, "train", partial(torch.set_num_threads, 1))
+        # The threads per operation do not depend on the number of workers: so the numbers do not either. One is
+        # best where there are peers enough: nothing waits for a core that something else is using (seen to
+        # cost a factor of ten).
+        self._workers = ThreadPoolExecutor(workers, "train")
 
     def close(self) -> None:
         self._workers.shutdown()
@@ -63,19 +64,31 @@ class Trainer:
         groups: dict[Hashable, list[int]] = defaultdict(list)
         for i, job in enumerate(jobs):
             groups[kind(job)].append(i)
-        chunks: list[list[int]] = []
-        results: list[Any] = [None] * len(jobs)
+
+        def each(jobs: Sequence[Job]) -> list[Result]:
+            return [alone(job) for job in jobs]
+
+        pending: list[tuple[list[int], Future[list[Result]]]] = []
+        drawing: list[int] = []
         for members in groups.values():
             size = self._chunk(jobs[members[0]], len(members))
             if size:
-                chunks += [members[at : at + size] for at in range(0, len(members), size)]
+                chunks = [members[at : at + size] for at in range(0, len(members), size)]
+                pending += [(c, self._workers.submit(_threaded, 1, together, [jobs[i] for i in c])) for c in chunks]
+            elif jobs[members[0]].model.architecture.draws:
+                drawing += members
             else:
-                for i in members:
-                    results[i] = alone(jobs[i])
-        computed = self._workers.map(together, [[jobs[i] for i in chunk] for chunk in chunks])
-        for chunk, values in zip(chunks, computed, strict=True):
-            for i, value in zip(chunk, values, strict=True):
-                results[i] = value
+                pending += [([i], self._workers.submit(_threaded, self.threads, each, [jobs[i]])) for i in members]
+        results: list[Any] = [None] * len(jobs)
+        try:
+            for members, future in pending:
+                for i, value in zip(members, future.result(), strict=True):
+                    results[i] = value
+        finally:  # interrupted: what has not begun is not worth waiting for
+            for _, future in pending:
+                future.cancel()
+        for i in drawing:  # one after the other: torch has one generator for all threads
+            results[i] = alone(jobs[i])
         return results
 
     def _chunk(self, job: FitJob | EvaluateJob, count: int) -> int:
@@ -93,6 +106,11 @@ class Trainer:
             return chunk
         wanted = self.batching == "auto" and architecture.batches_well and count > 1
         return chunk if wanted and model_bytes <= LARGEST_BATCHED_MODEL else 0
+
+
+def _threaded(threads: int, compute: Callable[[Sequence[Job]], list[Result]], jobs: Sequence[Job]) -> list[Result]:
+    torch.set_num_threads(threads)  # of this worker alone
+    return compute(jobs)
 
 
 def _keep_freed_memory() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import cast
 
 import torch
@@ -26,6 +27,8 @@ class _ModuleNet:
         self.parameters: Mapping[str, Tensor] = dict(module.named_parameters())
 
     def __call__(self, x: Tensor) -> Output:
+        if self.module.channels_last:
+            x = x.contiguous(memory_format=torch.channels_last)
         return cast(Output, self.module(x))
 
 
@@ -49,7 +52,7 @@ def fit(job: FitJob) -> float:
     optimizer = _optimizer(job.settings, list(trained.values()))
     _recall(optimizer, trained, job)
     bound, total, steps = _ModuleNet(net), torch.zeros((), device=job.model.vector.device), 0
-    with torch_seeded(*job.key, "training"):  # dropout, and losses that draw
+    with _dropout_seeded(job):
         for positions in batches(len(job.split), job.settings, [job.shuffle_key]):
             rows = rows_of(job.split, positions[0])
             loss = job.loss(bound, Batch(job.split.pool.x[rows], job.split.pool.y[rows]), job.given)
@@ -66,12 +69,18 @@ def fit(job: FitJob) -> float:
 def evaluate(job: EvaluateJob) -> Score:
     net = bind(job.model)
     net.eval()
+    bound = _ModuleNet(net)
     loss = correct = 0.0
     for rows in torch.split(job.split.rows, EVALUATION_BATCH):
-        logits, y = net(job.split.pool.x[rows]).logits, job.split.pool.y[rows]
+        logits, y = bound(job.split.pool.x[rows]).logits, job.split.pool.y[rows]
         loss += float(F.cross_entropy(logits, y, reduction="sum"))
         correct += float((logits.argmax(1) == y).sum())
     return Score(loss / len(job.split), correct / len(job.split))
+
+
+def _dropout_seeded(job: FitJob) -> AbstractContextManager[None]:
+    """Torch has one generator for all threads: who draws from it trains alone (see dispatch)."""
+    return torch_seeded(*job.key, "training") if job.model.architecture.draws else nullcontext()
 
 
 def _freeze_all_but(net: Net, job: FitJob) -> dict[str, nn.Parameter]:
