@@ -1,6 +1,6 @@
 """Gossip with a proximal loss: each peer is held near the average that it starts a round from.
 
-coterie run method.name=examples/proximal_gossip.py:ProximalGossip
+coterie run panm-digits method.name=examples/proximal_gossip.py:ProximalGossip
 """
 
 from dataclasses import dataclass

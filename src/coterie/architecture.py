@@ -41,12 +41,16 @@ class Architecture:
     def initial(self, seed: int, draw: int = 0) -> Model:
         """Fresh weights, the same at every peer that asks for this draw: PANM's w_0, IFCA's cluster models."""
         if (seed, draw) not in self._initial:
-            with torch_seeded(seed, "initial", self.name, draw):
-                net = self.build()
-            state = {**dict(net.named_parameters()), **dict(net.named_buffers())}
-            parts = [state[slot.name].detach().reshape(-1).to(torch.float32) for slot in self.layout.slots]
-            self._initial[seed, draw] = torch.cat(parts).to(self.device)
+            self._initial[seed, draw] = self.drawn(seed, "initial", self.name, draw).vector
         return Model(self, self._initial[seed, draw].clone())
+
+    def drawn(self, *keys: object) -> Model:
+        """Fresh weights that depend on the keys alone."""
+        with torch_seeded(*keys):
+            net = self.build()
+        state = {**dict(net.named_parameters()), **dict(net.named_buffers())}
+        parts = [state[slot.name].detach().reshape(-1).to(torch.float32) for slot in self.layout.slots]
+        return Model(self, torch.cat(parts).to(self.device))
 
     def model(self, tensors: Mapping[str, Tensor]) -> Model:
         """A model of one's own from received tensors, to train or to keep."""

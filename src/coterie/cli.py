@@ -111,6 +111,8 @@ def _run(options: argparse.Namespace) -> int:
     if len(done) < len(summaries):
         return STOPPED
     print(results(done[0], out))
+    if experiment.method.learns_weights:
+        _print_heat_map(out)
     if len(done) > 1:
         print(comparison(done))
     return OK
@@ -138,6 +140,15 @@ def _watched(go: Callable[..., dict[str, Any]], title: str, folder: Path, plain:
             where = str(stop) or "stopped at once"
             display.say(f"{where}. Go on with: coterie run --resume {folder}")
             return None
+
+
+def _print_heat_map(folder: Path) -> None:
+    from coterie.events import read
+    from coterie.report.heatmap import heat_map
+
+    drawn = heat_map(list(read(folder / "events.jsonl")), sys.stdout.encoding)
+    if drawn:
+        print(f"\n{drawn}")
 
 
 # -- list --------------------------------------------------------------------------------------

@@ -96,8 +96,8 @@ def results(summary: dict[str, Any], folder: Path) -> str:
         f"  exchanged                           {exchanged}",
     ]
     if "neighbours" in summary:
-        n = summary["neighbours"]
-        lines.append(f"  neighbours of one's own kind        precision {n['precision']:.2f}, recall {n['recall']:.2f}")
+        scores = ", ".join(f"{name} {score:.2f}" for name, score in summary["neighbours"].items())
+        lines.append(f"  neighbours of one's own kind        {scores}")
     lines.append(f"  {duration(summary['seconds'])}; everything is in {folder} (open report.html)")
     return "\n".join(lines)
 

@@ -20,6 +20,7 @@ import torch
 from coterie import data, models, randomness, settings
 from coterie.architecture import Architecture
 from coterie.data import Dataset, PartitionSettings, Share
+from coterie.data.augmentation import Augmentation, FeatureAugmentation, ImageAugmentation
 from coterie.engines.clock import ClockSettings
 from coterie.errors import ConfigError, ModelError, unknown
 from coterie.methods import Method, find
@@ -37,6 +38,13 @@ class DataSettings(PartitionSettings):
         default="standard", metadata={"help": "of images: standard (mean 0, deviation 1, per channel) | unit (0 to 1)"}
     )
     label: str = field(default="label", metadata={"help": "the label column of a CSV or Parquet file"})
+    crop: float = field(default=0.2, metadata={"help": "views of images: the least share that a crop keeps"})
+    flip: float = field(default=0.5, metadata={"help": "views of images: probability of a horizontal flip"})
+    jitter: float = field(default=0.8, metadata={"help": "views of images: probability of other colours"})
+    grey: float = field(default=0.2, metadata={"help": "views of images: probability of losing the colours"})
+    blur: float = field(default=0.5, metadata={"help": "views of images: probability of a blur"})
+    noise: float = field(default=0.1, metadata={"help": "views of features: deviation of the noise on each"})
+    drop: float = field(default=0.1, metadata={"help": "views of features: probability that one is set to its mean"})
 
 
 @dataclass(frozen=True)
@@ -218,6 +226,13 @@ def _check(e: Experiment) -> None:
     ):
         if chosen not in options:
             raise ConfigError(f"{key} must be one of {', '.join(options)}, not '{chosen}'")
+    for key in ("flip", "jitter", "grey", "blur", "drop"):
+        if not 0 <= getattr(e.data, key) <= 1:
+            raise ConfigError(f"data.{key} is a probability: from 0 to 1, not {getattr(e.data, key)}")
+    if not 0 < e.data.crop <= 1 or not e.data.noise >= 0:
+        raise ConfigError(
+            f"data.crop must be above 0 and at most 1 ({e.data.crop}), data.noise at least 0 ({e.data.noise})"
+        )
     if not 0 < e.train.lr < math.inf:
         raise ConfigError(f"train.lr must be above 0, not {e.train.lr}")
     for key in ("momentum", "weight_decay"):
@@ -286,7 +301,10 @@ def gather(e: Experiment) -> Circle:
             f"method.name = {e.method_name} needs one architecture at all peers, "
             f"but model.zoo gives {', '.join(sorted(set(names)))}"
         )
-    kinds = {n: Architecture(n, partial(models.build, n, shape, classes, e.model), e.engine.device) for n in set(names)}
+    build = partial(models.build, input_shape=shape, classes=classes, settings=e.model, parts=e.method.parts)
+    kinds = {n: Architecture(n, partial(build, n), e.engine.device) for n in sorted(set(names))}
+    if e.method.same_features:
+        _check_features(kinds, e)
     clusters = [s.cluster for s in shares]
     truth = None if any(c is None for c in clusters) else [int(c) for c in clusters if c is not None]
     if e.method.needs_truth and truth is None:
@@ -317,6 +335,16 @@ def gather(e: Experiment) -> Circle:
     return Circle(members, names, truth, counts)
 
 
+def _check_features(kinds: Mapping[str, Architecture], e: Experiment) -> None:
+    widths = {name: kind.scratch().d_z for name, kind in kinds.items()}
+    if len(set(widths.values())) > 1:
+        has = ", ".join(f"{name} has {width}" for name, width in widths.items())
+        raise ModelError(
+            f"{e.method_name} exchanges what reads features, so all architectures need the same number of them, but "
+            f"{has}: set model.d_z (such as {max(widths.values())}), and a linear layer adapts them"
+        )
+
+
 def _hold(dataset: Dataset, shares: Sequence[Share], e: Experiment) -> tuple[list[PeerData], list[list[int]]]:
     """All peers' samples, transformed as their shares say, in one pool on the device."""
     total = sum(len(s.train) + len(s.validation) + len(s.test) for s in shares)
@@ -330,19 +358,31 @@ def _hold(dataset: Dataset, shares: Sequence[Share], e: Experiment) -> tuple[lis
         places.append((at, at + len(share.train), at + len(share.train) + len(share.validation), at + len(rows)))
         counts.append(np.bincount(y[: len(share.train)], minlength=len(dataset.classes)).tolist())
         at += len(rows)
-    if dataset.x.dtype == np.uint8:
-        _scale(pool_x, e.data.scale)
+    augment = _scale(pool_x, e.data, dataset.x.dtype == np.uint8)
     device = e.engine.device
-    pool = Pool(torch.from_numpy(pool_x).to(device), torch.from_numpy(pool_y).to(device))
+    pool = Pool(torch.from_numpy(pool_x).to(device), torch.from_numpy(pool_y).to(device), augment)
     cut = [[Split(pool, torch.arange(a, b, device=device)) for a, b in pairwise(p)] for p in places]
     return [PeerData(*splits) for splits in cut], counts
 
 
-def _scale(images: np.ndarray, how: str) -> None:
-    """Bytes to small numbers, in place; the standard scale is taken over everybody's images, as is usual."""
-    if how == "unit":
-        images /= 255
-        return
-    axes = (0, *range(2, images.ndim))
-    images -= images.mean(axis=axes, keepdims=True)
-    images /= images.std(axis=axes, keepdims=True) + 1e-6
+def _scale(x: np.ndarray, settings: DataSettings, are_bytes: bool) -> Augmentation:
+    """Bytes to small numbers, in place; returns how views are made of what comes out.
+
+    The standard scale is taken over everybody's images, as is usual.
+    """
+    if x.ndim != 4:
+        return FeatureAugmentation(math.prod(x.shape[1:]), settings.noise, settings.drop)
+    mean, std, black, white = np.zeros(x.shape[1]), np.ones(x.shape[1]), 0.0, 255.0
+    if not are_bytes:  # numbers of the user's own: from the darkest to the brightest there is
+        black, white = float(x.min()), float(x.max())
+    elif settings.scale == "unit":
+        std = np.full(x.shape[1], 255.0)
+    else:
+        mean, std = x.mean(axis=(0, 2, 3)), x.std(axis=(0, 2, 3)) + 1e-6
+    x -= mean.astype(np.float32)[:, None, None]
+    x /= std.astype(np.float32)[:, None, None]
+    reach = max(white - black, 1e-12)
+    return ImageAugmentation(
+        tuple(((mean - black) / reach).tolist()), tuple((std / reach).tolist()), scale=(settings.crop, 1.0),
+        flip=settings.flip, jitter=settings.jitter, grey=settings.grey, blur=settings.blur,
+    )  # fmt: skip

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
+
+import numpy as np
 
 
 class Neighbourhood(NamedTuple):
@@ -30,5 +33,34 @@ def neighbour_scores(lists: Mapping[int, Sequence[int]], clusters: Sequence[int]
     return Neighbourhood(_mean(precisions), _mean(recalls))
 
 
+def mass_inside(rows: Mapping[int, Mapping[int, float]], clusters: Sequence[int]) -> float | None:
+    """The share of a peer's weight, its own included, that lies on its true cluster: the mean over peers.
+
+    Each row is divided by its sum. One without weight is left out; None where no peer has any. Whoever has no
+    cluster (a server) gets no weight.
+    """
+    shares = []
+    for peer, row in sorted(rows.items()):
+        weights = [(j, weight) for j, weight in sorted(row.items()) if j < len(clusters)]
+        total = sum(weight for _, weight in weights)
+        if 0 < total < math.inf:
+            shares.append(sum(weight for j, weight in weights if clusters[j] == clusters[peer]) / total)
+    return _mean(shares) if shares else None
+
+
 def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values) if values else 0.0
+
+
+def project_to_simplex(point: np.ndarray) -> np.ndarray:
+    """The nearest point (Euclidean) whose entries are not negative and sum to one.
+
+    By sorting, which in NumPy is faster than Condat's scan (2016), whose result it is: take the same amount off
+    every entry, and cut at zero.
+    """
+    descending = np.sort(point)[::-1]
+    excess = np.cumsum(descending) - 1
+    counts = np.arange(1, len(point) + 1)
+    kept = int(np.flatnonzero(descending * counts > excess)[-1])
+    projected: np.ndarray = np.maximum(point - excess[kept] / counts[kept], 0.0)
+    return projected

@@ -21,6 +21,7 @@ from coterie.training.jobs import (
     EvaluateJob,
     FitJob,
     OptimizerMemory,
+    Prediction,
     Score,
     Split,
     TrainSettings,
@@ -47,6 +48,11 @@ class Train(Request[float]):
 
 @dataclass(frozen=True, eq=False)
 class Evaluate(Request[list[Score]]):
+    jobs: Sequence[EvaluateJob]
+
+
+@dataclass(frozen=True, eq=False)
+class Predict(Request[list[Prediction]]):
     jobs: Sequence[EvaluateJob]
 
 
@@ -145,11 +151,13 @@ class Peer:
         model: Model | None = None,
         given: Mapping[str, Tensor] | None = None,
         only: str | None = None,
+        views: int = 0,
         **settings: Any,
     ) -> Train:
         """Train a model (one's own if none is named) in place, on one's training data.
 
-        `given` goes to the loss; `only` trains one part ("head"); any [train] setting can be overridden.
+        `given` goes to the loss; `only` trains one part ("head"); `views` are so many augmented twins of
+        every batch, for a loss that compares them; any [train] setting can be overridden.
         The learning rate decays by `lr_decay` per round.
         """
         wanted = self.settings if not settings else _override(self.settings, settings)
@@ -157,7 +165,7 @@ class Peer:
             wanted = replace(wanted, lr=wanted.lr * wanted.lr_decay ** max(self.round - 1, 0))
         key = (self.seed, self.id, self.round, "train", self._count("train"))
         memory = self.memory if wanted.keep_optimizer and model is None else None
-        job = FitJob(model or self.model, self._data().train, loss, wanted, key, given or {}, only, memory)
+        job = FitJob(model or self.model, self._data().train, loss, wanted, key, given or {}, only, memory, views)
         return Train(job)
 
     def evaluate(self, models: Iterable[Mapping[str, Tensor]], split: str = "train", samples: int = 0) -> Evaluate:
@@ -170,6 +178,16 @@ class Peer:
             drawn = self.rng("evaluate").choice(len(data), samples, replace=False)
             data = Split(data.pool, rows_of(data, drawn))
         return Evaluate([EvaluateJob(self.architecture.view(m), data) for m in models])
+
+    def predict(self, models: Iterable[Mapping[str, Tensor]] = (), split: str = "train") -> Predict:
+        """What models (one's own if none is named) say of each of one's samples: logits and features."""
+        data: Split = getattr(self._data(), split)
+        return Predict([EvaluateJob(self.architecture.view(m), data) for m in models or [self.model]])
+
+    def labels(self, split: str = "train") -> Tensor:
+        """The labels of one's samples, in the order of `predict`."""
+        data: Split = getattr(self._data(), split)
+        return data.y
 
     # -- exchanging ----------------------------------------------------------------------------
 
@@ -213,6 +231,10 @@ class Peer:
     def initial(self, draw: int = 0) -> Model:
         """Fresh weights that every peer of this architecture gets alike."""
         return self.architecture.initial(self.seed, draw)
+
+    def own_initial(self) -> Model:
+        """Fresh weights that no other peer has."""
+        return self.architecture.drawn(self.seed, "initial", self.architecture.name, "of peer", self.id)
 
     def note(self, **what: Any) -> None:
         """Tell the report: `neighbours` (a list of peers), `weights` (peer -> weight), or a figure of one's own."""

@@ -26,16 +26,29 @@ def generator(*keys: object) -> np.random.Generator:
 def permutations(keys: Sequence[int], count: int, size: int) -> np.ndarray:
     """For each key, so many shufflings of range(size): (keys, count, size), the same whoever else is asked for.
 
-    Numbers by splitmix64 (a counter through a mixing function, so that all keys' are one array operation), sorted.
+    Numbers in the order of their size.
     """
+    order: np.ndarray = _numbers(keys, count * size).reshape(len(keys), count, size).argsort(axis=-1)
+    return order
+
+
+def uniforms(keys: Sequence[int], count: int) -> np.ndarray:
+    """For each key, so many numbers from 0 to below 1: (keys, count), the same whoever else is asked for."""
+    kept = _numbers(keys, count) >> np.uint64(40)  # as many bits as a float32 has
+    return kept.astype(np.float32) * np.float32(2**-24)
+
+
+def _numbers(keys: Sequence[int], count: int) -> np.ndarray:
+    """64 random bits, (keys, count): splitmix64, a counter through a mixing function, so that all keys' are
+    one array operation."""
     with np.errstate(over="ignore"):
         start = np.array(keys, dtype=np.uint64)[:, None]
-        z = start + np.arange(1, count * size + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+        z = start + np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         z ^= z >> np.uint64(31)
-    order: np.ndarray = z.reshape(len(keys), count, size).argsort(axis=-1)
-    return order
+    numbers: np.ndarray = z
+    return numbers
 
 
 @contextmanager

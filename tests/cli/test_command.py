@@ -28,9 +28,10 @@ def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_the_demo_and_its_baseline_are_shown(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert main(["run", *TINY, "--out", "here"]) == OK
+    assert main(["run", "panm-digits", *TINY, "--out", "here"]) == OK
     out = capsys.readouterr().out
-    for word in ("panm", "local", "last", "selected", "precision", "recall", "points against local", "report.html"):
+    scores = ("precision", "recall", "mass")
+    for word in ("panm", "local", "last", "selected", *scores, "points against local", "report.html"):
         assert word in out
     here = tmp_path / "here"
     names = {p.name for p in here.iterdir()}
@@ -41,39 +42,79 @@ def test_the_demo_and_its_baseline_are_shown(capsys: pytest.CaptureFixture[str],
     assert set(summary["accuracy"]["selected"]) == {"mean", "std", "worst_decile", "per_peer"}
 
 
+LEARNER = """
+from dataclasses import dataclass
+from typing import ClassVar
+
+from coterie.methods.gossip import Gossip
+
+
+@dataclass(frozen=True)
+class Learner(Gossip):
+    learns_weights: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class Silent(Learner):
+    async def round(self, me, t):
+        await me.train()
+"""
+
+
+@pytest.mark.parametrize(("kind", "drawn"), [("Gossip", False), ("Learner", True), ("Silent", False)])
+def test_learned_weights_are_drawn(kind: str, drawn: bool, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "learner.py").write_text(LEARNER, encoding="utf-8")
+    small = [*TINY[:7], *TINY[10:], "method.k=1", "baseline="]
+    assert main(["run", "panm-digits", f"method.name=learner.py:{kind}", *small, "--out", "x"]) == OK
+    out = capsys.readouterr().out
+    assert ("the weights of round 3" in out) == drawn
+    assert ("is 0.5, the largest" in out) == drawn  # half one's own, half the one neighbour's
+
+
 def test_a_run_repeats_from_its_own_config(tmp_path: Path) -> None:
-    assert main(["run", *TINY, "baseline=", "--out", "one"]) == OK
+    assert main(["run", "panm-digits", *TINY, "baseline=", "--out", "one"]) == OK
     assert main(["run", "one/config.toml", "--out", "two"]) == OK
     one, two = (json.loads((tmp_path / n / "summary.json").read_text()) for n in ("one", "two"))
     assert {k: v for k, v in one.items() if k != "seconds"} == {k: v for k, v in two.items() if k != "seconds"}
 
 
 def test_runs_go_to_a_folder_by_name_and_time(tmp_path: Path) -> None:
-    assert main(["run", *TINY, "baseline=", "rounds=1"]) == OK
+    assert main(["run", "panm-digits", *TINY, "baseline=", "rounds=1"]) == OK
     (folder,) = (tmp_path / "runs").iterdir()
-    assert folder.name.startswith("demo-")
+    assert folder.name.startswith("panm-digits-")
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (["run", "nope"], "unknown preset 'nope'"),
-        (["run", "method.name=panmm"], "Did you mean 'panm'"),
-        (["run", "roundz=3"], "Did you mean 'rounds'"),
-        (["run", "train.lr=fast"], "train.lr must be a number"),
-        (["run", "method.k=99"], "method.k must be"),
-        (["run", "data.name=nowhere"], "nowhere"),
-        (["run", "data.partition=spiral"], "data.partition"),
-        (["run", "data.train=5000"], "data.train"),
-        (["run", "data.name=wine"], "rotation"),
-        (["run", "data.name=wine", "data.partition=label-swap"], "label-swap"),
-        (["run", "model.zoo=resnet99"], "resnet99"),
-        (["run", "peers=4", "data.name=breast-cancer", "data.partition=iid", "model.zoo=cnn", *TINY[7:10]], "mlp"),
-        (["run", "model.zoo=mlp,cnn"], "needs one architecture"),
-        (["run", "data.partition=iid", "method.name=oracle"], "true clusters"),
+        (["run", "panm-digits", "method.name=panmm"], "Did you mean 'panm'"),
+        (["run", "panm-digits", "roundz=3"], "Did you mean 'rounds'"),
+        (["run", "panm-digits", "train.lr=fast"], "train.lr must be a number"),
+        (["run", "panm-digits", "method.k=99"], "method.k must be"),
+        (["run", "panm-digits", "data.name=nowhere"], "nowhere"),
+        (["run", "panm-digits", "data.partition=spiral"], "data.partition"),
+        (["run", "panm-digits", "data.train=5000"], "data.train"),
+        (["run", "panm-digits", "data.name=wine"], "rotation"),
+        (["run", "panm-digits", "data.name=wine", "data.partition=label-swap"], "label-swap"),
+        (["run", "panm-digits", "model.zoo=resnet99"], "resnet99"),
+        (
+            [
+                "run",
+                "panm-digits",
+                "peers=4",
+                "data.name=breast-cancer",
+                "data.partition=iid",
+                "model.zoo=cnn",
+                *TINY[7:10],
+            ],
+            "mlp",
+        ),
+        (["run", "panm-digits", "model.zoo=mlp,cnn"], "needs one architecture"),
+        (["run", "panm-digits", "data.partition=iid", "method.name=oracle"], "true clusters"),
         (["run", "missing.toml"], "missing.toml"),
-        (["run", "engine.name=ray"], "engine.name must be one of simulation"),
-        (["run", "engine.device=abacus"], "engine.device"),
+        (["run", "panm-digits", "engine.name=ray"], "engine.name must be one of simulation"),
+        (["run", "panm-digits", "engine.device=abacus"], "engine.device"),
         (["run", "--resume", "nothing-there"], "not the folder of a run"),
         (["run", "demo", "--resume", "x"], "--resume"),
         (["list", "methods", "panmm"], "Did you mean 'panm'"),
@@ -92,10 +133,10 @@ def test_mistakes_are_one_line_that_names_the_culprit(
 
 
 def test_a_folder_is_not_overwritten_unless_told(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", *TINY, "baseline=", "--out", "x"]) == OK
-    assert main(["run", *TINY, "baseline=", "--out", "x"]) == FAILED
+    assert main(["run", "panm-digits", *TINY, "baseline=", "--out", "x"]) == OK
+    assert main(["run", "panm-digits", *TINY, "baseline=", "--out", "x"]) == FAILED
     assert "--overwrite" in capsys.readouterr().err
-    assert main(["run", *TINY, "baseline=", "--out", "x", "--overwrite"]) == OK
+    assert main(["run", "panm-digits", *TINY, "baseline=", "--out", "x", "--overwrite"]) == OK
 
 
 def test_lists(capsys: pytest.CaptureFixture[str]) -> None:
@@ -127,7 +168,7 @@ def test_every_preset_is_listed_whole(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_who_holds_what_is_printed_and_drawn(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert main(["data", "show", *TINY, "--svg", "who.svg"]) == OK
+    assert main(["data", "show", "panm-digits", *TINY, "--svg", "who.svg"]) == OK
     assert "rotated 180" in capsys.readouterr().out
     assert (tmp_path / "who.svg").read_text().startswith("<svg")
 
@@ -151,7 +192,7 @@ def test_public_names_are_there() -> None:
 
 def test_ctrl_c_leaves_a_run_that_can_go_on(tmp_path: Path) -> None:
     """The first Ctrl-C stops at a round's end; the resumed run equals the one that was never stopped."""
-    words = [*TINY, "baseline=", "rounds=400", "engine.checkpoint=0"]
+    words = ["panm-digits", *TINY, "baseline=", "rounds=400", "engine.checkpoint=0"]
     command = [sys.executable, "-m", "coterie.cli", "run", *words]
     process = subprocess.Popen([*command, "--out", "stopped"], stderr=subprocess.PIPE, text=True)
     events = tmp_path / "stopped" / "events.jsonl"
@@ -166,3 +207,12 @@ def test_ctrl_c_leaves_a_run_that_can_go_on(tmp_path: Path) -> None:
     assert main(["run", *words, "--out", "whole"]) == OK
     one, two = (json.loads((tmp_path / n / "summary.json").read_text()) for n in ("stopped", "whole"))
     assert {k: v for k, v in one.items() if k != "seconds"} == {k: v for k, v in two.items() if k != "seconds"}
+
+
+def test_the_demo_mixes_three_architectures(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["run", "rounds=2", "method.t_thr=2", "train.epochs=1", "evaluate.every=2", "--out", "here"]) == OK
+    out = capsys.readouterr().out
+    for word in ("mapl+", "points against local", "mass", "the weights of round 2"):
+        assert word in out
+    started = json.loads((tmp_path / "here" / "events.jsonl").read_text().splitlines()[0])
+    assert set(started["architectures"]) == {"mlp", "cnn3", "lenet"}

@@ -21,6 +21,8 @@ from coterie.engines.simulation import Simulation
 from coterie.experiment import Experiment
 from coterie.methods import METHODS
 
+MAPL = ("method.t_thr=2", "model.projector_hidden=4")
+MIXED = ("model.zoo=mlp,cnn3", "model.d_z=4")
 CASES: dict[str, tuple[str, ...]] = {
     "local": (),
     "fedavg": (),
@@ -30,7 +32,23 @@ CASES: dict[str, tuple[str, ...]] = {
     "oracle": ("method.k=1",),
     "pens": ("method.l=2", "method.k=1", "method.t1=2"),
     "ifca": ("method.c=2",),
+    "fedsim": (),
+    "fedsim-mixed": MIXED,
+    "fedclassavg": (),
+    "fedclassavg-mixed": MIXED,
+    "fedproto": (),
+    "fedproto-mixed": MIXED,
+    "pfedsim": ("method.t_warm=1",),
+    "pfedsim-half": ("method.t_warm=1", "method.fraction=0.5"),
+    "flt": ("method.embeddings=5",),
+    "flt-half": ("method.embeddings=5", "method.fraction=0.5"),
+    "dfedavgm": ("method.k=2",),
     "panm": ("method.l=2", "method.k=1", "method.t1=2", "method.tau=2"),
+    "mapl": MAPL,
+    "mapl-mixed": (*MAPL, *MIXED),
+    "mapl-explore": (*MAPL, "method.explore=1"),
+    "mapl+": MAPL,
+    "mapl+-mixed": (*MAPL, *MIXED),
     "panm-grad": ("method.metric=grad", "method.l=2", "method.k=1", "method.t1=1", "method.tau=2"),
 }
 
@@ -60,7 +78,7 @@ def small(case: str, *words: str) -> Experiment:
     """A tiny experiment of one case, with more `key=value` words on top."""
     if METHODS[method_of(case)].server and ASYNCHRONOUS[0] in words:
         pytest.skip("a server cannot be asynchronous: refused before anything runs, tested with the engines")
-    return experiment.load("demo", [f"method.name={method_of(case)}", *SMALL, *CASES[case], *words])
+    return experiment.load("panm-digits", [f"method.name={method_of(case)}", *SMALL, *CASES[case], *words])
 
 
 def method_of(case: str) -> str:

@@ -230,7 +230,7 @@ def test_there_are_presets() -> None:
     ],
 )
 def test_the_config_of_a_run_reloads_to_an_equal_experiment(tmp_path: Path, words: list[str]) -> None:
-    loaded = experiment.load("demo", words)
+    loaded = experiment.load("panm-digits", words)
     path = tmp_path / "config.toml"
     path.write_text(loaded.toml(), encoding="utf-8")
     assert experiment.load(str(path)) == loaded

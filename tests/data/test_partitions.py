@@ -14,7 +14,7 @@ from coterie.data.partitions.rounding import largest_remainder, round_matrix, sp
 from coterie.errors import ConfigError
 
 STRATIFIED = ("iid", "rotation", "label-swap", "independent", "quantity")
-CLUSTERED = {"rotation", "label-swap", "scenario1", "scenario2", "scenario3", "scenario4"}
+CLUSTERED = {"windows", "rotation", "label-swap", "scenario1", "scenario2", "scenario3", "scenario4"}
 SPLITS = ("train", "validation", "test")
 
 
@@ -72,8 +72,8 @@ def test_whole_numbers(case: dict, seed: int, peers: int, sizes: tuple[int, int,
     labels = pool(seed, 2500)
     train, validation, test = sizes
     wanted = PartitionSettings(**case, train=train, validation=validation, test=test)
-    if wanted.partition == "quantity" or wanted.partition.startswith("scenario"):
-        return
+    if wanted.partition in ("quantity", "windows") or wanted.partition.startswith("scenario"):
+        return  # the sizes are their own, or per class
     shares = partition(labels, 10, peers, wanted, seed)
     check_promises(shares, labels, peers, wanted)
     for share in shares:
@@ -332,3 +332,22 @@ def test_rotation_needs_square_images() -> None:
         check_fits(dataset(2, 1, 4, 5), wanted)
     with pytest.raises(ConfigError, match="8 classes"):
         check_fits(dataset(2, 1, 4, 4), PartitionSettings(partition="label-swap"))
+
+
+def test_windows_are_neighbouring_classes_that_wrap() -> None:
+    labels = np.tile(np.arange(10), 30)
+    wanted = PartitionSettings(partition="windows", clusters=5, classes_per_peer=3, train=3, validation=1, test=2)
+    shares = partition(labels, 10, 10, wanted, 0)
+    held = [set(labels[share.train]) for share in shares]
+    assert held == [s for s in ({0, 1, 2}, {2, 3, 4}, {4, 5, 6}, {6, 7, 8}, {8, 9, 0}) for _ in range(2)]
+    assert [share.cluster for share in shares] == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
+    assert all((len(s.train), len(s.validation), len(s.test)) == (9, 3, 6) for s in shares)
+
+
+def test_windows_say_what_fits() -> None:
+    labels = np.tile(np.arange(10), 30)  # classes 0, 2, 4, ... are with four peers: 7 images each
+    wanted = PartitionSettings(partition="windows", clusters=5, classes_per_peer=3, train=5, validation=1, test=2)
+    with pytest.raises(ConfigError, match=r"data.train = 4 would fit"):
+        partition(labels, 10, 10, wanted, 0)
+    with pytest.raises(ConfigError, match=r"data.clusters: must be 1 to 10"):
+        partition(labels, 10, 10, replace(wanted, clusters=11), 0)

@@ -31,7 +31,8 @@ WORD_BYTES = Artifact.snapshot("word", 0, 1, WORD, {}).nbytes  # the same for on
 
 
 def tiny(method: str, *words: str, peers: int = 3, rounds: int = 3) -> Experiment:
-    return experiment.load("demo", [f"method.name={method}", f"peers={peers}", f"rounds={rounds}", *TINY, *words])
+    settings = [f"method.name={method}", f"peers={peers}", f"rounds={rounds}", *TINY, *words]
+    return experiment.load("panm-digits", settings)
 
 
 @dataclass

@@ -65,7 +65,7 @@ def test_any_channel_count_and_any_size(name: str, shape: tuple[int, ...]) -> No
 
 @pytest.mark.parametrize("name", names())
 def test_parameter_names_begin_with_the_part(name: str) -> None:
-    net = build(name, (1, 8, 8), 10, ModelSettings(d_p=4, projector_hidden=8))
+    net = build(name, (1, 8, 8), 10, ModelSettings(d_p=4, projector_hidden=8), ["projector"])
     parts = {key.partition(".")[0] for key in net.state_dict()}
     assert parts == {"backbone", "head", "projector"}
 
@@ -130,6 +130,28 @@ def test_size_of_cnn3() -> None:
 )
 def test_published_sizes(name: str, shape: tuple[int, ...], expected: int) -> None:
     assert parameter_count(build(name, shape, 10, ModelSettings(norm="batch"))) == expected
+
+
+def test_size_of_resnet8() -> None:
+    # On 3x32x32, with batch norm (two numbers a channel) and no biases beside it.
+    stem = 3 * 16 * 9 + 2 * 16  # 464
+    first = 2 * 16 * 16 * 9 + 2 * 2 * 16  # 4,672; the shape stays, so does the shortcut
+    second = (16 * 32 + 32 * 32) * 9 + 16 * 32 + 3 * 2 * 32  # 14,528, with a 1x1 convolution as the shortcut
+    third = (32 * 64 + 64 * 64) * 9 + 32 * 64 + 3 * 2 * 64  # 57,728
+    head = 64 * 10 + 10  # 650
+    net = build("resnet8", (3, 32, 32), 10, ModelSettings(norm="batch"))
+    assert parameter_count(net) == stem + first + second + third + head == 78_042
+    assert net.d_z == 64
+    # 6n + 2 with n = 1: seven 3x3 convolutions and the head; the shortcuts' do not count as layers.
+    kernels = [m.kernel_size for m in net.modules() if isinstance(m, nn.Conv2d)]
+    assert (kernels.count((3, 3)), kernels.count((1, 1))) == (7, 2)
+
+
+@pytest.mark.parametrize(("size", "left"), [(8, 2), (28, 7), (32, 8)])
+def test_resnet8_halves_the_image_twice(size: int, left: int) -> None:
+    net = build("resnet8", (3, size, size), 10, ModelSettings())
+    assert isinstance(net.backbone, nn.Sequential)
+    assert net.backbone[:-1](torch.zeros(2, 3, size, size)).shape == (2, 64, left, left)
 
 
 def test_size_of_googlenet() -> None:

@@ -88,7 +88,8 @@ def own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
 
 def brought(name: str, shape: tuple[int, ...] = IMAGE, d_z: int = 0, d_p: int = 0) -> Net:
     settings = ModelSettings(zoo=(f"my_models:{name}",), d_z=d_z, d_p=d_p, projector_hidden=8)
-    return build(settings.zoo[0], shape, 10, settings)
+    parts = ["projector"] if d_p else []
+    return build(settings.zoo[0], shape, 10, settings, parts)
 
 
 @pytest.mark.parametrize(
@@ -165,8 +166,8 @@ def test_what_is_said_when_it_does_not_fit(name: str, message: str) -> None:
 def test_a_whole_net_must_be_what_the_settings_ask_for() -> None:
     with pytest.raises(ModelError, match=r"has d_z = 64, but model\.d_z = 32"):
         brought("whole", d_z=32)
-    with pytest.raises(ModelError, match=r"without a projector, but model\.d_p = 5"):
-        brought("whole", d_p=5)
+    projector = brought("whole", d_p=5).projector
+    assert (projector[0].in_features, projector[-1].out_features) == (64, 5)
 
 
 def test_outputs_are_checked_in_training_too() -> None:

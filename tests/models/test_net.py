@@ -11,7 +11,7 @@ from coterie.models import ModelSettings, Net, Output, batchable, build, names, 
 
 
 def test_head_and_projector_read_the_backbones_features() -> None:
-    net = build("cnn", (1, 8, 8), 3, ModelSettings(d_z=16, d_p=5, projector_hidden=7)).eval()
+    net = build("cnn", (1, 8, 8), 3, ModelSettings(d_z=16, d_p=5, projector_hidden=7), ["projector"])
     assert net.projector is not None
     output = net(torch.randn(4, 1, 8, 8))
     assert isinstance(output, Output)
@@ -19,10 +19,25 @@ def test_head_and_projector_read_the_backbones_features() -> None:
     assert output.projection is not None
     assert torch.equal(output.projection, net.projector(output.features))
     assert (net.d_z, output.features.shape, output.projection.shape) == (16, (4, 16), (4, 5))
+    assert net.eval()(torch.randn(4, 1, 8, 8)).projection is None
+
+
+def test_what_a_method_adds_changes_neither_backbone_nor_head() -> None:
+    torch.manual_seed(0)
+    bare = build("mlp", (6,), 3, ModelSettings()).state_dict()
+    torch.manual_seed(0)
+    more = build("mlp", (6,), 3, ModelSettings(projector_hidden=7), ["projector", "prototypes"]).state_dict()
+    assert {name.split(".")[0] for name in more} == {"backbone", "head", "projector", "prototypes"}
+    assert more["prototypes"].shape == (3, 200)
+    assert all(torch.equal(more[name], tensor) for name, tensor in bare.items())
+
+
+def test_a_net_with_projector_and_prototypes_is_batchable() -> None:
+    assert batchable(build("mlp", (6,), 3, ModelSettings(projector_hidden=7), ["projector", "prototypes"]))
 
 
 def test_the_projector_is_mapls() -> None:
-    net = build("mlp", (64,), 10, ModelSettings(d_z=512, d_p=128))
+    net = build("mlp", (64,), 10, ModelSettings(d_z=512, d_p=128), ["projector"])
     assert net.projector is not None
     first, norm, activation, last = net.projector.children()
     assert isinstance(first, nn.Linear)
@@ -85,7 +100,6 @@ def test_vmap_over_stacked_copies_equals_a_loop(name: str) -> None:
         (ModelSettings(), True),
         (ModelSettings(d_z=8), True),
         (ModelSettings(dropout=0.1), False),
-        (ModelSettings(d_p=4), False),  # the projector has batch norm
     ],
 )
 def test_what_makes_an_mlp_unfit_for_vmap(settings: ModelSettings, can: bool) -> None:
@@ -114,7 +128,8 @@ class OwnParameter(nn.Module):
         (nn.Sequential(nn.LayerNorm(2), nn.GELU(), nn.GroupNorm(1, 2), nn.Dropout(0.0)), True, True),
         (nn.ModuleList(), True, True),
         (nn.Conv2d(1, 1, 1), True, False),
-        (nn.BatchNorm1d(2, track_running_stats=False), True, False),
+        (nn.BatchNorm1d(2, track_running_stats=False), True, True),
+        (nn.BatchNorm2d(2, track_running_stats=False), True, False),
         (nn.BatchNorm1d(2), False, False),
         (nn.Dropout(0.2), False, False),
         (nn.LSTM(2, 2), False, False),

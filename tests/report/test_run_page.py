@@ -89,14 +89,15 @@ def test_the_figures_are_there(tiny: list[Event]) -> None:
     for text in (
         "panm · seed 7 · 3 peers · 2 rounds",
         "53.3%", "60.0%", "± 33.0 points", "± 8.2 points", "worst tenth 10.0%",
-        "2.31 kB", "model 2.3 kB, probe 5 B", "13", "4.5 s", "75.0%", "100.0%", "true clusters known",
+        "2.31 kB", "model 2.3 kB, probe 5 B", "13", "4.5 s", "75.0%", "100.0%", "87.5%", "Neighbour mass",
+        "true clusters known", "at last precision 75%, recall 100%, mass 88%",
     ):  # fmt: skip
         assert text in seen.text
     assert drawings(tiny) == 6
     assert ["0", "mlp", "40", "0", "60.0%", "60.0%"] in seen.rows
     assert ["1", "cnn", "50", "0", "90.0%", "70.0%"] in seen.rows
     # Quantiles of 0.1, 0.6 and 0.9: a fifth of the way, and four fifths.
-    assert ["2", "3", "63.3%", "53.3%", "20.0% to 84.0%", "2.31 kB", "75.0%", "100.0%"] in seen.rows
+    assert ["2", "3", "63.3%", "53.3%", "20.0% to 84.0%", "2.31 kB", "75.0%", "100.0%", "87.5%"] in seen.rows
 
 
 def test_the_file_is_written_whole(tiny: list[Event], tmp_path: Path) -> None:
@@ -138,6 +139,21 @@ def test_a_method_that_tells_nothing_and_sends_nothing(tiny: list[Event]) -> Non
     for text in ("Nothing was exchanged.", "no averaging between peers", "keeps no lists of neighbours"):
         assert text in seen.text
     assert drawings(events) == 3
+
+
+def test_lists_without_weights_and_weights_without_lists(tiny: list[Event]) -> None:
+    def noting(what: str) -> list[Event]:
+        rounds = [replace(r, notes={k: v for k, v in r.notes.items() if k == what}) for r in rounds_of(tiny)]
+        return [start_of(tiny), *rounds]
+
+    lists, weights = look(noting("neighbours")), look(noting("weights"))
+    assert "at last precision 75%, recall 100%\n" in lists.text
+    assert "mass" not in lists.text.lower()
+    assert "at last mass 88%\n" in weights.text
+    assert "recall" not in weights.text.lower()
+    assert ["2", "3", "63.3%", "53.3%", "20.0% to 84.0%", "2.31 kB", "87.5%"] in weights.rows
+    assert drawings(noting("neighbours")) == 5  # no graph
+    assert drawings(noting("weights")) == 6
 
 
 def test_nothing_but_a_beginning() -> None:

@@ -13,7 +13,7 @@ import pytest
 from coterie.errors import RunError
 from coterie.events import Event, PeerRound, RunStarted
 from coterie.report import summary as module
-from coterie.report.summary import neighbours_by_round, summarise, write_graph, write_json
+from coterie.report.summary import mass_by_round, neighbours_by_round, summarise, write_graph, write_json
 
 
 def test_last_accuracy(tiny: list[Event]) -> None:
@@ -60,7 +60,29 @@ def test_neighbours_against_the_true_clusters(tiny: list[Event]) -> None:
     assert scores[1] == pytest.approx((1 / 3, 1 / 2))
     # Round 2: one of two, one of one, and peer 2 lists nobody.
     assert scores[2] == pytest.approx((3 / 4, 1.0))
-    assert summarise(tiny, 1.0)["neighbours"] == {"precision": 0.75, "recall": 1.0}
+    assert summarise(tiny, 1.0)["neighbours"] == {"precision": 0.75, "recall": 1.0, "mass": 0.875}
+
+
+def test_the_mass_inside_the_clusters(tiny: list[Event]) -> None:
+    # Round 1: half of peer 0's weight is its own. Round 2: peer 0 has 0.75 of 1 (the server's 0.125 left out) on
+    # itself and peer 1, peer 1 all on peer 0, and peer 2 notes none.
+    assert mass_by_round(tiny) == {1: 0.5, 2: 0.875}
+
+
+def test_only_the_weights_of_the_last_noted_round_count(tiny: list[Event]) -> None:
+    later = PeerRound(0, 3, 5.0, notes={"neighbours": [1]})
+    assert summarise([*tiny, later], 1.0)["neighbours"] == {"precision": 1.0, "recall": 1.0}
+    empty = PeerRound(0, 3, 5.0, notes={"neighbours": [1], "weights": {}})
+    assert summarise([*tiny, empty], 1.0)["neighbours"] == {"precision": 1.0, "recall": 1.0}
+
+
+def test_a_method_without_weights_has_no_mass_and_one_without_lists_nothing_else(tiny: list[Event]) -> None:
+    def noting(what: str) -> list[Event]:
+        return [replace(e, notes={k: v for k, v in e.notes.items() if k == what}) if isinstance(e, PeerRound) else e
+                for e in tiny]  # fmt: skip
+
+    assert summarise(noting("neighbours"), 1.0)["neighbours"] == {"precision": 0.75, "recall": 1.0}
+    assert summarise(noting("weights"), 1.0)["neighbours"] == {"mass": 0.875}
 
 
 def test_without_the_truth_there_are_no_neighbour_scores(tiny: list[Event]) -> None:

@@ -24,7 +24,7 @@ from coterie.engines.participants import Answer, EndOfRound, Letter, OpenFetch, 
 from coterie.errors import CoterieError, DeadlockError, RunError
 from coterie.events import EventLog, PeerAway, PeerRound
 from coterie.methods.base import Method
-from coterie.peer import Evaluate, Fetch, Peer, Receive, Request, Send, Train
+from coterie.peer import Evaluate, Fetch, Peer, Predict, Receive, Request, Send, Train
 from coterie.shelf import Artifact
 from coterie.training import EvaluateJob, FitJob, OptimizerMemory, Trainer
 
@@ -69,7 +69,7 @@ class Simulation:
         self._order = itertools.count()
         # By round: what is computed together must not depend on where a run was resumed, for the numbers do.
         self._fits: dict[int, list[tuple[Answer, FitJob]]] = defaultdict(list)
-        self._evaluations: dict[int, list[tuple[Answer, Sequence[EvaluateJob]]]] = defaultdict(list)
+        self._evaluations: dict[int, list[tuple[Answer, Evaluate | Predict]]] = defaultdict(list)
         self._measures: list[tuple[PeerRound | PeerAway, list[EvaluateJob]]] = []
         self._waiting: dict[int, dict[OpenFetch, None]] = defaultdict(dict)  # by the peer waited for
         self._at_round: Counter[int] = Counter()
@@ -217,9 +217,9 @@ class Simulation:
             self._fits[p.round].append((answer, request.job))
             samples = len(request.job.split) * request.job.settings.epochs
             self._push(self.now + clock.training(id, samples), RESUME, id, answer)
-        elif isinstance(request, Evaluate):
+        elif isinstance(request, Evaluate | Predict):
             answer = Answer(ready=False)
-            self._evaluations[p.round].append((answer, request.jobs))
+            self._evaluations[p.round].append((answer, request))
             samples = sum(len(job.split) for job in request.jobs)
             self._push(self.now + EVALUATION_COST * clock.training(id, samples), RESUME, id, answer)
         elif isinstance(request, Fetch):
@@ -239,10 +239,12 @@ class Simulation:
         fits = self._fits.pop(round, [])
         for (answer, _), loss in zip(fits, self.trainer.fit([job for _, job in fits]), strict=True):
             answer.value, answer.ready = loss, True
-        evaluations = self._evaluations.pop(round, [])
-        scores = iter(self.trainer.evaluate([job for _, jobs in evaluations for job in jobs]))
-        for answer, jobs in evaluations:
-            answer.value, answer.ready = [next(scores) for _ in jobs], True
+        asked = self._evaluations.pop(round, [])
+        for kind, compute in ((Evaluate, self.trainer.evaluate), (Predict, self.trainer.predict)):
+            of_kind = [(answer, request.jobs) for answer, request in asked if isinstance(request, kind)]
+            results = iter(compute([job for _, jobs in of_kind for job in jobs]))
+            for answer, jobs in of_kind:
+                answer.value, answer.ready = [next(results) for _ in jobs], True
 
     # -- fetching ------------------------------------------------------------------------------
 

@@ -9,12 +9,18 @@ from pathlib import Path
 
 from coterie.errors import ConfigError, unknown
 from coterie.methods.base import Method
+from coterie.methods.dfedavgm import DFedAvgM
 from coterie.methods.fedavg import FedAvg
+from coterie.methods.fedproto import FedProto
+from coterie.methods.flt import FLT
 from coterie.methods.gossip import Fixed, Gossip, Oracle
+from coterie.methods.head_sharing import FedClassAvg, FedSim
 from coterie.methods.ifca import IFCA
 from coterie.methods.local import Local
+from coterie.methods.mapl import MAPL, MAPLPlus
 from coterie.methods.panm import PANM
 from coterie.methods.pens import PENS
+from coterie.methods.pfedsim import PFedSim
 
 METHODS: dict[str, type[Method]] = {
     "local": Local,
@@ -24,7 +30,15 @@ METHODS: dict[str, type[Method]] = {
     "oracle": Oracle,
     "pens": PENS,
     "ifca": IFCA,
+    "fedsim": FedSim,
+    "fedclassavg": FedClassAvg,
+    "fedproto": FedProto,
+    "pfedsim": PFedSim,
+    "flt": FLT,
+    "dfedavgm": DFedAvgM,
     "panm": PANM,
+    "mapl": MAPL,
+    "mapl+": MAPLPlus,
 }
 
 

@@ -25,6 +25,10 @@ class Method(ABC):
     paper: ClassVar[str] = ""
     server: ClassVar[bool] = False  # whether there is one more participant, running `serve`
     mixed: ClassVar[bool] = False  # whether peers may have different architectures
+    same_features: ClassVar[bool] = False  # whether mixed architectures must have the same number of features
+    parts: ClassVar[tuple[str, ...]] = ()  # of a model beside backbone and head: "projector", "prototypes"
+    # whether the weights it notes are learned: shown as a heat map at the end of a run
+    learns_weights: ClassVar[bool] = False
     needs_truth: ClassVar[bool] = False  # whether it must be told the true clusters
     asynchronous: ClassVar[bool] = False  # whether fetch gives the latest instead of this round's
 

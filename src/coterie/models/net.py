@@ -6,7 +6,7 @@ Methods exchange *parts* of a model by these names: parameters begin with ``back
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
@@ -18,7 +18,7 @@ class Output(NamedTuple):
 
     logits: Tensor  # (B, classes)
     features: Tensor  # (B, d_z)
-    projection: Tensor | None  # (B, d_p), or None when the net has no projector
+    projection: Tensor | None  # (B, d_p); None without a projector, and outside of training, where nobody reads it
 
 
 class Net(nn.Module):
@@ -38,25 +38,27 @@ class Net(nn.Module):
         self.channels_last = False  # whether images in that layout are faster to train on
         self.backbone = backbone
         self.head = nn.Linear(d_z, classes)
-        self.projector = projector
+        self.projector: Any = projector
         # Only the head sees dropped features: prototypes and projections stay noiseless.
         self.drop: nn.Module = nn.Dropout(dropout) if dropout > 0 else nn.Identity()
+
+    def add_projector(self, hidden: int, d_p: int) -> None:
+        """MAPL's projection network: two layers, batch norm and ReLU on the hidden one only.
+
+        It only serves losses, and so never needs statistics of more than the batch at hand.
+        """
+        norm = nn.BatchNorm1d(hidden, track_running_stats=False)
+        self.projector = nn.Sequential(nn.Linear(self.d_z, hidden), norm, nn.ReLU(), nn.Linear(hidden, d_p))
+
+    def add_prototypes(self, d_p: int) -> None:
+        """One learnable point of the projected space for each class."""
+        self.prototypes = nn.Linear(d_p, self.head.out_features, bias=False).weight
 
     def forward(self, x: Tensor) -> Output:
         features: Tensor = self.backbone(x)
         logits: Tensor = self.head(self.drop(features))
-        projection: Tensor | None = None if self.projector is None else self.projector(features)
-        return Output(logits, features, projection)
-
-
-def projector(d_z: int, hidden: int, d_p: int) -> nn.Sequential:
-    """MAPL's projection network: two layers, batch norm and ReLU on the hidden one only."""
-    return nn.Sequential(
-        nn.Linear(d_z, hidden),
-        nn.BatchNorm1d(hidden),
-        nn.ReLU(),
-        nn.Linear(hidden, d_p),
-    )
+        projects = self.projector is not None and self.training
+        return Output(logits, features, self.projector(features) if projects else None)
 
 
 # Layers without children whose vmap over stacked parameters is one batched kernel.
@@ -124,6 +126,9 @@ def _is_fast(module: nn.Module) -> bool:
         return module.p == 0
     is_container = isinstance(module, nn.Sequential | nn.ModuleList | nn.ModuleDict)
     if is_container or next(module.children(), None) is not None:
-        # A composite that owns parameters computes with them itself, in a way we do not know.
-        return next(module.parameters(recurse=False), None) is None
+        # A composite that owns parameters computes with them itself, in a way we do not know. (A net only holds
+        # its prototypes, for the loss.)
+        return isinstance(module, Net) or next(module.parameters(recurse=False), None) is None
+    if isinstance(module, nn.BatchNorm1d):
+        return module.running_mean is None
     return isinstance(module, _FAST_LEAVES)

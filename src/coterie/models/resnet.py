@@ -53,6 +53,20 @@ def resnet18(input_shape: tuple[int, ...], norm: str) -> Backbone:
     return Backbone(nn.Sequential(*layers, global_average()), inputs)
 
 
+def resnet8(input_shape: tuple[int, ...], norm: str) -> Backbone:
+    """The paper's CIFAR network of 6n + 2 layers, n = 1: three stages of one basic block, 16-32-64 channels.
+
+    Where the shape changes, the shortcut is a 1x1 convolution, as in the others here; the paper's CIFAR networks
+    pad with zeros there.
+    """
+    layers: list[nn.Module] = [conv_block(input_shape[0], 16, 3, norm)]
+    inputs = 16
+    for outputs, stride in ((16, 1), (32, 2), (64, 2)):
+        layers.append(BasicBlock(inputs, outputs, norm, stride))
+        inputs = outputs
+    return Backbone(nn.Sequential(*layers, global_average()), inputs)
+
+
 def resnet9(input_shape: tuple[int, ...], norm: str) -> Backbone:
     """The eight convolutions and one dense layer that DAWNBench's fast CIFAR-10 entries made known."""
     layers = nn.Sequential(

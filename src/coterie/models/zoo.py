@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,8 +18,8 @@ from coterie.models.densenet import densenet121
 from coterie.models.googlenet import googlenet
 from coterie.models.layers import NORMS, Backbone
 from coterie.models.mlp import mlp
-from coterie.models.net import Net, projector
-from coterie.models.resnet import resnet9, resnet18
+from coterie.models.net import Net
+from coterie.models.resnet import resnet8, resnet9, resnet18
 from coterie.models.shufflenet import shufflenetv2
 from coterie.models.vgg import vgg11
 
@@ -53,7 +53,10 @@ class ModelSettings:
         default="group",
         metadata={"help": "normalisation: group | batch | none (mlp, cnn3 and lenet never have one)"},
     )
-    d_p: int = field(default=0, metadata={"help": "number of outputs of the projector; 0 = no projector"})
+    d_p: int = field(
+        default=0,
+        metadata={"help": "number of outputs of the projector, for methods that have one; 0 = as many as features"},
+    )
     projector_hidden: int = field(default=4096, metadata={"help": "width of the projector's hidden layer"})
     dropout: float = field(
         default=0.0, metadata={"help": "probability that a feature is dropped on its way to the head"}
@@ -85,7 +88,8 @@ class _Architecture:
     about: str
     make: Callable[[Shape, ModelSettings], Backbone]
     images_only: bool = True
-    channels_last: bool = False  # measured: faster where pooling is much of the work, slower with wide 3x3 layers
+    # measured: faster where pooling is much of the work or the layers are narrow, slower with wide 3x3 layers
+    channels_last: bool = False
 
 
 def _normed(make: Callable[[Shape, str], Backbone]) -> Callable[[Shape, ModelSettings], Backbone]:
@@ -104,6 +108,9 @@ _ZOO = {
         images_only=False,
     ),
     "cnn3": _Architecture("PANM's CIFAR-10 network: three 3x3 convolutions, no norm", _fixed(cnn3), channels_last=True),
+    "resnet8": _Architecture(
+        "ResNet-8, He et al.'s CIFAR network of 16, 32 and 64 channels", _normed(resnet8), channels_last=True
+    ),
     "cnn": _Architecture("four 3x3 convolutions and a dense layer", _normed(cnn), channels_last=True),
     "lenet": _Architecture(
         "FedAvg's CNN, FedPAE's 4-layer CNN: two 5x5 convolutions, no norm", _fixed(lenet), channels_last=True
@@ -130,20 +137,30 @@ def describe(name: str) -> str:
     return f"brought: {name}" if is_import_path(name) else _architecture(name).about
 
 
-def build(name: str, input_shape: Shape, classes: int, settings: ModelSettings) -> Net:
-    """A freshly initialised model; torch's global generator (``torch.manual_seed``) decides its weights."""
+def build(name: str, input_shape: Shape, classes: int, settings: ModelSettings, parts: Collection[str] = ()) -> Net:
+    """A freshly initialised model; torch's global generator (``torch.manual_seed``) decides its weights.
+
+    `parts` are what the method needs beside backbone and head: "projector", "prototypes". They are drawn last, so
+    that backbone and head begin alike under all methods.
+    """
     if not input_shape or min(input_shape) < 1 or classes < 1:
         raise ModelError(f"model.zoo: no model for inputs of shape {input_shape} and {classes} classes")
+    net = _net(name, input_shape, classes, settings)
+    d_p = settings.d_p or net.d_z
+    if "projector" in parts and net.projector is None:
+        net.add_projector(settings.projector_hidden, d_p)
+    if "prototypes" in parts:
+        net.add_prototypes(d_p)
+    return net
+
+
+def _net(name: str, input_shape: Shape, classes: int, settings: ModelSettings) -> Net:
     if not is_import_path(name):
         net = _assemble(_zoo_backbone(name, input_shape, settings), classes, settings)
         net.channels_last = _architecture(name).channels_last
         return net
     brought = bring(name, input_shape, classes, settings.d_z)
-    if isinstance(brought, Backbone):
-        return _assemble(brought, classes, settings)
-    if settings.d_p and brought.projector is None:
-        raise ModelError(f"model.zoo: '{name}' makes a Net without a projector, but model.d_p = {settings.d_p}")
-    return brought
+    return _assemble(brought, classes, settings) if isinstance(brought, Backbone) else brought
 
 
 def assign(
@@ -204,10 +221,4 @@ def _assemble(backbone: Backbone, classes: int, settings: ModelSettings) -> Net:
     layers, d_z = backbone.layers, settings.d_z or backbone.width
     if d_z != backbone.width:
         layers = nn.Sequential(layers, nn.Linear(backbone.width, d_z))
-    return Net(
-        layers,
-        d_z,
-        classes,
-        projector=projector(d_z, settings.projector_hidden, settings.d_p) if settings.d_p else None,
-        dropout=settings.dropout,
-    )
+    return Net(layers, d_z, classes, dropout=settings.dropout)

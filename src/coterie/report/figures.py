@@ -12,7 +12,7 @@ import numpy as np
 
 from coterie.events import Event, PeerRound, RunStarted, of_kind
 from coterie.graph import Neighbourhood
-from coterie.report.summary import neighbours_by_round, started
+from coterie.report.summary import mass_by_round, neighbours_by_round, started
 from coterie.report.svg import Floats, Group, Plot, heat_map, thinned
 from coterie.report.words import UNITS
 
@@ -97,26 +97,39 @@ def bytes_chart(found: Sequence[Point]) -> str | None:
 
 def neighbour_points(events: Sequence[Event]) -> dict[int, Neighbourhood]:
     """Precision and recall of (at most MAX_POINTS) rounds; empty where these cannot be known."""
-    start = started(events)
-    noted = sorted({r.round for r in of_kind(events, PeerRound) if "neighbours" in r.notes})
-    if start.clusters is None or not noted:
-        return {}
+    return neighbours_by_round(_some_rounds(events, "neighbours"))
+
+
+def mass_points(events: Sequence[Event]) -> dict[int, float]:
+    """The share of the weights inside the clusters in (at most MAX_POINTS) rounds; empty where it cannot be known."""
+    return mass_by_round(_some_rounds(events, "weights"))
+
+
+def _some_rounds(events: Sequence[Event], what: str) -> list[Event]:
+    """The events without all but MAX_POINTS of the rounds in which somebody noted this."""
+    noted = sorted({r.round for r in of_kind(events, PeerRound) if what in r.notes})
     kept = set(spread_out(noted, MAX_POINTS))
-    some = [e for e in events if not isinstance(e, PeerRound) or e.round in kept]
-    return neighbours_by_round(some)
+    return [e for e in events if not isinstance(e, PeerRound) or e.round in kept]
 
 
-def neighbour_chart(scores: dict[int, Neighbourhood], rounds: int) -> str | None:
-    if not scores:
+def neighbour_chart(scores: dict[int, Neighbourhood], masses: dict[int, float], rounds: int) -> str | None:
+    """Neighbour lists and averaging weights against the truth: a line for each that there is."""
+    lines: dict[str, dict[int, float]] = {}
+    if scores:
+        lines["precision"] = {r: s.precision for r, s in scores.items()}
+        lines["recall"] = {r: s.recall for r, s in scores.items()}
+    if masses:
+        lines["mass"] = masses
+    if not lines:
         return None
-    xs = [float(r) for r in sorted(scores)]
-    last = scores[max(scores)]
-    plot = Plot((min(1.0, xs[0]), max(rounds, xs[-1])), (0.0, 1.0))
+    shown = {r for line in lines.values() for r in line}
+    plot = Plot((min(1.0, *shown), max(rounds, *shown)), (0.0, 1.0))
     plot.axes("round", "share", tick, whole=True)
-    plot.line(xs, [scores[int(x)].precision for x in xs], "precision")
-    plot.line(xs, [scores[int(x)].recall for x in xs], "recall")
-    ending = f"at last {tick(last.precision)} and {tick(last.recall)}"
-    return plot.svg(f"Neighbour precision and recall over rounds: {ending}")
+    for name, line in lines.items():
+        xs = sorted(line)
+        plot.line(xs, [line[x] for x in xs], name)
+    ending = ", ".join(f"{name} {tick(line[max(line)])}" for name, line in lines.items())
+    return plot.svg(f"Neighbours against the true clusters over rounds: at last {ending}")
 
 
 def order(start: RunStarted) -> tuple[list[int], str]:

@@ -31,7 +31,7 @@ def write_report(events: Sequence[Event], summary: dict[str, Any], path: Path) -
 def page(events: Sequence[Event], summary: Mapping[str, Any]) -> str:
     start = started(events)
     found = figures.points(events)
-    scores = figures.neighbour_points(events)
+    scores, masses = figures.neighbour_points(events), figures.mass_points(events)
     amounts = f"{count(start.peers, 'peer')} · {count(start.rounds, 'round')}"
     title = f"{start.method} · seed {start.seed} · {amounts}"
     parts = [
@@ -47,11 +47,11 @@ def page(events: Sequence[Event], summary: Mapping[str, Any]) -> str:
         _accuracy(found, start.rounds, test=True),
         _accuracy(found, start.rounds, test=False),
         _bytes(found),
-        _neighbours(scores, start),
+        _neighbours(scores, masses, start),
         _graph(events, start),
         _classes(start),
         "</div>",
-        round_table(found, scores),
+        round_table(found, scores, masses),
         peer_table(events, start, summary),
         "</main></body></html>",
     ]
@@ -84,9 +84,9 @@ def _headline(summary: Mapping[str, Any]) -> str:
         tiles.append((f"{key.capitalize()} exchanged", show(total), by if total else "nothing was exchanged"))
     tiles.append(("Simulated time", duration(summary["simulated_seconds"]), "on the peers' virtual clock"))
     if "neighbours" in summary:
-        about = "against the true clusters, last round"
-        scores = summary["neighbours"]
-        tiles += [(f"Neighbour {k}", percent(scores[k]), about) for k in ("precision", "recall")]
+        for key, value in summary["neighbours"].items():
+            about = "of the weight inside the true cluster" if key == "mass" else "against the true clusters"
+            tiles.append((f"Neighbour {key}", percent(value), f"{about}, last round"))
     cells = (
         f"<div><dt>{escape(n)}</dt><dd><b>{escape(v)}</b><small>{escape(a)}</small></dd></div>" for n, v, a in tiles
     )
@@ -128,14 +128,21 @@ def _bytes(found: Sequence[Point]) -> str:
     return _section("Accuracy against bytes exchanged", drawing, caption, ("test", "validation"))
 
 
-def _neighbours(scores: dict[int, Neighbourhood], start: RunStarted) -> str:
-    drawing = figures.neighbour_chart(scores, start.rounds)
-    caption = "Precision: the share of a peer's neighbours that are of its true cluster. Recall: the share of its "
-    caption += "true cluster that are its neighbours. Means over peers."
+def _neighbours(scores: dict[int, Neighbourhood], masses: dict[int, float], start: RunStarted) -> str:
+    drawing = figures.neighbour_chart(scores, masses, start.rounds)
+    told, names = [], []
+    if scores:
+        told.append("Precision: the share of a peer's neighbours that are of its true cluster. Recall: the share of")
+        told.append("its true cluster that are its neighbours.")
+        names += ["precision", "recall"]
+    if masses:
+        told.append("Mass: the share of a peer's averaging weight, its own included, that lies on its true cluster.")
+        names.append("mass")
+    caption = " ".join([*told, "Means over peers."])
     if drawing is None:
         unknown = "The true clusters are not known."
         caption = unknown if start.clusters is None else "This method keeps no lists of neighbours."
-    return _section("Neighbour precision and recall", drawing, caption, ("precision", "recall"))
+    return _section("Neighbours against the true clusters", drawing, caption, names)
 
 
 def _graph(events: Sequence[Event], start: RunStarted) -> str:

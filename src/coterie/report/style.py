@@ -1,14 +1,14 @@
 """How a report looks, in light and in dark."""
 
-# Blue is always test or precision, orange always validation or recall; c0 to c7 are clusters.
+# Blue is always test or precision, orange always validation or recall, green mass; c0 to c7 are clusters.
 STYLE = """
 :root { color-scheme: light dark; --page: #f9f9f7; --card: #fcfcfb; --ink: #0b0b0b; --soft: #52514e;
-  --grid: #e1e0d9; --axis: #8a8984; --blue: #2a78d6; --orange: #d9541f;
+  --grid: #e1e0d9; --axis: #8a8984; --blue: #2a78d6; --orange: #d9541f; --green: #008300;
   --c0: #2a78d6; --c1: #1baf7a; --c2: #eda100; --c3: #008300; --c4: #4a3aa7; --c5: #e34948; --c6: #e87ba4;
   --c7: #eb6834; }
 @media (prefers-color-scheme: dark) { :root {
   --page: #0d0d0d; --card: #1a1a19; --ink: #ffffff; --soft: #c3c2b7;
-  --grid: #33332f; --axis: #8a8984; --blue: #4a94ec; --orange: #e8703f;
+  --grid: #33332f; --axis: #8a8984; --blue: #4a94ec; --orange: #e8703f; --green: #2f9e2f;
   --c0: #3987e5; --c1: #199e70; --c2: #c98500; --c3: #2f9e2f; --c4: #9085e9; --c5: #e66767; --c6: #d55181;
   --c7: #d95926; } }
 * { box-sizing: border-box; }
@@ -35,8 +35,10 @@ svg text { fill: var(--soft); font-size: 12px; }
 .axis { stroke: var(--axis); fill: none; }
 .line { fill: none; stroke-width: 2; stroke-linejoin: round; stroke-linecap: round; }
 .line.validation, .line.recall { stroke-dasharray: 5 4; }
+.line.mass { stroke-dasharray: 1 5; }
 .test, .precision { --colour: var(--blue); }
 .validation, .recall { --colour: var(--orange); }
+.mass { --colour: var(--green); }
 .line { stroke: var(--colour); }
 .dot, .band { fill: var(--colour); }
 .dot { stroke: var(--card); stroke-width: 1.5; }
@@ -50,6 +52,7 @@ svg text { fill: var(--soft); font-size: 12px; }
 .key { display: inline-block; width: 1.5rem; margin: 0 .25rem 0 .75rem; vertical-align: middle;
   border-top: 3px solid var(--colour); }
 .key.validation, .key.recall { border-top-style: dashed; }
+.key.mass { border-top-style: dotted; }
 details { margin: .75rem 0; }
 summary { cursor: pointer; font-weight: 600; }
 .scroll { overflow-x: auto; }

@@ -13,7 +13,7 @@ import numpy as np
 
 from coterie.errors import RunError
 from coterie.events import Event, PeerRound, RunStarted, of_kind
-from coterie.graph import Neighbourhood, neighbour_scores
+from coterie.graph import Neighbourhood, mass_inside, neighbour_scores
 
 DENSE_GRAPH_NUMBERS = 32_000_000  # above this (rounds x peers x peers) the graph is written sparse
 SPARSE_GRAPH_ROUNDS = 50  # and of at most so many rounds, evenly spread
@@ -45,10 +45,12 @@ def summarise(events: Sequence[Event], seconds: float) -> dict[str, Any]:
         "simulated_seconds": max((r.time for r in rounds), default=0.0),
         "seconds": seconds,
     }
-    scores = neighbours_by_round(events)
-    if scores:
-        final = scores[max(scores)]
-        summary["neighbours"] = {"precision": final.precision, "recall": final.recall}
+    scores, masses = neighbours_by_round(events), mass_by_round(events)
+    neighbours = scores[max(scores)]._asdict() if scores else {}
+    if masses and max(masses) >= max(scores, default=0):  # the last round counts: weights of an earlier one do not
+        neighbours["mass"] = masses[max(masses)]
+    if neighbours:
+        summary["neighbours"] = neighbours
     return summary
 
 
@@ -62,11 +64,30 @@ def neighbours_by_round(events: Sequence[Event]) -> dict[int, Neighbourhood]:
     start = started(events)
     if start.clusters is None:
         return {}
-    lists: dict[int, dict[int, list[int]]] = defaultdict(dict)
+    return {round: neighbour_scores(lists, start.clusters) for round, lists in noted(events, "neighbours").items()}
+
+
+def mass_by_round(events: Sequence[Event]) -> dict[int, float]:
+    """The share of the averaging weights inside the true clusters, round by round, where both are known."""
+    start = started(events)
+    if start.clusters is None:
+        return {}
+    found = {}
+    for round, rows in noted(events, "weights").items():
+        mass = mass_inside({i: {int(j): float(w) for j, w in row.items()} for i, row in rows.items()}, start.clusters)
+        if mass is not None:
+            found[round] = mass
+    return found
+
+
+def noted(events: Sequence[Event], what: str) -> dict[int, dict[int, Any]]:
+    """What the peers (a server is none) noted under this name: by round, in order, then by peer."""
+    peers = started(events).peers
+    found: dict[int, dict[int, Any]] = defaultdict(dict)
     for r in of_kind(events, PeerRound):
-        if "neighbours" in r.notes and r.peer < start.peers:
-            lists[r.round][r.peer] = list(r.notes["neighbours"])
-    return {round: neighbour_scores(lists[round], start.clusters) for round in sorted(lists)}
+        if what in r.notes and r.peer < peers:
+            found[r.round][r.peer] = r.notes[what]
+    return {round: found[round] for round in sorted(found)}
 
 
 def write_graph(events: Sequence[Event], path: Path) -> bool:

@@ -20,12 +20,13 @@ def left(events: Sequence[Event]) -> dict[int, int]:
     return {e.peer: e.round for e in of_kind(events, PeerAway) if e.until is None}
 
 
-def round_table(found: Sequence[Point], scores: Mapping[int, Neighbourhood]) -> str:
+def round_table(found: Sequence[Point], scores: Mapping[int, Neighbourhood], masses: Mapping[int, float]) -> str:
     if not found:
         return ""
     shown = spread_out(found, TABLE_ROUNDS)
     head = ["round", "peers measured", "validation", "test", "test, 10% and 90% of peers", "bytes so far"]
     head += ["precision", "recall"] if scores else []
+    head += ["mass"] if masses else []
     rows = []
     for p in shown:
         low, high = p.test_quantiles[0], p.test_quantiles[-1]
@@ -34,6 +35,7 @@ def round_table(found: Sequence[Point], scores: Mapping[int, Neighbourhood]) -> 
         if scores:
             score = scores.get(p.round)
             row += [percent(score.precision), percent(score.recall)] if score else [NOTHING, NOTHING]
+        row += [percent(masses.get(p.round))] if masses else []
         rows.append(row)
     caption = "Means over the peers measured in a round."
     if len(shown) < len(found):

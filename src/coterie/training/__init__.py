@@ -1,8 +1,8 @@
 """The only fit and evaluate loops: a plain one, and a batched one that trains many equal peers as one."""
 
 from coterie.training.dispatch import Trainer
-from coterie.training.jobs import EvaluateJob, FitJob, OptimizerMemory, Pool, Score, Split, TrainSettings
-from coterie.training.losses import Batch, BoundNet, Loss, cross_entropy, proximal
+from coterie.training.jobs import EvaluateJob, FitJob, OptimizerMemory, Pool, Prediction, Score, Split, TrainSettings
+from coterie.training.losses import Batch, BoundNet, Loss, cross_entropy, proximal, supervised_contrastive
 
 __all__ = [
     "Batch",
@@ -12,10 +12,12 @@ __all__ = [
     "Loss",
     "OptimizerMemory",
     "Pool",
+    "Prediction",
     "Score",
     "Split",
     "TrainSettings",
     "Trainer",
     "cross_entropy",
     "proximal",
+    "supervised_contrastive",
 ]

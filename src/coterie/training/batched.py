@@ -24,7 +24,7 @@ from torch.optim.sgd import sgd
 
 from coterie.architecture import Architecture
 from coterie.models import Net, Output
-from coterie.training.jobs import EvaluateJob, FitJob, Pool, Score, TrainSettings, batches
+from coterie.training.jobs import EvaluateJob, FitJob, Pool, Prediction, Score, TrainSettings, batches
 from coterie.training.losses import Batch, Loss
 from coterie.training.plain import forget_other, memory_names
 from coterie.weights import Slot
@@ -80,7 +80,7 @@ def fit(jobs: Sequence[FitJob]) -> list[float]:
             index = None if len(group) == len(jobs) else torch.tensor(group, device=vectors.device)
             rows = torch.from_numpy(np.stack([plans[j][tick] for j in group])).to(vectors.device)
             part = stacks.at(index)
-            batch = Batch(*_samples(first.split.pool, rows))
+            batch = _batch([jobs[j] for j in group], rows, tick)
             grads, losses = gradients(part.trained, part.fixed, batch, part.given)
             _step(first.settings, part, grads, tick + 1 + _steps_before(jobs[group[0]]))
             stacks.put(index, part)
@@ -106,21 +106,38 @@ def _steps_before(job: FitJob) -> int:
     return job.memory.step if job.memory else 0
 
 
+def _batch(jobs: Sequence[FitJob], rows: Tensor, step: int) -> Batch:
+    pool, count = jobs[0].split.pool, jobs[0].views
+    x, y = _samples(pool, rows)
+    return Batch(x, y, pool.views(x, count, [job.views_key(step) for job in jobs]) if count else None)
+
+
 @torch.no_grad()
 def evaluate(jobs: Sequence[EvaluateJob]) -> list[Score]:
     """Measure jobs of one kind (architecture, pool, number of samples) together."""
-    first = jobs[0]
-    vectors = torch.stack([job.model.vector for job in jobs])
-    slots = first.model.layout.slots
-    state = {s.name: _at(vectors, s) for s in slots}
-    rows = torch.stack([job.split.rows for job in jobs])
-    x, y = _samples(first.split.pool, rows)
-    net = first.model.architecture.scratch()
-    net.eval()
-    logits = vmap(lambda s, inputs: functional_call(net, s, (inputs,)).logits)(state, x)
+    (logits, _), y = _outputs(jobs)
     losses = F.cross_entropy(logits.flatten(0, 1), y.flatten(), reduction="none").view(y.shape).mean(1)
     right = (logits.argmax(2) == y).sum(1)
     return [Score(a, b / y.shape[1]) for a, b in zip(losses.tolist(), right.tolist(), strict=True)]
+
+
+@torch.no_grad()
+def predict(jobs: Sequence[EvaluateJob]) -> list[Prediction]:
+    """What models of one kind say of their splits."""
+    (logits, features), _ = _outputs(jobs)
+    return [Prediction(*pair) for pair in zip(logits.unbind(0), features.unbind(0), strict=True)]
+
+
+def _outputs(jobs: Sequence[EvaluateJob]) -> tuple[tuple[Tensor, Tensor], Tensor]:
+    """Logits and features, and labels, (jobs, samples, ...)."""
+    first = jobs[0]
+    vectors = torch.stack([job.model.vector for job in jobs])
+    state = {s.name: _at(vectors, s) for s in first.model.layout.slots}
+    x, y = _samples(first.split.pool, torch.stack([job.split.rows for job in jobs]))
+    net = first.model.architecture.scratch()
+    net.eval()
+    outputs = vmap(lambda s, inputs: functional_call(net, s, (inputs,))[:2])(state, x)
+    return cast("tuple[Tensor, Tensor]", outputs), y
 
 
 class Gradients:
@@ -149,16 +166,16 @@ class Gradients:
 
     def __call__(self, trained: Stack, fixed: Stack, batch: Batch, given: Stack) -> tuple[Stack, Tensor]:
         shapes = [(name, t.shape) for stack in (trained, fixed, given) for name, t in stack.items()]
-        key = (batch.x.shape, batch.y.shape, tuple(shapes))
+        key = (batch.x.shape, batch.views is None, tuple(shapes))
         recorded = self._recorded.get(key)
         if recorded is None:
-            recorded = self._transform()
+            recorded = self._transform(batch)
             self._uses[key] += 1
             if self._uses[key] >= self.USES_BEFORE_RECORDING:
                 recorded = self._recorded[key] = self._record(recorded, (trained, fixed, batch, given))
         return recorded(trained, fixed, batch, given)
 
-    def _transform(self) -> Callable[..., tuple[Stack, Tensor]]:
+    def _transform(self, example: Batch) -> Callable[..., tuple[Stack, Tensor]]:
         net = self.architecture.scratch()
         net.train()
         layout = self.architecture.layout
@@ -168,7 +185,8 @@ class Gradients:
             buffers = {s.name: fixed[s.name] for s in layout.buffers}
             return self.loss(_StackedNet(net, parameters, buffers), batch, given)
 
-        return cast("Callable[..., tuple[Stack, Tensor]]", vmap(grad_and_value(value)))
+        axes = (0, 0, Batch(0, 0, None if example.views is None else 0), 0)  # type: ignore[arg-type]
+        return cast("Callable[..., tuple[Stack, Tensor]]", vmap(grad_and_value(value), in_dims=axes))
 
     def _record(self, transform: Callable[..., Any], example: tuple[Any, ...]) -> Callable[..., tuple[Stack, Tensor]]:
         try:
@@ -177,7 +195,7 @@ class Gradients:
         except Exception as error:
             # A loss that looks at values cannot be recorded; it is still right, only slower.
             logging.getLogger(__name__).info("%s is not recorded: %s", self.loss, error)
-            return lambda *arguments: self._transform()(*arguments)
+            return lambda *arguments: self._transform(example[2])(*arguments)
 
 
 def _plans(jobs: Sequence[FitJob]) -> list[list[np.ndarray[Any, Any]]]:

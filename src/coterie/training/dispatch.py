@@ -14,7 +14,7 @@ import torch
 
 from coterie.errors import ConfigError
 from coterie.training import batched, plain
-from coterie.training.jobs import EvaluateJob, FitJob, Score
+from coterie.training.jobs import EvaluateJob, FitJob, Prediction, Score
 
 # Models, gradients and momentum of one chunk should stay in the cache; measured with `coterie bench`.
 CHUNK_BYTES = 24_000_000
@@ -53,6 +53,9 @@ class Trainer:
 
     def evaluate(self, jobs: Sequence[EvaluateJob]) -> list[Score]:
         return self._run(jobs, _evaluate_kind, batched.evaluate, plain.evaluate)
+
+    def predict(self, jobs: Sequence[EvaluateJob]) -> list[Prediction]:
+        return self._run(jobs, _evaluate_kind, batched.predict, plain.predict)
 
     def _run(
         self,
@@ -127,7 +130,7 @@ def _keep_freed_memory() -> None:
 
 def _fit_kind(job: FitJob) -> Hashable:
     given = tuple((key, tensor.shape) for key, tensor in job.given.items())
-    kind = (id(job.model.architecture), job.loss, job.settings, job.only, job.memory is None, given)
+    kind = (id(job.model.architecture), job.loss, job.settings, job.only, job.memory is None, job.views, given)
     return (*kind, id(job.split.pool))
 
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from coterie.randomness import number, permutations
+from coterie.randomness import number, permutations, uniforms
 
 if TYPE_CHECKING:
     from coterie.architecture import Model
+    from coterie.data.augmentation import Augmentation
     from coterie.training.losses import Loss
 
 
@@ -24,6 +25,16 @@ class Pool:
 
     x: Tensor
     y: Tensor
+    augment: Augmentation | None = None  # how a view of a sample is made, for methods that train on several
+
+    def views(self, x: Tensor, count: int, keys: Sequence[int]) -> Tensor:
+        """So many views of each sample, (keys, batch, ...) to (keys, count, batch, ...); a key's are its own."""
+        if self.augment is None:
+            return x.unsqueeze(1).expand(-1, count, *[-1] * (x.dim() - 1))
+        many = x.unsqueeze(1).expand(-1, count, *[-1] * (x.dim() - 1)).flatten(0, 2)
+        u = uniforms(keys, count * x.shape[1] * self.augment.numbers).reshape(len(many), self.augment.numbers)
+        seen: Tensor = self.augment(many, torch.from_numpy(u).to(x.device))
+        return seen.view(len(keys), count, *x.shape[1:])
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,10 +93,14 @@ class FitJob:
     given: Mapping[str, Tensor] = field(default_factory=dict)
     only: str | None = None  # train this part of the model alone
     memory: OptimizerMemory | None = None
+    views: int = 0  # augmented twins of each batch that the loss wants
 
     @property
     def shuffle_key(self) -> int:
         return number(*self.key, "shuffle")
+
+    def views_key(self, step: int) -> int:
+        return number(*self.key, "views", step)
 
     def span(self) -> tuple[int, int]:
         """The part of the model's vector that is trained."""
@@ -113,6 +128,13 @@ class Score:
     def rank(self) -> float:
         """The loss to compare models by: one that diverged is worse than any."""
         return self.loss if math.isfinite(self.loss) else math.inf
+
+
+class Prediction(NamedTuple):
+    """What a model says of every sample of a split, in the split's order."""
+
+    logits: Tensor  # (samples, classes)
+    features: Tensor  # (samples, d_z)
 
 
 def batches(samples: int, settings: TrainSettings, keys: Sequence[int]) -> list[np.ndarray]:

@@ -2,14 +2,16 @@
 
 A loss gets the net (call it on inputs; `net.parameters` are its named tensors), a batch, and `given`: the
 tensors that the method handed to `me.train` for this peer alone (a reference model, prototypes, ...).
-It must not use anything else, so that a hundred peers' losses can be computed as one.
+It must not use anything else, so that a hundred peers' losses can be computed as one; nor draw random numbers.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -19,6 +21,12 @@ from coterie.models import Output
 class Batch(NamedTuple):
     x: Tensor
     y: Tensor
+    views: Tensor | None = None  # (views, batch, ...): augmented twins of x, where `me.train(views=...)` asks for them
+
+    def stacked(self) -> tuple[Tensor, Tensor]:
+        """All views one after the other, and their labels."""
+        assert self.views is not None  # the method asks for them
+        return self.views.flatten(0, 1), self.y.repeat(self.views.shape[0])
 
 
 class BoundNet(Protocol):
@@ -35,7 +43,7 @@ Loss = Callable[[BoundNet, Batch, Given], Tensor]
 
 
 def cross_entropy(net: BoundNet, batch: Batch, given: Given) -> Tensor:  # noqa: ARG001
-    return _negative_log_likelihood(net(batch.x).logits, batch.y)
+    return negative_log_likelihood(net(batch.x).logits, batch.y)
 
 
 def proximal(net: BoundNet, batch: Batch, given: Given) -> Tensor:
@@ -44,6 +52,19 @@ def proximal(net: BoundNet, batch: Batch, given: Given) -> Tensor:
     return cross_entropy(net, batch, given) + given["mu"] / 2 * distance
 
 
-def _negative_log_likelihood(logits: Tensor, labels: Tensor) -> Tensor:
+def supervised_contrastive(embedded: Tensor, labels: Tensor, temperature: Tensor) -> Tensor:
+    """Draw samples of one class together (Khosla et al. 2020), by the cosine of their embeddings; mean over samples.
+
+    A sample that is the only one of its class in the batch counts as zero: with two views there is none.
+    """
+    unit = F.normalize(embedded, dim=-1)
+    itself = torch.eye(len(labels), dtype=torch.bool, device=labels.device)
+    scores = ((unit @ unit.T) / temperature).masked_fill(itself, -math.inf)
+    positive = ((labels.unsqueeze(1) == labels.unsqueeze(0)) & ~itself).to(unit.dtype)
+    log_share = F.log_softmax(scores, dim=-1).masked_fill(itself, 0.0)
+    return -((log_share * positive).sum(1) / positive.sum(1).clamp(min=1)).mean()
+
+
+def negative_log_likelihood(logits: Tensor, labels: Tensor) -> Tensor:
     """F.cross_entropy without its provision for ignored labels, which under vmap doubles the operations."""
     return -F.log_softmax(logits, dim=-1).gather(-1, labels.unsqueeze(-1)).mean()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import cast
 
@@ -13,7 +13,16 @@ from torch import Tensor, nn
 from coterie.architecture import Model
 from coterie.models import Net, Output
 from coterie.randomness import torch_seeded
-from coterie.training.jobs import EvaluateJob, FitJob, OptimizerMemory, Score, TrainSettings, batches, rows_of
+from coterie.training.jobs import (
+    EvaluateJob,
+    FitJob,
+    OptimizerMemory,
+    Prediction,
+    Score,
+    TrainSettings,
+    batches,
+    rows_of,
+)
 from coterie.training.losses import Batch
 
 EVALUATION_BATCH = 512
@@ -46,6 +55,7 @@ def bind(model: Model) -> Net:
 def fit(job: FitJob) -> float:
     """Train; returns the mean loss over the steps."""
     net = bind(job.model)
+    net.train()
     for name, part in net.named_children():  # what is not trained keeps its normalisation statistics, too
         part.train(job.only in (None, name))
     trained = _freeze_all_but(net, job)
@@ -54,8 +64,7 @@ def fit(job: FitJob) -> float:
     bound, total, steps = _ModuleNet(net), torch.zeros((), device=job.model.vector.device), 0
     with _dropout_seeded(job):
         for positions in batches(len(job.split), job.settings, [job.shuffle_key]):
-            rows = rows_of(job.split, positions[0])
-            loss = job.loss(bound, Batch(job.split.pool.x[rows], job.split.pool.y[rows]), job.given)
+            loss = job.loss(bound, _batch(job, rows_of(job.split, positions[0]), steps), job.given)
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
@@ -65,17 +74,34 @@ def fit(job: FitJob) -> float:
     return float(total) / max(steps, 1)
 
 
-@torch.no_grad()
+def _batch(job: FitJob, rows: Tensor, step: int) -> Batch:
+    x, y = job.split.pool.x[rows], job.split.pool.y[rows]
+    if not job.views:
+        return Batch(x, y)
+    return Batch(x, y, job.split.pool.views(x.unsqueeze(0), job.views, [job.views_key(step)])[0])
+
+
 def evaluate(job: EvaluateJob) -> Score:
+    loss = correct = 0.0
+    for outputs, y in _outputs(job):
+        loss += float(F.cross_entropy(outputs.logits, y, reduction="sum"))
+        correct += float((outputs.logits.argmax(1) == y).sum())
+    return Score(loss / len(job.split), correct / len(job.split))
+
+
+def predict(job: EvaluateJob) -> Prediction:
+    parts = [outputs for outputs, _ in _outputs(job)]
+    return Prediction(torch.cat([p.logits for p in parts]), torch.cat([p.features for p in parts]))
+
+
+def _outputs(job: EvaluateJob) -> Iterator[tuple[Output, Tensor]]:
+    """The model's outputs and the labels, batch by batch."""
     net = bind(job.model)
     net.eval()
     bound = _ModuleNet(net)
-    loss = correct = 0.0
     for rows in torch.split(job.split.rows, EVALUATION_BATCH):
-        logits, y = bound(job.split.pool.x[rows]).logits, job.split.pool.y[rows]
-        loss += float(F.cross_entropy(logits, y, reduction="sum"))
-        correct += float((logits.argmax(1) == y).sum())
-    return Score(loss / len(job.split), correct / len(job.split))
+        with torch.no_grad():
+            yield bound(job.split.pool.x[rows]), job.split.pool.y[rows]
 
 
 def _dropout_seeded(job: FitJob) -> AbstractContextManager[None]:

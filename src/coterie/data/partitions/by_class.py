@@ -1,4 +1,4 @@
-"""The partitions in which a peer has some of the classes: the classes partition and MAPL's four scenarios."""
+"""The partitions in which a peer has some of the classes: the classes and windows partitions, and MAPL's scenarios."""
 
 from __future__ import annotations
 
@@ -68,6 +68,22 @@ def plan_scenario(request: Request) -> Plan:
     return Plan(counts, clusters=request.clusters)
 
 
+def plan_windows(request: Request) -> Plan:
+    """Any number of clusters, each with a few neighbouring classes; those of the last go on with the first class."""
+    classes, width = len(request.supply), request.settings.classes_per_peer
+    held = np.zeros((request.peers, classes), dtype=bool)
+    for peer, cluster in enumerate(request.clusters):
+        first = cluster * classes // request.settings.clusters
+        held[peer, (first + np.arange(width)) % classes] = True
+    sizes = exact_sizes(request.settings)
+    if sizes is None:
+        sizes = _divided(request, fitting_per_holder(request, held))
+    counts = _scenario_counts(request, held, sizes, drawn=False)
+    if exceeds(request, counts):
+        raise too_few(request, fitting_per_holder(request, held), sum(sizes), "of a class each")
+    return Plan(counts, clusters=request.clusters)
+
+
 def _has_default_fractions(request: Request) -> bool:
     return fractions_of(request.settings) == fractions_of(PartitionSettings())
 
@@ -88,11 +104,20 @@ def _scenario_sizes(request: Request, held: Array) -> tuple[int, int, int]:
     what fits than those fractions; with others, at most the paper's 330 images are divided by them.
     """
     fitting = min(sum(_PAPER_SIZES), fitting_per_holder(request, held))
-    shares = np.array(fractions_of(request.settings))
-    sizes = largest_remainder(fitting * shares, round(fitting * shares.sum()))
-    train, validation, test = (int(size) for size in sizes)
+    train, validation, test = _divided(request, fitting)
     if not _has_default_fractions(request):
         return train, validation, test
     # An odd image is of more use in the test split: the smaller part is for validation.
     validation, test = sorted((min(validation, _PAPER_SIZES[1]), min(test, _PAPER_SIZES[2])))
     return fitting - validation - test, validation, test
+
+
+def _divided(request: Request, fitting: int) -> tuple[int, int, int]:
+    """So many images by the fractions that are asked for, where they suffice at least one for each split."""
+    shares = np.array(fractions_of(request.settings))
+    sizes = largest_remainder(fitting * shares, round(fitting * shares.sum()))
+    while sizes.min() < 1 <= sizes.max() - 1:
+        sizes[sizes.argmin()] += 1
+        sizes[sizes.argmax()] -= 1
+    train, validation, test = sizes.tolist()
+    return train, validation, test

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from coterie.data.partitions.by_class import plan_classes, plan_scenario
+from coterie.data.partitions.by_class import plan_classes, plan_scenario, plan_windows
 from coterie.data.partitions.dirichlet import plan_dirichlet
 from coterie.data.partitions.plan import Plan, Request
 from coterie.data.partitions.stratified import (
@@ -19,6 +19,7 @@ PLANS: dict[str, Callable[[Request], Plan]] = {
     "iid": plan_iid,
     "dirichlet": plan_dirichlet,
     "classes": plan_classes,
+    "windows": plan_windows,
     "scenario1": plan_scenario,
     "scenario2": plan_scenario,
     "scenario3": plan_scenario,

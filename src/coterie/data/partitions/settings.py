@@ -10,6 +10,7 @@ PARTITIONS: dict[str, str] = {
     "iid": "every peer has the pool's mix of classes, and equally many images",
     "dirichlet": "each class is divided by Dirichlet(alpha) proportions: the smaller, the more uneven",
     "classes": "every peer has classes_per_peer classes; a class is divided evenly among its holders",
+    "windows": "clusters of classes_per_peer neighbouring classes, which may overlap",
     "scenario1": "two clusters with classes 0-4 and 5-9; 300 training images a class",
     "scenario2": "two clusters with classes 0-6 and 3-9; 300 training images a class",
     "scenario3": "as scenario1, with 100 to 300 training images, drawn per peer and class",
@@ -29,9 +30,9 @@ class PartitionSettings:
     """How the pool is divided among the peers."""
 
     partition: str = field(default="iid", metadata={"help": f"who gets what: {' | '.join(PARTITIONS)}"})
-    clusters: int = field(default=2, metadata={"help": "2 or 4, for rotation and label-swap"})
+    clusters: int = field(default=2, metadata={"help": "for rotation and label-swap (2 or 4), and windows"})
     alpha: float = field(default=0.5, metadata={"help": "evenness of the dirichlet partition (above 0)"})
-    classes_per_peer: int = field(default=2, metadata={"help": "for the classes partition"})
+    classes_per_peer: int = field(default=2, metadata={"help": "for the classes and windows partitions"})
     skew: float = field(
         default=1.0,
         metadata={"help": "for quantity: the r-th largest peer has r^-skew times the images; 0 is equal"},
@@ -85,7 +86,9 @@ def check_settings(settings: PartitionSettings, classes: int) -> None:
         raise ConfigError(f"data.partition: {name} needs a dataset of 10 classes; this one has {classes}")
     if name == "dirichlet" and not settings.alpha > 0:
         raise ConfigError(f"data.alpha: must be more than 0, not {settings.alpha}")
-    if name == "classes" and not 1 <= settings.classes_per_peer <= classes:
+    if name == "windows" and not 1 <= settings.clusters <= classes:
+        raise ConfigError(f"data.clusters: must be 1 to {classes} for windows here, not {settings.clusters}")
+    if name in ("classes", "windows") and not 1 <= settings.classes_per_peer <= classes:
         given = settings.classes_per_peer
         raise ConfigError(f"data.classes_per_peer: must be 1 to {classes} here, not {given}")
     if name == "quantity" and not settings.skew >= 0:
@@ -104,6 +107,6 @@ def check_peers(settings: PartitionSettings, peers: int) -> None:
 
 def cluster_count(settings: PartitionSettings) -> int:
     """How many true clusters the partition makes; 1 where it makes none."""
-    if settings.partition in ("rotation", "label-swap"):
+    if settings.partition in ("rotation", "label-swap", "windows"):
         return settings.clusters
     return 2 if settings.partition.startswith("scenario") else 1

@@ -1,0 +1,38 @@
+"""DFedAvgM: local SGD with momentum, then averaging over a fixed ring, without a server (Sun et al. 2022)."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from coterie.methods.base import Method, need, parameter
+from coterie.peer import Peer
+from coterie.weights import mean
+
+
+@dataclass(frozen=True)
+class DFedAvgM(Method):
+    summary: ClassVar[str] = "average with one's neighbours in a fixed ring, by a doubly stochastic matrix"
+    paper: ClassVar[str] = "Sun et al., Decentralized Federated Averaging, 2022"
+
+    k: int = parameter(2, "neighbours in the ring, half on either side (odd: and the one opposite); 0: everybody")
+
+    def check(self, peers: int) -> None:
+        need(0 <= self.k < peers, "k", f"must be from 0 to {peers - 1} with {peers} peers, not {self.k}")
+        even = self.k % 2 == 0 or peers % 2 == 0
+        need(even, "k", f"must be even with {peers} peers, not {self.k}: nobody is opposite in an odd ring")
+
+    async def round(self, me: Peer, t: int) -> None:  # noqa: ARG002
+        await me.train()
+        me.shelve("model", me.model)
+        near = neighbours(me.id, len(me.peers) + 1, self.k)
+        others = await me.fetch(near, "model")
+        share = 1 / (1 + len(near))
+        # The share of who is absent is one's own.
+        shares = {me.id: 1 - share * len(others), **dict.fromkeys(others, share)}
+        me.model.load(mean([me.model, *others.values()], list(shares.values())))
+        me.note(neighbours=near, weights=shares)
+
+
+def neighbours(peer: int, peers: int, k: int) -> list[int]:
+    """Who is within k/2 steps on a ring of so many peers; with an odd k, who is opposite too; with k = 0, all."""
+    steps = [*range(1, k // 2 + 1), *([peers // 2] if k % 2 else [])] if k else range(1, peers)
+    return sorted({(peer + way * step) % peers for step in steps for way in (1, -1)} - {peer})

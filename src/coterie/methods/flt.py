@@ -1,0 +1,84 @@
+"""FLT: a server finds out once, from embeddings, who is related, and averages among them (Jamali-Rad et al. 2022)."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from coterie.methods.base import need, parameter
+from coterie.methods.fedavg import FedAvg
+from coterie.methods.personal import answer, own_average
+from coterie.methods.relatedness import related
+from coterie.peer import Peer
+
+
+@dataclass(frozen=True)
+class FLT(FedAvg):
+    summary: ClassVar[str] = "a server compares peers' embeddings once, and averages models among related peers"
+    paper: ClassVar[str] = "Jamali-Rad et al., Federated Learning with Taskonomy for Non-IID Data, 2022"
+    learns_weights: ClassVar[bool] = True
+
+    embeddings: int = parameter(50, "samples whose features a peer sends, once")
+    related: float = parameter(0.0, "share of the pairs of peers that are related, nearest first; 0: by Otsu's cut")
+
+    def check(self, peers: int) -> None:
+        super().check(peers)
+        need(self.embeddings >= 1, "embeddings", f"must be at least 1, not {self.embeddings}")
+        need(0 <= self.related <= 1, "related", f"must be from 0 (by Otsu's cut) to 1, not {self.related}")
+
+    async def setup(self, me: Peer) -> None:
+        me.state["features"] = {}  # by peer: a peer keeps its own, the server everybody's
+        me.state["related"] = []  # the server's: pairs of peers
+
+    async def round(self, me: Peer, t: int) -> None:
+        if t == 1:
+            await super().round(me, t)
+        elif me.id in self.participants(me, t):
+            await self.embed(me)
+            await me.train()
+            me.shelve("update", me.model, samples=me.samples, embedded=me.id in me.state["features"])
+            mine = await own_average(me, "average")
+            if mine:
+                me.model.load(mine.tensors)
+                me.note(weights=mine.shares, neighbours=[j for j in mine.shares if j != me.id])
+
+    async def embed(self, me: Peer) -> None:
+        """Shelve the features of some samples under the encoder: the average of round 1, from which one goes on."""
+        features: dict[int, Tensor] = me.state["features"]
+        if not features:
+            assert me.server is not None
+            for encoder in (await me.fetch(me.server, "global")).values():
+                me.model.load(encoder)
+                [said] = await me.predict()
+                drawn = np.sort(me.rng("embeddings").permutation(me.samples)[: self.embeddings])
+                features[me.id] = said.features[torch.from_numpy(drawn).to(said.features.device)]
+        if features:
+            me.shelve("embeddings", {"features": features[me.id]})
+
+    async def serve(self, me: Peer, t: int) -> None:
+        if t == 1:
+            await super().serve(me, t)
+            return
+        me.shelve("global", me.model)  # as it was after round 1
+        updates = await me.fetch(self.participants(me, t), "update")
+        features: dict[int, Tensor] = me.state["features"]
+        new = [j for j, update in updates.items() if update.facts["embedded"] and j not in features]
+        if new:
+            features.update({j: found["features"] for j, found in (await me.fetch(new, "embeddings")).items()})
+            me.state["related"] = related(features, self.related)
+        samples = {j: float(update.facts["samples"]) for j, update in updates.items()}
+        await answer(me, "average", updates, shares_of_kin(samples, me.state["related"]))
+
+
+def shares_of_kin(samples: Mapping[int, float], pairs: Iterable[tuple[int, int]]) -> dict[int, dict[int, float]]:
+    """For each peer that is here: itself and who of its relatives is here, by their data."""
+    kin = {j: {j} for j in samples}
+    for i, j in pairs:
+        if i in kin and j in kin:
+            kin[i].add(j)
+            kin[j].add(i)
+    total = {j: sum(samples[k] for k in sorted(kin[j])) for j in kin}
+    return {j: {k: samples[k] / total[j] for k in sorted(kin[j])} for j in kin}

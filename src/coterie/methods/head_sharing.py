@@ -1,0 +1,74 @@
+"""FedSim and FedClassAvg: a server averages the heads alone, so backbones may be of any architecture."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from coterie.methods.base import Method, need, parameter
+from coterie.peer import Peer
+from coterie.training.losses import Batch, BoundNet, Given, negative_log_likelihood, supervised_contrastive
+from coterie.weights import mean
+
+
+@dataclass(frozen=True)
+class FedSim(Method):
+    summary: ClassVar[str] = "any architectures: a server averages the heads, weighted by data; backbones stay"
+    paper: ClassVar[str] = "Pillutla et al., Federated Learning with Partial Model Personalization, 2022"
+    server: ClassVar[bool] = True
+    mixed: ClassVar[bool] = True
+    same_features: ClassVar[bool] = True
+
+    async def round(self, me: Peer, t: int) -> None:  # noqa: ARG002
+        await self.learn(me)
+        me.shelve("head", me.model.part("head"), samples=me.samples)
+        assert me.server is not None
+        for head in (await me.fetch(me.server, "global")).values():
+            me.model.load(head)
+
+    async def learn(self, me: Peer) -> None:
+        await me.train()
+
+    async def serve(self, me: Peer, t: int) -> None:  # noqa: ARG002
+        """Of the server's own model only the head is ever used: its backbone is one of many."""
+        heads = (await me.fetch(me.peers, "head")).values()
+        if heads:
+            me.model.load(mean(list(heads), [float(head.facts["samples"]) for head in heads]))
+        me.shelve("global", me.model.part("head"))
+
+
+def classavg_loss(net: BoundNet, batch: Batch, given: Given) -> Tensor:
+    """Cross entropy (first view) + supervised contrast (both) + rho/2 ||head - reference||^2.
+
+    `given` holds the reference as "ref.head.<name>", and "rho" and "tau".
+    """
+    x, y = batch.stacked()
+    out = net(x)
+    head = [name for name in net.parameters if name.startswith("head.")]
+    distance = sum((net.parameters[name] - given[f"ref.{name}"]).square().sum() for name in head)
+    return (
+        negative_log_likelihood(out.logits[: len(batch.y)], batch.y)
+        + supervised_contrastive(out.features, y, given["tau"])
+        + given["rho"] / 2 * distance
+    )
+
+
+@dataclass(frozen=True)
+class FedClassAvg(FedSim):
+    summary: ClassVar[str] = "FedSim that also contrasts classes, and holds the head near the average"
+    paper: ClassVar[str] = "Jang et al., FedClassAvg: Local Representation Learning, 2022"
+
+    rho: float = parameter(0.1, "strength of the pull of the head towards the average (the authors' example: 0.1)")
+    tau: float = parameter(0.5, "temperature of the contrastive loss (the authors' code: 100, of dot products)")
+
+    def check(self, peers: int) -> None:  # noqa: ARG002
+        need(self.rho >= 0, "rho", f"must be at least 0, not {self.rho}")
+        need(self.tau > 0, "tau", f"must be above 0, not {self.tau}")
+
+    async def learn(self, me: Peer) -> None:
+        # The head that it starts from is the last average; in the first round, its own.
+        reference = {f"ref.{name}": tensor for name, tensor in me.model.part("head").items()}
+        device = me.model.vector.device
+        strengths = {"rho": torch.tensor(self.rho, device=device), "tau": torch.tensor(self.tau, device=device)}
+        await me.train(classavg_loss, views=2, given={**reference, **strengths})

@@ -1,0 +1,260 @@
+"""MAPL: models of any architecture learn from each other's prototypes, and whom to learn from (Mukherjee et al.).
+
+Two modules. *Personalised model learning*: a loss that draws samples of a class together, and to a prototype of
+the class that neighbours average. *Collaborative graph learning*: each peer moves its own row of the
+collaboration weights towards those whose classifier heads are like its own, and fetches only from whom it weighs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from coterie.graph import project_to_simplex
+from coterie.methods.base import Method, need, parameter
+from coterie.peer import Peer
+from coterie.shelf import Artifact, Fact
+from coterie.training.losses import Batch, BoundNet, Given, negative_log_likelihood, supervised_contrastive
+from coterie.weights import mean
+
+EPSILON = 1e-3  # keeps the pull of the first neighbour finite
+
+
+def to_prototypes(projected: Tensor, labels: Tensor, prototypes: Tensor, temperature: Tensor) -> Tensor:
+    """Draw each sample to the prototype of its class and away from the others (InfoNCE over cosines)."""
+    cosines = F.normalize(projected, dim=-1) @ F.normalize(prototypes, dim=-1).T
+    return negative_log_likelihood(cosines / temperature, labels)
+
+
+def uniformity(prototypes: Tensor) -> Tensor:
+    """How alike the prototypes of different classes are: the sum of cosines with all others, mean over classes."""
+    unit = F.normalize(prototypes, dim=-1)
+    return ((unit @ unit.T).sum() - unit.square().sum()) / len(unit)
+
+
+def mapl_loss(net: BoundNet, batch: Batch, given: Given) -> Tensor:
+    """All four terms, each times its weight in `given`."""
+    x, y = batch.stacked()
+    out, prototypes = net(x), net.parameters["prototypes"]
+    assert out.projection is not None
+    return (
+        given["ce"] * negative_log_likelihood(out.logits, y)
+        + given["contrast"] * supervised_contrastive(out.projection, y, given["tau"])
+        + given["proto"] * to_prototypes(out.projection, y, prototypes, given["tau"])
+        + given["uniform"] * uniformity(prototypes)
+    )
+
+
+class Acquaintance(NamedTuple):
+    """One entry of a peer's row of collaboration weights; its own entry is one, too."""
+
+    weight: float  # zero: met, and found to be of another kind
+    samples: int
+
+
+Row = dict[int, Acquaintance]
+
+
+@dataclass(frozen=True)
+class MAPL(Method):
+    summary: ClassVar[str] = "any architectures: share prototypes, and learn from whom by the likeness of heads"
+    paper: ClassVar[str] = "Mukherjee et al., MAPL: Model Agnostic Peer-to-peer Learning, 2024"
+    mixed: ClassVar[bool] = True
+    same_features: ClassVar[bool] = True
+    parts: ClassVar[tuple[str, ...]] = ("projector", "prototypes")
+    learns_weights: ClassVar[bool] = True
+    shares_backbone: ClassVar[bool] = False  # whether backbones of one architecture are averaged, too: MAPL+
+
+    ce: float = parameter(1.0, "weight of the cross entropy; 0: off")
+    contrast: float = parameter(1.0, "weight of the supervised contrastive loss; 0: off")
+    proto: float = parameter(1.0, "weight of the loss that draws samples to prototypes; 0: off")
+    uniform: float = parameter(1.0, "weight of the loss that drives prototypes apart; 0: off")
+    tau: float = parameter(0.5, "temperature of both contrastive losses (the paper: 100)")
+    graph: bool = parameter(True, "learn the collaboration weights; false: everybody, equally, for ever")
+    t_thr: int = parameter(20, "the first round that learns them (the paper: 100 of 400)")
+    e_g: int = parameter(1, "gradient steps on them in a round")
+    step: float = parameter(4.0, "length of such a step")
+    mu1: float = parameter(0.5, "weight of the similarity of heads in the graph's loss")
+    mu2: float = parameter(0.1, "weight of the graph's regulariser")
+    beta: float = parameter(0.5, "weight of the norm in the regulariser: larger spreads the weights")
+    norm: str = parameter("l2", "of the regulariser: l2 | l1")
+    likeness: str = parameter("gram", "how heads are compared: gram (as seen from inside each) | rows (the paper)")
+    similarity: bool = parameter(True, "use the similarity of heads; false: all are alike")
+    confidence: bool = parameter(True, "trust peers by how much data they have; false: all equally")
+    explore: int = parameter(0, "strangers met in a round, and acquaintances kept; 0: everybody, as in the paper")
+
+    def check(self, peers: int) -> None:
+        for key in ("ce", "contrast", "proto", "uniform", "mu1", "mu2", "beta", "step"):
+            need(0 <= getattr(self, key) < math.inf, key, f"must be at least 0, not {getattr(self, key)}")
+        need(self.tau > 0, "tau", f"must be above 0, not {self.tau}")
+        need(self.norm in ("l1", "l2"), "norm", f"must be l1 or l2, not '{self.norm}'")
+        need(self.likeness in LIKENESS, "likeness", f"must be gram or rows, not '{self.likeness}'")
+        need(self.e_g >= 0, "e_g", f"must be at least 0, not {self.e_g}")
+        need(0 <= self.explore < peers, "explore", f"must be from 0 to {peers - 1}, not {self.explore}")
+
+    async def setup(self, me: Peer) -> None:
+        # Each its own, as in the paper: heads that began alike would stay alike, whatever their data. Only backbones
+        # that will be averaged begin alike.
+        fresh = me.own_initial()
+        me.model.load(
+            {name: fresh[name] for name in fresh if not (self.shares_backbone and name.startswith("backbone."))}
+        )
+        _keep(me, {me.id: Acquaintance(1.0, me.samples)})
+
+    async def round(self, me: Peer, t: int) -> None:
+        terms = {key: getattr(self, key) for key in ("ce", "contrast", "proto", "uniform", "tau")}
+        device = me.model.vector.device
+        await me.train(mapl_loss, views=2, given={k: torch.tensor(v, device=device) for k, v in terms.items()})
+        compares = self.graph and (t >= self.t_thr or self.explore > 0)
+        self._shelve(me, compares)
+        row = await self._compare(me, t) if compares else equally({me.id: me.samples, **dict.fromkeys(me.peers, 0)})
+        row = await self._average(me, row)
+        _keep(me, row)
+        me.note(weights={j: a.weight for j, a in row.items() if a.weight > 0}, neighbours=neighbours(me, row))
+
+    def _shelve(self, me: Peer, compares: bool) -> None:
+        facts: dict[str, Fact] = {"samples": me.samples, "architecture": me.architecture.name}
+        me.shelve("prototypes", {"prototypes": me.model["prototypes"]}, **facts)
+        if compares:
+            me.shelve("head", {"weight": me.model["head.weight"]}, **facts)
+        if self.shares_backbone:
+            me.shelve("backbone", trained_part(me, "backbone"), **facts)
+
+    # -- whom to learn from --------------------------------------------------------------------
+
+    async def _compare(self, me: Peer, t: int) -> Row:
+        """Fetch the heads of those one knows and of strangers, and weigh them."""
+        row = _kept(me)
+        known = neighbours(me, row)
+        strangers = me.sample(self.explore, but=known) if self.explore else [j for j in me.peers if j not in row]
+        heads = await me.fetch([*known, *strangers], "head")
+        similar = similarities(me.model["head.weight"], heads, self.likeness)
+        samples = {j: int(head.facts["samples"]) for j, head in heads.items()}
+        if t < self.t_thr:
+            return equally({me.id: me.samples, **{j: samples[j] for j in most(similar, self.explore)}})
+        # Who did not answer has left: it is out of the row, and a stranger should it come back.
+        share = 1 / (1 + len(heads))
+        met = {j: Acquaintance(row[j].weight if j in known else share, samples[j]) for j in heads}
+        others = {} if self.explore else {j: a for j, a in row.items() if a.weight == 0 and j != me.id}
+        learned = self.learn(me.id, {me.id: row[me.id], **met, **others}, similar)
+        if not self.explore:
+            return learned
+        kept = most({j: a.weight for j, a in learned.items() if a.weight > 0 and j != me.id}, self.explore)
+        return on_simplex(me.id, {j: learned[j] for j in sorted([me.id, *kept])})
+
+    def learn(self, own: int, row: Row, similar: Mapping[int, float]) -> Row:
+        """CGL: steps along the gradient of the graph's loss, each projected onto the simplex."""
+        row = on_simplex(own, row)
+        active = sorted([own, *similar])
+        total = sum(a.samples for a in row.values())
+        largest = max(similar.values(), default=0.0)
+        scale = largest if largest > 0 else 1.0  # never turn unlike into like
+        alike = {j: s / scale for j, s in similar.items()} if self.similarity else dict.fromkeys(similar, 1.0)
+        trust = np.array([row[j].samples / total if self.confidence else 1 / len(row) for j in active])
+        pull = self.mu1 * trust * np.array([{**alike, own: 1.0}[j] for j in active])
+        w = np.array([row[j].weight for j in active])
+        for _ in range(self.e_g):
+            gradient = self.mu2 * regulariser_gradient(w, active.index(own), self.beta, self.norm) - pull
+            w = project_to_simplex(w - self.step * gradient)
+        return {**row, **{j: row[j]._replace(weight=float(v)) for j, v in zip(active, w, strict=True)}}
+
+    # -- what to learn from them ---------------------------------------------------------------
+
+    async def _average(self, me: Peer, row: Row) -> Row:
+        """Average the prototypes (and for MAPL+ the backbones) of those who have weight, and are there."""
+        theirs = await me.fetch(neighbours(me, row), "prototypes")
+        here = {j: a for j, a in row.items() if a.weight == 0 or j in theirs or j == me.id}
+        heard = {j: here[j]._replace(samples=int(found.facts["samples"])) for j, found in theirs.items()}
+        row = on_simplex(me.id, {**here, **heard})
+        tensors = {me.id: me.model["prototypes"], **{j: found["prototypes"] for j, found in theirs.items()}}
+        me.model["prototypes"].copy_(sum((row[j].weight * tensors[j] for j in sorted(tensors)), torch.zeros(())))
+        if self.shares_backbone:
+            alike = [j for j, found in theirs.items() if found.facts["architecture"] == me.architecture.name]
+            await self._average_backbones(me, row, alike)
+        return row
+
+    async def _average_backbones(self, me: Peer, row: Row, alike: Sequence[int]) -> None:
+        theirs = await me.fetch(alike, "backbone")
+        parts = {me.id: trained_part(me, "backbone"), **theirs}
+        shares = [row[j].weight for j in sorted(parts)]
+        if sum(shares) > 0:
+            me.model.load(mean([parts[j] for j in sorted(parts)], shares))
+
+
+@dataclass(frozen=True)
+class MAPLPlus(MAPL):
+    summary: ClassVar[str] = "MAPL that also averages backbones, among peers of the same architecture"
+    shares_backbone: ClassVar[bool] = True
+
+
+def trained_part(me: Peer, part: str) -> dict[str, Tensor]:
+    """The parameters of one part of one's model; statistics of its normalisation stay at home."""
+    layout = me.model.layout
+    return {slot.name: me.model[slot.name] for slot in layout.within(part) if slot.stop <= layout.trainable}
+
+
+def alike_in_rows(mine: Tensor, theirs: Tensor) -> float:
+    """The mean over classes of the cosine between the two heads' weights of that class: the paper's."""
+    return float(F.cosine_similarity(mine, theirs, dim=1).mean())
+
+
+def alike_in_gram(mine: Tensor, theirs: Tensor) -> float:
+    """The cosine between the two heads' tables of inner products, class by class.
+
+    Two peers' features may be turned against each other, and with different backbones always are, which the
+    cosine of rows takes for different tasks. Inner products within one head do not see it.
+    """
+    return float(F.cosine_similarity((mine @ mine.T).flatten(), (theirs @ theirs.T).flatten(), dim=0))
+
+
+LIKENESS = {"gram": alike_in_gram, "rows": alike_in_rows}
+
+
+def similarities(mine: Tensor, heads: Mapping[int, Artifact], likeness: str) -> dict[int, float]:
+    found = {j: LIKENESS[likeness](mine, head["weight"]) for j, head in heads.items()}
+    return {j: s if math.isfinite(s) else -1.0 for j, s in found.items()}  # a model that diverged is like nobody's
+
+
+def regulariser_gradient(w: np.ndarray, own: int, beta: float, norm: str) -> np.ndarray:
+    """Of beta * ||w|| - log(degree + EPSILON); the degree is the weight on others."""
+    length = float(np.linalg.norm(w))
+    of_norm = np.ones_like(w) if norm == "l1" else w / max(length, EPSILON)
+    of_degree = np.full_like(w, -1 / (w.sum() - w[own] + EPSILON))
+    of_degree[own] = 0.0
+    gradient: np.ndarray = beta * of_norm + of_degree
+    return gradient
+
+
+def equally(samples: Mapping[int, int]) -> Row:
+    return {j: Acquaintance(1 / len(samples), count) for j, count in samples.items()}
+
+
+def on_simplex(own: int, row: Row) -> Row:
+    """The same entries with weights that sum to one again, after some have come or gone; zeros stay zero."""
+    positive = sorted(j for j, a in row.items() if a.weight > 0) or [own]
+    weights = project_to_simplex(np.array([row[j].weight for j in positive]))
+    return {**row, **{j: row[j]._replace(weight=float(w)) for j, w in zip(positive, weights, strict=True)}}
+
+
+def neighbours(me: Peer, row: Row) -> list[int]:
+    return sorted(j for j, a in row.items() if a.weight > 0 and j != me.id)
+
+
+def most(scores: Mapping[int, float], count: int) -> list[int]:
+    """Those of the highest scores, in ascending order."""
+    return sorted(sorted(scores, key=lambda j: (-scores[j], j))[:count])
+
+
+def _keep(me: Peer, row: Row) -> None:
+    me.state["row"] = [[j, a.weight, a.samples] for j, a in sorted(row.items())]
+
+
+def _kept(me: Peer) -> Row:
+    return {j: Acquaintance(weight, samples) for j, weight, samples in me.state["row"]}

@@ -1,0 +1,410 @@
+"""MAPL: its losses and its graph against the formulas, what it costs, and peers that come and go."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+from torch import Tensor
+
+from coterie import experiment
+from coterie.architecture import Architecture
+from coterie.engines.clock import Clock, ClockSettings
+from coterie.engines.simulation import Simulation
+from coterie.errors import ModelError
+from coterie.events import PeerRound
+from coterie.graph import project_to_simplex
+from coterie.methods.mapl import (
+    EPSILON,
+    MAPL,
+    Acquaintance,
+    MAPLPlus,
+    alike_in_gram,
+    alike_in_rows,
+    mapl_loss,
+    on_simplex,
+    regulariser_gradient,
+    similarities,
+    to_prototypes,
+    uniformity,
+)
+from coterie.models import ModelSettings, Output, build
+from coterie.peer import Others, Peer, PeerData
+from coterie.shelf import Artifact
+from coterie.training import Batch, Pool, Split, Trainer, TrainSettings, supervised_contrastive
+from coterie.weights import mean
+
+# -- the losses, from the formulas -------------------------------------------------------------
+
+
+def cosine(a: np.ndarray, b: np.ndarray) -> float:
+    return float(a @ b / (np.linalg.norm(a) * np.linalg.norm(b)))
+
+
+def contrastive_twin(p: np.ndarray, y: np.ndarray, tau: float) -> float:
+    total = 0.0
+    for q in range(len(y)):
+        positives = [r for r in range(len(y)) if r != q and y[r] == y[q]]
+        below = sum(math.exp(cosine(p[q], p[m]) / tau) for m in range(len(y)) if m != q)
+        total -= sum(math.log(math.exp(cosine(p[q], p[r]) / tau) / below) for r in positives) / max(len(positives), 1)
+    return total / len(y)
+
+
+def prototype_twin(p: np.ndarray, y: np.ndarray, xi: np.ndarray, tau: float) -> float:
+    shares = [
+        math.exp(cosine(p[q], xi[y[q]]) / tau) / sum(math.exp(cosine(p[q], k) / tau) for k in xi) for q in range(len(y))
+    ]
+    return -sum(map(math.log, shares)) / len(y)
+
+
+def uniformity_twin(xi: np.ndarray) -> float:
+    return sum(cosine(xi[k], xi[r]) for k in range(len(xi)) for r in range(len(xi)) if r != k) / len(xi)
+
+
+cases = st.tuples(
+    st.integers(1, 6), st.integers(2, 5), st.integers(1, 4), st.sampled_from([0.1, 0.5, 100.0]), st.integers(0, 999)
+)
+
+
+@given(cases)
+@settings(deadline=None, max_examples=40)
+def test_losses_are_those_of_the_formulas(case: tuple[int, int, int, float, int]) -> None:
+    size, width, classes, tau, seed = case
+    rng = np.random.default_rng(seed)
+    p, xi = rng.normal(size=(2 * size, width)), rng.normal(size=(classes, width))
+    y = np.tile(rng.integers(classes, size=size), 2)
+    tensors = torch.from_numpy(p), torch.from_numpy(y)
+    at = torch.tensor(tau, dtype=torch.float64)
+    assert float(supervised_contrastive(*tensors, at)) == pytest.approx(contrastive_twin(p, y, tau), abs=1e-9)
+    assert float(to_prototypes(*tensors, torch.from_numpy(xi), at)) == pytest.approx(
+        prototype_twin(p, y, xi, tau), abs=1e-9
+    )
+    assert float(uniformity(torch.from_numpy(xi))) == pytest.approx(uniformity_twin(xi), abs=1e-9)
+
+
+def test_a_sample_without_a_twin_counts_as_zero() -> None:
+    """Three samples at right angles; the third is alone in its class, and each has two others below the line."""
+    p, y = torch.eye(3), torch.tensor([0, 0, 1])
+    assert float(supervised_contrastive(p, y, torch.tensor(1.0))) == pytest.approx(2 / 3 * math.log(2))
+
+
+class Plain:
+    """A net whose projection and logits are its inputs."""
+
+    def __init__(self, prototypes: Tensor) -> None:
+        self.parameters = {"prototypes": prototypes}
+
+    def __call__(self, x: Tensor) -> Output:
+        return Output(x, x, x)
+
+
+@pytest.mark.parametrize("off", ["ce", "contrast", "proto", "uniform"])
+def test_each_term_can_be_switched_off(off: str) -> None:
+    rng = np.random.default_rng(0)
+    views, y, xi = rng.normal(size=(2, 3, 4)), np.array([0, 1, 1]), rng.normal(size=(4, 4))
+    p, both = views.reshape(6, 4), np.tile(y, 2)
+    log_shares = p - np.log(np.exp(p).sum(1, keepdims=True))
+    expected = {
+        "ce": -log_shares[np.arange(6), both].mean(),
+        "contrast": contrastive_twin(p, both, 0.7),
+        "proto": prototype_twin(p, both, xi, 0.7),
+        "uniform": uniformity_twin(xi),
+    }
+    weights = {**dict.fromkeys(expected, 1.0), off: 0.0, "tau": 0.7}
+    batch = Batch(torch.from_numpy(views[0]), torch.from_numpy(y), torch.from_numpy(views))
+    loss = mapl_loss(Plain(torch.from_numpy(xi)), batch, {k: torch.tensor(v) for k, v in weights.items()})
+    assert float(loss) == pytest.approx(sum(expected.values()) - expected[off], abs=1e-6)
+
+
+# -- the graph ---------------------------------------------------------------------------------
+
+points = st.lists(st.floats(-3, 3), min_size=1, max_size=8).map(np.array)
+
+
+@given(points)
+def test_the_projection_is_that_of_bisection(point: np.ndarray) -> None:
+    """max(point - c, 0) for the one c that makes its sum one."""
+    low, high = point.min() - 1, point.max()
+    for _ in range(100):
+        middle = (low + high) / 2
+        low, high = (middle, high) if np.maximum(point - middle, 0).sum() > 1 else (low, middle)
+    projected = project_to_simplex(point)
+    assert projected == pytest.approx(np.maximum(point - low, 0), abs=1e-9)
+    assert projected.sum() == pytest.approx(1)
+
+
+@given(points)
+@settings(deadline=None, max_examples=30)
+def test_the_projection_solves_the_quadratic_programme(point: np.ndarray) -> None:
+    start = np.full(len(point), 1 / len(point))
+    solved = minimize(
+        lambda w: ((w - point) ** 2).sum(), start, jac=lambda w: 2 * (w - point), method="SLSQP",
+        bounds=[(0, 1)] * len(point), constraints={"type": "eq", "fun": lambda w: w.sum() - 1},
+        options={"maxiter": 500, "ftol": 1e-14},
+    )  # fmt: skip
+    assert project_to_simplex(point) == pytest.approx(solved.x, abs=1e-5)
+
+
+@pytest.mark.parametrize("norm", ["l1", "l2"])
+@given(seed=st.integers(0, 999), size=st.integers(2, 6))
+@settings(deadline=None)
+def test_the_regularisers_gradient_is_that_of_finite_differences(norm: str, seed: int, size: int) -> None:
+    w, own, beta = np.random.default_rng(seed).dirichlet(np.ones(size)), seed % size, 0.5
+
+    def regulariser(w: np.ndarray) -> float:
+        length = np.abs(w).sum() if norm == "l1" else np.sqrt((w**2).sum())
+        return float(beta * length - math.log(w.sum() - w[own] + EPSILON))
+
+    h = 1e-7 * w.min()
+    steps = h * np.eye(size)
+    differences = [(regulariser(w + step) - regulariser(w - step)) / (2 * h) for step in steps]
+    assert regulariser_gradient(w, own, beta, norm) == pytest.approx(np.array(differences), rel=1e-3, abs=1e-3)
+
+
+def test_the_degree_really_pulls() -> None:
+    """Without it, a peer that is most like itself would give all weight to itself."""
+    row = {j: Acquaintance(1 / 3, 10) for j in range(3)}
+    alike = {1: 0.5, 2: 0.5}
+    learned = MAPL(step=0.5, mu1=0.5, mu2=0.1, beta=0.0).learn(0, row, alike)
+    # gamma is 1/3, the similarities 1 and 1 (both the largest): the pull is 1/6 for all, the degree's 0.1 / (2/3 + eps)
+    push = 0.1 / (2 / 3 + EPSILON)
+    expected = project_to_simplex(1 / 3 + 0.5 * np.array([1 / 6, 1 / 6 + push, 1 / 6 + push]))
+    assert [learned[j].weight for j in range(3)] == pytest.approx(expected)
+    assert learned[0].weight < 1 / 3 < learned[1].weight
+
+
+def test_one_step_by_hand() -> None:
+    """Two others of 10 and 30 samples, one half as alike as the other."""
+    row = {0: Acquaintance(0.2, 10), 1: Acquaintance(0.4, 10), 2: Acquaintance(0.4, 30)}
+    learned = MAPL(step=0.1, mu1=1.0, mu2=0.5, beta=2.0).learn(0, row, {1: 0.6, 2: 0.3})
+    length, degree = math.sqrt(0.2**2 + 2 * 0.4**2), 0.8 + EPSILON
+    gradient = [
+        -0.2 * 1 + 0.5 * (2 * 0.2 / length),
+        -0.2 * 1 + 0.5 * (2 * 0.4 / length - 1 / degree),
+        -0.6 * 0.5 + 0.5 * (2 * 0.4 / length - 1 / degree),
+    ]
+    expected = project_to_simplex(np.array([0.2, 0.4, 0.4]) - 0.1 * np.array(gradient))
+    assert [learned[j].weight for j in range(3)] == pytest.approx(expected)
+
+
+def test_switches_of_the_graphs_ablation() -> None:
+    row = {0: Acquaintance(1 / 3, 10), 1: Acquaintance(1 / 3, 10), 2: Acquaintance(1 / 3, 30)}
+    unlike, alike = {1: 0.9, 2: 0.1}, {1: 0.5, 2: 0.5}
+    blind = MAPL(similarity=False)
+    assert blind.learn(0, row, unlike) == blind.learn(0, row, alike)
+    equal = MAPL(confidence=False).learn(0, row, alike)
+    assert equal[1].weight == pytest.approx(equal[2].weight)
+    assert MAPL().learn(0, row, alike)[2].weight > MAPL().learn(0, row, alike)[1].weight
+
+
+@given(st.dictionaries(st.integers(1, 9), st.floats(-1, 1), max_size=6), st.integers(0, 99))
+def test_rows_stay_stochastic(similar: dict[int, float], seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    row = {0: Acquaintance(float(rng.random()), 5), **{j: Acquaintance(float(rng.random()), 3) for j in similar}}
+    learned = MAPL(e_g=3).learn(0, row, similar)
+    weights = [a.weight for a in learned.values()]
+    assert min(weights) >= 0
+    assert sum(weights) == pytest.approx(1)
+
+
+def test_a_row_that_everybody_has_left_is_ones_own() -> None:
+    assert on_simplex(3, {3: Acquaintance(0.0, 5), 1: Acquaintance(0.0, 2)})[3].weight == 1
+    assert MAPL().learn(3, {3: Acquaintance(0.0, 5)}, {})[3].weight == 1
+
+
+def test_similarity_is_the_mean_cosine_of_rows() -> None:
+    mine = torch.tensor([[1.0, 0.0], [0.0, 2.0]])
+    theirs = torch.tensor([[3.0, 4.0], [0.0, -1.0]])  # 0.6 and -1
+    heads = {
+        4: Artifact.snapshot("head", 4, 1, {"weight": theirs}, {}),
+        5: Artifact.snapshot("head", 5, 1, {"weight": mine * math.nan}, {}),
+    }
+    assert similarities(mine, heads, "rows") == pytest.approx({4: -0.2, 5: -1.0})
+    # Inner products: mine 1, 0, 0, 4; theirs 25, -4, -4, 1.
+    assert similarities(mine, heads, "gram") == pytest.approx({4: 29 / math.sqrt(17 * 658), 5: -1.0})
+
+
+@given(st.integers(0, 99))
+def test_gram_does_not_see_how_features_are_turned(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    mine = torch.from_numpy(rng.normal(size=(4, 6)))
+    turn = torch.from_numpy(np.linalg.qr(rng.normal(size=(6, 6)))[0])
+    assert alike_in_gram(mine, mine @ turn) == pytest.approx(1)
+    assert alike_in_rows(mine, mine @ turn) < 0.9
+
+
+# -- whole rounds ------------------------------------------------------------------------------
+
+CLASSES, FEATURES, PROJECTED = 3, 4, 5
+
+
+def play(
+    method: MAPL, peers: int, rounds: int, clock: ClockSettings | None = None, zoo: tuple[str, ...] = ("mlp",)
+) -> tuple[list[PeerRound], list[Peer]]:
+    """The method over peers that do not train: what they exchange and decide alone."""
+    shape = (1, 4, 4) if len(zoo) > 1 else (2,)
+    settings = ModelSettings(hidden=(2,), d_z=FEATURES, d_p=PROJECTED, projector_hidden=2)
+    make = partial(build, input_shape=shape, classes=CLASSES, settings=settings, parts=method.parts)
+    kinds = [Architecture(name, partial(make, name)) for name in zoo]
+    pool = Pool(torch.randn(4, *shape), torch.tensor([0, 1, 2, 0]))
+    split = Split(pool, torch.arange(4))
+    members = [
+        Peer(
+            i, 0, Others(peers, i), kinds[i % len(kinds)].initial(0), TrainSettings(epochs=0), None,  # type: ignore[arg-type]
+            PeerData(split, split, split),
+        )
+        for i in range(peers)
+    ]  # fmt: skip
+    records: list[PeerRound] = []
+    see = lambda r: records.append(r) if isinstance(r, PeerRound) else None  # noqa: E731
+    ticks = Clock(clock or ClockSettings(), peers, 0)
+    Simulation(method, members, rounds, Trainer(), ticks, evaluate_every=10**6, on_record=see).run()
+    return records, members
+
+
+def test_without_graph_learning_everybody_fetches_from_everybody() -> None:
+    """The paper's 152,000 = 20 x 19 x 400, at a twentieth of the rounds: 7,600."""
+    records, _ = play(MAPL(graph=False), 20, 20)
+    assert sum(r.messages.get("prototypes", 0) for r in records) == 20 * 19 * 20
+    assert all("head" not in r.messages for r in records)
+
+
+@pytest.mark.slow
+def test_the_papers_number_of_messages() -> None:
+    records, _ = play(MAPL(graph=False), 20, 400)
+    assert sum(r.messages["prototypes"] for r in records) == 152_000
+
+
+def test_bytes_are_those_of_table_7() -> None:
+    """d_p K numbers of prototypes and d_z K of a head (the paper's phi without its bias), and a header."""
+    records, members = play(MAPL(t_thr=1, step=0.0), 3, 1)
+    for name, numbers in (("prototypes", PROJECTED * CLASSES), ("head", FEATURES * CLASSES)):
+        got = {(r.bytes[name], r.messages[name]) for r in records}
+        ((size, messages),) = got
+        assert messages == 2
+        assert 0 < size / 2 - 4 * numbers < 300
+    assert members[0].model["head.weight"].numel() == FEATURES * CLASSES
+
+
+def test_heads_are_shelved_only_when_they_are_compared() -> None:
+    records, _ = play(MAPL(t_thr=3), 4, 4)
+    assert {r.round for r in records if r.messages.get("head")} == {3, 4}
+
+
+def test_prototypes_are_averaged_with_the_row() -> None:
+    _, before = play(MAPL(graph=False), 3, 0)
+    start = [peer.own_initial()["prototypes"] for peer in before]
+    _, after = play(MAPL(graph=False), 3, 1)
+    for peer in after:
+        torch.testing.assert_close(peer.model["prototypes"], torch.stack(start).mean(0))
+
+
+def test_only_those_with_weight_are_fetched() -> None:
+    records, _ = play(MAPL(t_thr=2, beta=0.0, step=5.0), 6, 6)
+    by_peer = {(r.peer, r.round): r for r in records}
+    sparse = 0
+    for t in range(3, 7):
+        for i in range(6):
+            now = by_peer[i, t]
+            assert now.messages.get("head", 0) == len(by_peer[i, t - 1].notes["neighbours"])
+            assert now.messages.get("prototypes", 0) == len(now.notes["neighbours"])
+            sparse += len(now.notes["neighbours"]) < 5
+    assert sparse > 0
+
+
+def test_mapl_plus_averages_backbones_of_one_architecture_only() -> None:
+    """Peers 0, 2 are MLPs, 1, 3 CNNs: a backbone is averaged with one other, its normalisation and head are not."""
+    zoo = ("mlp", "cnn3")
+    _, members = play(MAPLPlus(graph=False), 4, 1, zoo=zoo)
+    start = [peer.initial() for peer in members]
+    for peer in members:  # backbones begin alike, and were not trained: their average is what it was
+        names = [n for n in peer.model if n.startswith("backbone.")]
+        assert all(torch.allclose(peer.model[n], start[peer.id][n]) for n in names)
+    assert not torch.allclose(members[0].model["head.weight"], members[2].model["head.weight"])
+    records, _ = play(MAPLPlus(graph=False), 4, 2, zoo=zoo)
+    assert {r.messages["backbone"] for r in records} == {1}
+    assert {r.messages["prototypes"] for r in records} == {3}
+
+
+def test_backbones_are_averaged_by_weight() -> None:
+    parts = [{"backbone.a": torch.tensor([float(i)])} for i in range(3)]
+    assert mean(parts, [0.5, 0.3, 0.2])["backbone.a"].item() == pytest.approx(0.7)
+
+
+# -- exploring, and a circle that changes ------------------------------------------------------
+
+
+def test_exploring_costs_the_same_in_any_circle() -> None:
+    costs = {}
+    for peers in (10, 40):
+        records, _ = play(MAPL(explore=3, t_thr=3), peers, 6)
+        costs[peers] = max(sum(r.messages.values()) for r in records if r.round > 1)
+        assert all(len(r.notes["neighbours"]) <= 3 for r in records)
+    assert costs[10] == costs[40] == 3 + 3 + 3  # heads of three friends and three strangers, prototypes of three
+
+
+def test_exploring_meets_others_every_round() -> None:
+    records, _ = play(MAPL(explore=2, t_thr=99), 30, 12)
+    assert {r.messages["head"] for r in records if r.round == 1} == {2}
+    assert {r.messages["head"] for r in records if r.round > 1} == {4}
+
+
+def test_who_leaves_loses_its_weight_and_who_comes_gets_some() -> None:
+    """Peer 1 is away from the start to round 6, peer 2 leaves for good in round 5: a round lasts a second."""
+    clock = ClockSettings(speed=(4.0,), offline=((1, 0.0, 5.5), (2, 4.5, math.inf)))
+    # Without training no time would pass: one pass over the four samples is a second.
+    method = Ticking(t_thr=3, mu1=0.0)
+    records, _ = play(method, 5, 10, clock)
+    rows = {(r.peer, r.round): {int(j): w for j, w in r.notes["weights"].items()} for r in records}
+    for row in rows.values():
+        assert sum(row.values()) == pytest.approx(1)
+        assert min(row.values()) > 0
+    assert 1 not in rows[0, 4]
+    assert 2 in rows[0, 4]
+    assert rows[0, 10].get(1, 0) > 0
+    assert 2 not in rows[0, 10]
+    assert 2 not in {r.peer for r in records if r.round > 5}
+    assert rows[1, 10].keys() >= {0, 3, 4}
+
+
+class Ticking(MAPL):
+    """MAPL for peers that stand still: each round takes the time of an evaluation of their data."""
+
+    async def round(self, me: Peer, t: int) -> None:
+        await me.train(epochs=1, lr=1e-12)
+        await super().round(me, t)
+
+
+# -- before anything trains --------------------------------------------------------------------
+
+
+def test_mixed_architectures_need_one_number_of_features() -> None:
+    words = ["method.name=mapl", "model.zoo=mlp,cnn3", "baseline="]
+    with pytest.raises(ModelError, match=r"cnn3 has 64, mlp has 200: set model.d_z \(such as 200\)"):
+        experiment.gather(experiment.load("panm-digits", ["method.name=mapl", *words[1:], "model.hidden=[200]"]))
+    circle = experiment.gather(experiment.load("panm-digits", [*words, "model.d_z=16"]))
+    assert {p.model["head.weight"].shape for p in circle.participants} == {(10, 16)}
+
+
+def test_no_two_heads_begin_alike() -> None:
+    _, members = play(MAPL(), 4, 0)
+    vectors = {tuple(p.model["head.weight"].flatten().tolist()) for p in members}
+    assert len(vectors) == 4
+
+
+def test_bad_parameters_are_refused() -> None:
+    for change, key in (
+        ({"tau": 0.0}, "tau"),
+        ({"norm": "l3"}, "norm"),
+        ({"explore": 5}, "explore"),
+        ({"mu1": -1.0}, "mu1"),
+    ):
+        with pytest.raises(Exception, match=f"method.{key}"):
+            replace(MAPL(), **change).check(5)
