@@ -39,7 +39,6 @@ from coterie.models import ModelSettings, Output, build
 from coterie.peer import Others, Peer, PeerData
 from coterie.shelf import Artifact
 from coterie.training import Batch, Pool, Split, Trainer, TrainSettings, supervised_contrastive
-from coterie.weights import mean
 
 # -- the losses, from the formulas -------------------------------------------------------------
 
@@ -333,9 +332,23 @@ def test_mapl_plus_averages_backbones_of_one_architecture_only() -> None:
     assert {r.messages["prototypes"] for r in records} == {3}
 
 
-def test_backbones_are_averaged_by_weight() -> None:
-    parts = [{"backbone.a": torch.tensor([float(i)])} for i in range(3)]
-    assert mean(parts, [0.5, 0.3, 0.2])["backbone.a"].item() == pytest.approx(0.7)
+def test_two_of_one_architecture_average_their_backbones_and_do_not_swap_them() -> None:
+    """Also when all their weight is on each other, as graph learning makes it."""
+    _, members = play(Marked(t_thr=1, step=50.0), 2, 1)
+    rows = [{j: w for j, w, _ in peer.state["row"]} for peer in members]
+    assert [rows[0][0], rows[1][1]] == [0, 0]
+    for peer in members:
+        torch.testing.assert_close(
+            peer.model["backbone.1.weight"], torch.full_like(peer.model["backbone.1.weight"], 0.5)
+        )
+
+
+class Marked(MAPLPlus):
+    """Backbones that are all 0, all 1, ...: one can see where an average comes from."""
+
+    async def setup(self, me: Peer) -> None:
+        await super().setup(me)
+        me.model["backbone.1.weight"].fill_(float(me.id))
 
 
 # -- exploring, and a circle that changes ------------------------------------------------------

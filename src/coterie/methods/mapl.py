@@ -181,11 +181,14 @@ class MAPL(Method):
         return row
 
     async def _average_backbones(self, me: Peer, row: Row, alike: Sequence[int]) -> None:
+        """One's own counts at least as much as the average neighbour's: else two peers would only swap theirs."""
         theirs = await me.fetch(alike, "backbone")
+        if not theirs:
+            return
+        shares = {j: row[j].weight for j in theirs}
+        shares[me.id] = max(row[me.id].weight, sum(shares.values()) / len(shares))
         parts = {me.id: trained_part(me, "backbone"), **theirs}
-        shares = [row[j].weight for j in sorted(parts)]
-        if sum(shares) > 0:
-            me.model.load(mean([parts[j] for j in sorted(parts)], shares))
+        me.model.load(mean([parts[j] for j in sorted(parts)], [shares[j] for j in sorted(parts)]))
 
 
 @dataclass(frozen=True)
