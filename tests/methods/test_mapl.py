@@ -171,7 +171,7 @@ def test_the_degree_really_pulls() -> None:
     """Without it, a peer that is most like itself would give all weight to itself."""
     row = {j: Acquaintance(1 / 3, 10) for j in range(3)}
     alike = {1: 0.5, 2: 0.5}
-    learned = MAPL(step=0.5, mu1=0.5, mu2=0.1, beta=0.0).learn(0, row, alike)
+    learned = MAPL(step=0.5 / 3, mu1=0.5, mu2=0.1, beta=0.0).learn(0, row, alike)
     # gamma is 1/3, the similarities 1 and 1 (both the largest): the pull is 1/6 for all, the degree's 0.1 / (2/3 + eps)
     push = 0.1 / (2 / 3 + EPSILON)
     expected = project_to_simplex(1 / 3 + 0.5 * np.array([1 / 6, 1 / 6 + push, 1 / 6 + push]))
@@ -182,7 +182,7 @@ def test_the_degree_really_pulls() -> None:
 def test_one_step_by_hand() -> None:
     """Two others of 10 and 30 samples, one half as alike as the other."""
     row = {0: Acquaintance(0.2, 10), 1: Acquaintance(0.4, 10), 2: Acquaintance(0.4, 30)}
-    learned = MAPL(step=0.1, mu1=1.0, mu2=0.5, beta=2.0).learn(0, row, {1: 0.6, 2: 0.3})
+    learned = MAPL(step=0.1 / 3, mu1=1.0, mu2=0.5, beta=2.0).learn(0, row, {1: 0.6, 2: 0.3})
     length, degree = math.sqrt(0.2**2 + 2 * 0.4**2), 0.8 + EPSILON
     gradient = [
         -0.2 * 1 + 0.5 * (2 * 0.2 / length),
