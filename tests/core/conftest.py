@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from coterie.architecture import Architecture
+from coterie.data.augmentation import FeatureAugmentation, ImageAugmentation
 from coterie.models import ModelSettings, Net, build
 from coterie.training import Pool
 
@@ -18,9 +19,15 @@ from coterie.training import Pool
 def make_mlp() -> Callable[..., Architecture]:
     """A fresh architecture at every call: nothing recorded yet."""
 
-    def make(hidden: tuple[int, ...] = (5,), features: int = 4, classes: int = 3, dropout: float = 0.0) -> Architecture:
-        settings = ModelSettings(hidden=hidden, dropout=dropout)
-        return Architecture("mlp", partial(build, "mlp", (features,), classes, settings))
+    def make(
+        hidden: tuple[int, ...] = (5,),
+        features: int = 4,
+        classes: int = 3,
+        dropout: float = 0.0,
+        parts: tuple[str, ...] = (),
+    ) -> Architecture:
+        settings = ModelSettings(hidden=hidden, dropout=dropout, projector_hidden=6)
+        return Architecture("mlp", partial(build, "mlp", (features,), classes, settings, parts))
 
     return make
 
@@ -51,6 +58,7 @@ def make_pool() -> Callable[..., Pool]:
     def make(samples: int, shape: tuple[int, ...] = (4,), classes: int = 3, seed: int = 0) -> Pool:
         draw = torch.Generator().manual_seed(seed)
         x = torch.randn(samples, *shape, generator=draw)
-        return Pool(x, torch.randint(classes, (samples,), generator=draw))
+        augment = FeatureAugmentation(shape[0]) if len(shape) == 1 else ImageAugmentation((0.5,), (0.25,))
+        return Pool(x, torch.randint(classes, (samples,), generator=draw), augment)
 
     return make

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Mapping, Sequence
 
 import pytest
@@ -10,6 +11,10 @@ import torch
 from torch import Tensor
 
 from coterie.architecture import Architecture, Model
+from coterie.methods import METHODS
+from coterie.methods.fedproto import fedproto_loss
+from coterie.methods.head_sharing import classavg_loss
+from coterie.methods.mapl import mapl_loss
 from coterie.training import FitJob, Loss, OptimizerMemory, Pool, Split, TrainSettings, batched, losses, plain
 from coterie.training.batched import Gradients
 
@@ -23,11 +28,31 @@ def reference(model: Model) -> dict[str, Tensor]:
     return {**ref, "mu": 0.5 + model.vector[0].abs()}
 
 
+def head_reference(model: Model) -> dict[str, Tensor]:
+    ref = {f"ref.{name}": model[name] + 0.1 for name in ("head.weight", "head.bias")}
+    return {**ref, "rho": torch.tensor(0.3), "tau": 0.5 + model.vector[0].abs()}
+
+
+def some_prototypes(model: Model) -> dict[str, Tensor]:
+    near = model["head.weight"] + 0.1
+    return {"prototypes": near, "known": torch.tensor([1.0, 0.0, 1.0]), "lam": torch.tensor(0.7)}
+
+
+def terms(model: Model) -> dict[str, Tensor]:
+    weights = {"ce": 1.0, "contrast": 0.5, "proto": 0.7, "uniform": 0.2}
+    return {**{key: torch.tensor(value) for key, value in weights.items()}, "tau": 0.5 + model.vector[0].abs()}
+
+
 # What each loss must be given. A new loss needs an entry here, or test_every_loss_has_a_case fails.
 GIVEN: dict[Loss, Callable[[Model], Mapping[str, Tensor]]] = {
     losses.cross_entropy: lambda _: {},
     losses.proximal: reference,
+    classavg_loss: head_reference,
+    fedproto_loss: some_prototypes,
+    mapl_loss: terms,
 }
+VIEWS: dict[Loss, int] = {classavg_loss: 2, mapl_loss: 2}
+PARTS: dict[Loss, tuple[str, ...]] = {mapl_loss: ("projector", "prototypes")}
 SGD = TrainSettings(epochs=2, batch=4, lr=0.1, momentum=0.0)
 SETTINGS = {
     "sgd": SGD,
@@ -54,14 +79,10 @@ def _unrecorded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def losses_there_are() -> set[Loss]:
-    functions = inspect.getmembers(losses, inspect.isfunction)
-    return {
-        f
-        for name, f in functions
-        if not name.startswith("_")
-        and f.__module__ == losses.__name__
-        and list(inspect.signature(f).parameters) == ["net", "batch", "given"]
-    }
+    """Those of the training package and of all methods."""
+    places = [losses, *(sys.modules[kind.__module__] for kind in METHODS.values())]
+    functions = [f for place in places for _, f in inspect.getmembers(place, inspect.isfunction)]
+    return {f for f in functions if list(inspect.signature(f).parameters) == ["net", "batch", "given"]}
 
 
 def splits(pool: Pool, sizes: Sequence[int]) -> list[Split]:
@@ -97,7 +118,17 @@ class Case:
         self, models: Sequence[Model], memories: Sequence[OptimizerMemory | None], key: str = "call"
     ) -> list[FitJob]:
         return [
-            FitJob(model, split, self.loss, self.settings, (key, i), GIVEN[self.loss](start), self.only, memory)
+            FitJob(
+                model,
+                split,
+                self.loss,
+                self.settings,
+                (key, i),
+                GIVEN[self.loss](start),
+                self.only,
+                memory,
+                VIEWS.get(self.loss, 0),
+            )
             for i, (model, split, start, memory) in enumerate(
                 zip(models, self.splits, self.starts, memories, strict=True)
             )
@@ -120,9 +151,9 @@ def test_every_loss_has_a_case() -> None:
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS.keys())
 @pytest.mark.parametrize("loss", GIVEN, ids=lambda loss: loss.__name__)
 def test_for_every_loss_and_optimiser(
-    mlp: Architecture, make_pool: MakePool, loss: Loss, settings: TrainSettings
+    make_mlp: MakeMLP, make_pool: MakePool, loss: Loss, settings: TrainSettings
 ) -> None:
-    Case(mlp, make_pool(16), (6, 7, 3), settings, loss).check()
+    Case(make_mlp(parts=PARTS.get(loss, ())), make_pool(16), (6, 7, 3), settings, loss).check()
 
 
 @pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES.keys())
@@ -134,8 +165,10 @@ def test_for_all_numbers_of_samples(
 
 
 @pytest.mark.parametrize("loss", GIVEN, ids=lambda loss: loss.__name__)
-def test_for_a_part_of_the_model(mlp: Architecture, make_pool: MakePool, loss: Loss) -> None:
-    case = Case(mlp, make_pool(13), (6, 7), SETTINGS["sgd with momentum"], loss, only="head")
+def test_for_a_part_of_the_model(make_mlp: MakeMLP, make_pool: MakePool, loss: Loss) -> None:
+    case = Case(
+        make_mlp(parts=PARTS.get(loss, ())), make_pool(13), (6, 7), SETTINGS["sgd with momentum"], loss, only="head"
+    )
     case.check()
     for loop in (lambda jobs: [plain.fit(job) for job in jobs], batched.fit):
         models = case.models()
@@ -199,8 +232,9 @@ def test_for_a_convolution_with_group_norm(convolutional: Architecture, make_poo
 
 @pytest.mark.parametrize("loss", GIVEN, ids=lambda loss: loss.__name__)
 def test_for_every_loss_when_recorded(
-    mlp: Architecture, make_pool: MakePool, loss: Loss, monkeypatch: pytest.MonkeyPatch
+    make_mlp: MakeMLP, make_pool: MakePool, loss: Loss, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    mlp = make_mlp(parts=PARTS.get(loss, ()))
     monkeypatch.setattr(Gradients, "USES_BEFORE_RECORDING", 3)
     Case(mlp, make_pool(8), (4, 4), TrainSettings(epochs=5, batch=4, lr=0.1), loss).check()
     assert len(Gradients.of(mlp, loss)._recorded) == 1
@@ -230,7 +264,7 @@ def test_recorded_calls_of_several_shapes_do_not_mix(
     """Same architecture object: other batch sizes, peers, parts and losses, each recorded at once."""
     monkeypatch.setattr(Gradients, "USES_BEFORE_RECORDING", 1)
     architecture, pool = make_mlp(), make_pool(20)
-    for loss in GIVEN:
+    for loss in set(GIVEN) - set(PARTS):
         for sizes, only in (((4, 4), None), ((4, 4), "head"), ((3, 3, 3), None)):
             Case(architecture, pool, sizes, loss=loss, only=only).check()
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections import Counter
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.randomness import generator, number, permutations, torch_seeded
+from coterie.randomness import generator, number, permutations, torch_seeded, uniforms
 
 keys = st.lists(st.integers() | st.sampled_from(["train", "sample", "speed", "a", "aa"]), min_size=1, max_size=4)
 
@@ -98,3 +100,16 @@ def test_every_order_is_as_likely() -> None:
     counts = Counter(tuple(order) for (order,) in orders.tolist())
     assert len(counts) == 6
     assert all(abs(count - 1000) < 5 * 29 for count in counts.values())
+
+
+def test_uniforms_are_each_keys_own_and_spread_evenly() -> None:
+    """Mean 1/2 and variance 1/12 over 100,000 numbers: within five standard errors."""
+    keys = [number("u", i) for i in range(50)]
+    u = uniforms(keys, 2000)
+    assert u.dtype == np.float32
+    assert u.min() >= 0
+    assert u.max() < 1
+    assert abs(float(u.mean()) - 0.5) < 5 * math.sqrt(1 / 12 / u.size)
+    assert abs(float(u.var()) - 1 / 12) < 5 * math.sqrt(1 / 180 / u.size)
+    assert np.array_equal(uniforms(keys[3:4], 2000)[0], u[3])
+    assert np.array_equal(uniforms(keys, 100), u[:, :100])

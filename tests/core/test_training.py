@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -303,3 +304,49 @@ def test_no_samples_change_nothing(mlp: Architecture, make_pool: Callable[..., P
     nothing = Split(make_pool(4), torch.arange(0))
     assert fit(FitJob(model, nothing, cross_entropy, TrainSettings(), ("k",))) == 0.0
     assert torch.equal(model.vector, mlp.initial(0).vector)
+
+
+def view_job(make_mlp: MakeMLP, pool: Pool, loss: Any, key: object) -> FitJob:
+    settings = TrainSettings(epochs=2, batch=4, lr=0.1)
+    return FitJob(make_mlp().initial(0), Split(pool, torch.arange(8)), loss, settings, ("peer", key), views=2)
+
+
+def test_every_step_sees_other_views_and_the_same_again(make_mlp: MakeMLP, make_pool: Any) -> None:
+    runs: list[list[Tensor]] = []
+    for _ in range(2):
+        seen: list[Tensor] = []
+
+        def look(net: Any, batch: Batch, given: Any, seen: list[Tensor] = seen) -> Tensor:
+            assert batch.views is not None
+            seen.append(batch.views.detach() - batch.x)
+            return cross_entropy(net, batch, given)
+
+        plain.fit(view_job(make_mlp, make_pool(8), look, 1))
+        runs.append(seen)
+    first, second = runs
+    assert [tuple(change.shape) for change in first] == [(2, 4, 4)] * 4
+    changes = [view for step in first for view in step]
+    assert all(not torch.equal(a, b) for i, a in enumerate(changes) for b in changes[:i])
+    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+def test_a_peers_views_do_not_depend_on_who_else_is_there(make_mlp: MakeMLP, make_pool: Any) -> None:
+    pool = make_pool(8)
+    jobs = [view_job(make_mlp, pool, cross_entropy, key) for key in (1, 2)]
+    rows = torch.arange(4).expand(2, 4)
+    both, alone = batched._batch(jobs, rows, 0), batched._batch(jobs[:1], rows[:1], 0)
+    assert both.views is not None
+    assert alone.views is not None
+    assert torch.equal(both.views[0], alone.views[0])
+    assert not torch.equal(both.views[0], both.views[1])
+
+
+def test_predictions_are_what_the_net_says(make_mlp: Any, make_pool: Any) -> None:
+    architecture, pool = make_mlp(), make_pool(9)
+    jobs = [EvaluateJob(architecture.initial(0, i), Split(pool, torch.arange(i, i + 5))) for i in range(3)]
+    for job, one, many in zip(jobs, map(plain.predict, jobs), batched.predict(jobs), strict=True):
+        features = torch.relu(job.split.x @ job.model["backbone.1.weight"].T + job.model["backbone.1.bias"])
+        logits = features @ job.model["head.weight"].T + job.model["head.bias"]
+        for said in (one, many):
+            torch.testing.assert_close(said.features, features)
+            torch.testing.assert_close(said.logits, logits)

@@ -47,8 +47,9 @@ class Net(nn.Module):
 
         It only serves losses, and so never needs statistics of more than the batch at hand.
         """
+        first = nn.Linear(self.d_z, hidden, bias=False)  # the norm would take a bias off again
         norm = nn.BatchNorm1d(hidden, track_running_stats=False)
-        self.projector = nn.Sequential(nn.Linear(self.d_z, hidden), norm, nn.ReLU(), nn.Linear(hidden, d_p))
+        self.projector = nn.Sequential(first, norm, nn.ReLU(), nn.Linear(hidden, d_p))
 
     def add_prototypes(self, d_p: int) -> None:
         """One learnable point of the projected space for each class."""
