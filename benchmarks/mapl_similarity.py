@@ -1,0 +1,64 @@
+"""MAPL's Figure 3: do classifier heads tell who has the same classes, with and without the prototype loss?
+
+    python benchmarks/mapl_similarity.py mapl-scenario1-digits
+
+Trains twice without graph learning, and prints the mean similarity of heads over pairs of peers: of one or two
+clusters, of one or two architectures. The last column is how often somebody of one's own cluster is more alike
+than somebody of another: 0.5 is chance.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+
+import numpy as np
+from torch import Tensor
+
+from coterie import experiment
+from coterie.engines.clock import Clock
+from coterie.engines.simulation import Simulation
+from coterie.experiment import Circle
+from coterie.methods.mapl import LIKENESS
+from coterie.training import Trainer
+
+
+def trained(preset: str, words: list[str]) -> Circle:
+    e = experiment.load(preset, ["method.name=mapl", "method.graph=false", *words])
+    circle = experiment.gather(e)
+    trainer = Trainer(e.engine.batching, e.engine.workers, e.engine.threads)
+    clock = Clock(e.clock, e.peers, e.seed)
+    Simulation(e.method, circle.participants, e.rounds, trainer, clock, evaluate_every=e.rounds).run()
+    trainer.close()
+    return circle
+
+
+def line(circle: Circle, alike: Callable[[Tensor, Tensor], float]) -> str:
+    heads = [peer.model["head.weight"] for peer in circle.participants]
+    table = np.array([[alike(a, b) for b in heads] for a in heads])
+    assert circle.clusters is not None, "choose a preset whose clusters are known"
+    kin = np.equal.outer(circle.clusters, circle.clusters)
+    like = np.equal.outer(circle.architectures, circle.architectures)
+    others = ~np.eye(len(heads), dtype=bool)
+    groups = (kin & like & others, kin & ~like, ~kin & like, ~kin & ~like)
+    above = [(row[k & o][:, None] > row[~k]).mean() for row, k, o in zip(table, kin, others, strict=True)]
+    means = [f"{table[group].mean():.3f}" if group.any() else "" for group in groups]
+    return " | ".join([*means, f"{np.mean(above):.3f}"])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("preset")
+    parser.add_argument("settings", nargs="*", metavar="key=value")
+    options = parser.parse_args()
+    pairs = ("same cluster, same architecture", "same, another", "other, same", "other, another", "above")
+    print(f"| {' | '.join(('prototype loss', 'likeness', *pairs))} |")
+    print("|---|---|---|---|---|---|---|")
+    for proto in (1, 0):
+        circle = trained(options.preset, [f"method.proto={proto}", *options.settings])
+        for name, alike in LIKENESS.items():
+            print(f"| {'on' if proto else 'off'} | `{name}` | {line(circle, alike)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
