@@ -193,6 +193,17 @@ def test_one_step_by_hand() -> None:
     assert [learned[j].weight for j in range(3)] == pytest.approx(expected)
 
 
+@pytest.mark.parametrize("peers", [2, 5, 20, 100, 400])
+def test_rows_settle_in_circles_of_any_size(peers: int) -> None:
+    """Half are alike, half are not: repeated steps come to rest, with more weight on one's kind."""
+    method, row = MAPL(), {j: Acquaintance(1 / peers, 10) for j in range(peers)}
+    similar = {j: 0.95 if j < peers / 2 else 0.1 for j in range(1, peers)}
+    for _ in range(60):
+        before, row = row, method.learn(0, row, similar)
+    assert max(abs(row[j].weight - before[j].weight) for j in row) < 1e-3 / peers
+    assert peers < 3 or sum(a.weight for j, a in row.items() if j < peers / 2) > 0.5
+
+
 def test_switches_of_the_graphs_ablation() -> None:
     row = {0: Acquaintance(1 / 3, 10), 1: Acquaintance(1 / 3, 10), 2: Acquaintance(1 / 3, 30)}
     unlike, alike = {1: 0.9, 2: 0.1}, {1: 0.5, 2: 0.5}

@@ -80,7 +80,9 @@ class MAPL(Method):
     graph: bool = parameter(True, "learn the collaboration weights; false: everybody, equally, for ever")
     t_thr: int = parameter(20, "the first round that learns them (the paper: 100 of 400)")
     e_g: int = parameter(1, "gradient steps on them in a round")
-    step: float = parameter(0.2, "length of such a step, times the number of peers weighed")
+    step: float = parameter(
+        0.4, "length of such a step, times the number of peers weighed; cut where it would overshoot"
+    )
     mu1: float = parameter(0.5, "weight of the similarity of heads in the graph's loss")
     mu2: float = parameter(0.1, "weight of the graph's regulariser")
     beta: float = parameter(0.5, "weight of the norm in the regulariser: larger spreads the weights")
@@ -160,7 +162,10 @@ class MAPL(Method):
         trust = np.array([row[j].samples / total if self.confidence else 1 / len(row) for j in active])
         pull = self.mu1 * trust * np.array([{**alike, own: 1.0}[j] for j in active])
         w = np.array([row[j].weight for j in active])
-        step = self.step * len(active)  # the pulls are shares of all data: of many peers, each has little
+        # The pulls are shares of all data: of many peers, each has little. Beyond the inverse of the norm's curvature
+        # (at equal weights) a step overshoots, and the next one goes back.
+        bend = self.mu2 * self.beta * math.sqrt(len(active))
+        step = min(self.step * len(active), 1 / bend if bend > 0 else math.inf)
         for _ in range(self.e_g):
             gradient = self.mu2 * regulariser_gradient(w, active.index(own), self.beta, self.norm) - pull
             w = project_to_simplex(w - step * gradient)
