@@ -45,12 +45,12 @@ def test_exploring_is_as_good_as_a_full_mesh_at_a_fifth_of_its_messages(tmp_path
 
 
 def test_one_leaves_and_one_joins_at_mid_run(tmp_path: Path) -> None:
-    """A round takes 0.2 simulated seconds: peer 7 comes in round 16 of 30, peer 2 has left by then."""
+    """A round takes 0.4 simulated seconds: peer 7 comes in round 16 of 30, peer 2 has left by then."""
     gaps = []
     for seed in range(3):
         out = tmp_path / str(seed)
         words = ("method.name=mapl+", "peers=10", "data.test=20", f"seed={seed}")
-        summary = run("mapl-scenario1-digits", out, *words, "clock.offline=[[7, 0, 3.05], [2, 3.05, inf]]")
+        summary = run("mapl-scenario1-digits", out, *words, "clock.offline=[[7, 0, 6.1], [2, 6.1, inf]]")
         rows = [json.loads(line) for line in (out / "events.jsonl").read_text().splitlines()]
         told = [row for row in rows if "weights" in (row.get("notes") or {})]
         assert all(sum(row["notes"]["weights"].values()) == pytest.approx(1) for row in told)

@@ -215,7 +215,8 @@ class Simulation:
         if isinstance(request, Train):
             answer = Answer(ready=False)
             self._fits[p.round].append((answer, request.job))
-            samples = len(request.job.split) * request.job.settings.epochs
+            job = request.job
+            samples = len(job.split) * job.settings.epochs * max(1, job.views)
             self._push(self.now + clock.training(id, samples), RESUME, id, answer)
         elif isinstance(request, Evaluate | Predict):
             answer = Answer(ready=False)
