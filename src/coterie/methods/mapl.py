@@ -167,9 +167,19 @@ class MAPL(Method):
         bend = self.mu2 * self.beta * math.sqrt(len(active))
         step = min(self.step * len(active), 1 / bend if bend > 0 else math.inf)
         for _ in range(self.e_g):
-            gradient = self.mu2 * regulariser_gradient(w, active.index(own), self.beta, self.norm) - pull
-            w = project_to_simplex(w - step * gradient)
+            w = project_to_simplex(w - step * self.gradient(w, active.index(own), pull))
         return {**row, **{j: row[j]._replace(weight=float(v)) for j, v in zip(active, w, strict=True)}}
+
+    def gradient(self, w: np.ndarray, own: int, pull: np.ndarray) -> np.ndarray:
+        """Of the graph's loss, mu2 * (beta * ||w|| - log(degree + EPSILON)) - w . pull.
+
+        The degree is the weight on others.
+        """
+        of_norm = np.sign(w) if self.norm == "l1" else w / max(float(np.linalg.norm(w)), EPSILON)
+        of_degree = np.full_like(w, -1 / (w.sum() - w[own] + EPSILON))
+        of_degree[own] = 0.0
+        gradient: np.ndarray = self.mu2 * (self.beta * of_norm + of_degree) - pull
+        return gradient
 
     # -- what to learn from them ---------------------------------------------------------------
 
@@ -229,16 +239,6 @@ LIKENESS = {"gram": alike_in_gram, "rows": alike_in_rows}
 def similarities(mine: Tensor, heads: Mapping[int, Artifact], likeness: str) -> dict[int, float]:
     found = {j: LIKENESS[likeness](mine, head["weight"]) for j, head in heads.items()}
     return {j: s if math.isfinite(s) else -1.0 for j, s in found.items()}  # a model that diverged is like nobody's
-
-
-def regulariser_gradient(w: np.ndarray, own: int, beta: float, norm: str) -> np.ndarray:
-    """Of beta * ||w|| - log(degree + EPSILON); the degree is the weight on others."""
-    length = float(np.linalg.norm(w))
-    of_norm = np.ones_like(w) if norm == "l1" else w / max(length, EPSILON)
-    of_degree = np.full_like(w, -1 / (w.sum() - w[own] + EPSILON))
-    of_degree[own] = 0.0
-    gradient: np.ndarray = beta * of_norm + of_degree
-    return gradient
 
 
 def equally(samples: Mapping[int, int]) -> Row:
