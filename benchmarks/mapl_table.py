@@ -18,14 +18,14 @@ MIXED: dict[str, tuple[str, tuple[str, str]]] = {
     "Local": ("method.name=local", ("70.60 ±9.26", "58.67 ±8.71")),
     "FedSim": ("method.name=fedsim", ("64.93 ±10.89", "52.33 ±7.87")),
     "FedClassAvg": ("method.name=fedclassavg", ("74.67 ±9.65", "62.86 ±8.43")),
-    "FedProto": ("method.name=fedproto", ("73.13 ±9.32", "61.14 ±6.97")),
+    "FedProto": ("method.name=fedproto method.lam=0.1", ("73.13 ±9.32", "61.14 ±6.97")),
     "MAPL": ("method.name=mapl", ("77.27 ±7.98", "65.43 ±8.40")),
 }
 ONE: dict[str, tuple[str, tuple[str, str]]] = {
     "Local": ("method.name=local", ("55.67 ±11.29", "43.76 ±7.37")),
     "FedAvg": ("method.name=fedavg", ("81.00 ±5.75", "76.43 ±6.02")),
     "FLT": ("method.name=flt", ("82.20 ±5.06", "75.47 ±5.06")),
-    "pFedSim": ("method.name=pfedsim", ("79.86 ±5.81", "75.90 ±4.88")),
+    "pFedSim": ("method.name=pfedsim method.t_warm=20", ("79.86 ±5.81", "75.90 ±4.88")),
     "DFedAvgM": ("method.name=dfedavgm method.k=0", ("81.26 ±6.63", "76.67 ±4.62")),
     "MAPL": ("method.name=mapl", ("76.27 ±8.97", "64.81 ±8.47")),
     "MAPL+": ("method.name=mapl+", ("82.93 ±4.96", "77.86 ±4.33")),

@@ -7,14 +7,15 @@ import json
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from coterie import experiment, running
 from coterie.errors import CoterieError
+from coterie.experiment import Experiment
 
-STUDENT_95 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776}  # two-sided, by degrees of freedom
+STUDENT_95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)  # two-sided, by degrees of freedom
 Summary = dict[str, Any]
 
 
@@ -49,16 +50,25 @@ def command(about: str, names: Mapping[str, Callable[[], tuple[str, Sequence[Row
 
 
 def _run(preset: str, folder: Path, words: list[str]) -> None:
+    wanted = experiment.load(preset, words)
+    begun = (folder / "config.toml").exists()
+    if begun and _what(running.of_folder(folder)) != _what(wanted):
+        raise SystemExit(f"{folder} is a run with other settings: move it away, or choose another --out")
     if (folder / "summary.json").exists():
         return
     print(f"{folder.name} ...", flush=True)
     try:
-        if (folder / "config.toml").exists():
+        if begun:
             running.resume(folder)
         else:
-            running.run(experiment.load(preset, words), folder)
+            running.run(wanted, folder)
     except CoterieError as error:
         raise SystemExit(f"{folder}: {error}") from error
+
+
+def _what(e: Experiment) -> Experiment:
+    """All that the results depend on: not how many workers there are, nor how often a checkpoint is written."""
+    return replace(e, engine=replace(e.engine, workers=1, checkpoint=0), baseline="")
 
 
 def _summary(folder: Path) -> Summary | None:
@@ -94,5 +104,5 @@ def interval(values: Sequence[float]) -> str:
     mean = statistics.mean(values)
     if len(values) < 2:
         return f"{mean:.2f}"
-    half = STUDENT_95[len(values) - 1] * statistics.stdev(values) / math.sqrt(len(values))
+    half = STUDENT_95[min(len(values) - 2, len(STUDENT_95) - 1)] * statistics.stdev(values) / math.sqrt(len(values))
     return f"{mean:.2f} ±{half:.2f}"

@@ -200,6 +200,18 @@ class Peer:
         wanted = tuple(sorted(set(peers))) if isinstance(peers, Iterable) else (int(peers),)
         return Fetch(wanted, name, self.round)
 
+    def fitting(
+        self, found: Mapping[int, Artifact], shapes: Mapping[str, Sequence[int]], facts: Iterable[str] = ()
+    ) -> dict[int, Artifact]:
+        """Of what was fetched, what has these tensors, finite and of these shapes, and these facts above 0.
+
+        What others send is theirs to get wrong: it counts as absent, and the report is told who and why.
+        """
+        wrong = {j: reason for j, artifact in found.items() if (reason := artifact.misfit(shapes, tuple(facts)))}
+        if wrong:
+            self.note(declined={**self.notes.get("declined", {}), **wrong})
+        return {j: artifact for j, artifact in found.items() if j not in wrong}
+
     def send(self, peer: int, name: str, tensors: Mapping[str, Tensor], **facts: Fact) -> Send:
         """Push to one peer: a model that walks."""
         return Send(peer, Artifact.snapshot(name, self.id, self.round, tensors, facts))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any
@@ -25,6 +25,7 @@ Fact = str | int | float | bool
 _UNREADABLE = (
     KeyError, ValueError, TypeError, AttributeError, OverflowError, RecursionError, safetensors.SafetensorError,
 )  # fmt: skip
+LARGEST_FACT = 1e12  # no peer has more samples
 MAX_HEADER = 10_000_000  # bytes; a real header of the largest zoo model is under 100 kB
 
 
@@ -69,6 +70,21 @@ class Artifact(Mapping[str, Tensor]):
             header, data = _sizes(tuple((k, t.dtype, tuple(t.shape)) for k, t in self.content.items()))
         metadata = len(',"__metadata__":') + len(_json(self._metadata()).encode())
         return 8 + math.ceil((header + metadata) / 8) * 8 + data
+
+    def misfit(self, shapes: Mapping[str, Sequence[int]], facts: Iterable[str]) -> str:
+        """What keeps this from being what is expected (these tensors, finite; these facts, above 0), or nothing."""
+        for key, shape in shapes.items():
+            tensor = self.content.get(key)
+            if tensor is None or tuple(tensor.shape) != tuple(shape):
+                found = "nothing" if tensor is None else str(tuple(tensor.shape))
+                return f"'{key}' should be {tuple(shape)}, and is {found}"
+            if not torch.isfinite(tensor).all():
+                return f"'{key}' has numbers that are not finite"
+        for name in facts:
+            value = self.facts.get(name)
+            if not isinstance(value, int | float) or not 0 < value < LARGEST_FACT:
+                return f"the fact '{name}' should be a number above 0, and is {value!r}"
+        return ""
 
     def to_bytes(self) -> bytes:
         tensors = {key: tensor.detach().cpu().contiguous() for key, tensor in self.content.items()}

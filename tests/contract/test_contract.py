@@ -60,6 +60,11 @@ def test_workers_change_nothing(engine: str, case: str, monkeypatch: pytest.Monk
     same(one, ENGINES[engine](small(case, "engine.batching=always", "engine.workers=2")))
 
 
+def test_workers_of_the_plain_loop_change_nothing(engine: str, case: str) -> None:
+    one, three = (ENGINES[engine](small(case, "engine.batching=never", f"engine.workers={n}")) for n in (1, 3))
+    same(one, three)
+
+
 def test_batching_changes_next_to_nothing(engine: str, case: str) -> None:
     always = once(engine, case, "engine.batching=always")
     never = ENGINES[engine](small(case, "engine.batching=never"))

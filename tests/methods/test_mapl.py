@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -205,6 +207,14 @@ def test_rows_settle_in_circles_of_any_size(peers: int) -> None:
     assert peers < 3 or sum(a.weight for j, a in row.items() if j < peers / 2) > 0.5
 
 
+def test_l1_is_constant_on_the_simplex() -> None:
+    row = {0: Acquaintance(0.0, 10), 1: Acquaintance(0.7, 10), 2: Acquaintance(0.3, 30)}
+    rows = [MAPL(norm="l1", beta=beta).learn(0, row, {1: 0.6, 2: 0.3}) for beta in (0.0, 0.5, 3.0)]
+    for j in row:
+        assert rows[1][j].weight == pytest.approx(rows[0][j].weight)
+        assert rows[2][j].weight == pytest.approx(rows[0][j].weight)
+
+
 def test_switches_of_the_graphs_ablation() -> None:
     row = {0: Acquaintance(1 / 3, 10), 1: Acquaintance(1 / 3, 10), 2: Acquaintance(1 / 3, 30)}
     unlike, alike = {1: 0.9, 2: 0.1}, {1: 0.5, 2: 0.5}
@@ -257,7 +267,12 @@ CLASSES, FEATURES, PROJECTED = 3, 4, 5
 
 
 def play(
-    method: MAPL, peers: int, rounds: int, clock: ClockSettings | None = None, zoo: tuple[str, ...] = ("mlp",)
+    method: MAPL,
+    peers: int,
+    rounds: int,
+    clock: ClockSettings | None = None,
+    zoo: tuple[str, ...] = ("mlp",),
+    asynchronous: bool = False,
 ) -> tuple[list[PeerRound], list[Peer]]:
     """The method over peers that do not train: what they exchange and decide alone."""
     shape = (1, 4, 4) if len(zoo) > 1 else (2,)
@@ -276,7 +291,9 @@ def play(
     records: list[PeerRound] = []
     see = lambda r: records.append(r) if isinstance(r, PeerRound) else None  # noqa: E731
     ticks = Clock(clock or ClockSettings(), peers, 0)
-    Simulation(method, members, rounds, Trainer(), ticks, evaluate_every=10**6, on_record=see).run()
+    Simulation(
+        method, members, rounds, Trainer(), ticks, evaluate_every=10**6, on_record=see, asynchronous=asynchronous
+    ).run()
     return records, members
 
 
@@ -304,7 +321,7 @@ def test_bytes_are_those_of_table_7() -> None:
     assert members[0].model["head.weight"].numel() == FEATURES * CLASSES
 
 
-def test_heads_are_shelved_only_when_they_are_compared() -> None:
+def test_heads_are_fetched_only_when_they_are_compared() -> None:
     records, _ = play(MAPL(t_thr=3), 4, 4)
     assert {r.round for r in records if r.messages.get("head")} == {3, 4}
 
@@ -346,7 +363,7 @@ def test_mapl_plus_averages_backbones_of_one_architecture_only() -> None:
 
 def test_two_of_one_architecture_average_their_backbones_and_do_not_swap_them() -> None:
     """Also when all their weight is on each other, as graph learning makes it."""
-    _, members = play(Marked(t_thr=1, step=50.0), 2, 1)
+    _, members = play(Marked(), 2, 1)
     rows = [{j: w for j, w, _ in peer.state["row"]} for peer in members]
     assert [rows[0][0], rows[1][1]] == [0, 0]
     for peer in members:
@@ -355,12 +372,26 @@ def test_two_of_one_architecture_average_their_backbones_and_do_not_swap_them() 
         )
 
 
+def test_backbones_are_averaged_by_ones_row_within_an_architecture() -> None:
+    """Peers 0, 2, 4 are MLPs marked 0, 2, 4. Peer 0's weights on the others' are 0.3 and 0.1, its own counts as 0.2."""
+    _, members = play(Marked(fixed=True), 6, 1, zoo=("mlp", "cnn3"))
+    assert torch.allclose(members[0].model["backbone.1.weight"], torch.tensor((0.2 * 0 + 0.3 * 2 + 0.1 * 4) / 0.6))
+
+
 class Marked(MAPLPlus):
     """Backbones that are all 0, all 1, ...: one can see where an average comes from."""
 
+    def __init__(self, fixed: bool = False, **parameters: Any) -> None:
+        super().__init__(t_thr=1, **{"step": 0.0 if fixed else 50.0, **parameters})
+        object.__setattr__(self, "fixed", fixed)
+
     async def setup(self, me: Peer) -> None:
         await super().setup(me)
-        me.model["backbone.1.weight"].fill_(float(me.id))
+        if "backbone.1.weight" in me.model:
+            me.model["backbone.1.weight"].fill_(float(me.id))
+        if self.fixed:
+            weights = (0.0, 0.2, 0.3, 0.2, 0.1, 0.2)
+            me.state["row"] = [[j, w, 4] for j, w in enumerate(weights)]
 
 
 # -- exploring, and a circle that changes ------------------------------------------------------
@@ -405,6 +436,65 @@ class Ticking(MAPL):
     async def round(self, me: Peer, t: int) -> None:
         await me.train(epochs=1, lr=1e-12)
         await super().round(me, t)
+
+
+def test_a_fast_peer_of_an_asynchronous_run_keeps_its_neighbours() -> None:
+    """It comes to t_thr three times as fast as the others, who do not need heads yet."""
+    clock = ClockSettings(speed=(12.0, 4.0, 4.0, 4.0))
+    records, _ = play(Ticking(t_thr=5, mu1=0.0), 4, 9, clock, asynchronous=True)
+    assert all(len(r.notes["neighbours"]) == 3 for r in records if r.round >= 5)
+
+
+# -- what others get wrong ---------------------------------------------------------------------
+
+
+class Wrong(MAPL):
+    """Peer 1 shelves something else under the names that are expected."""
+
+    def __init__(self, name: str, tensors: Mapping[str, Tensor], facts: Mapping[str, Any], **parameters: Any) -> None:
+        super().__init__(**parameters)
+        object.__setattr__(self, "says", (name, tensors, facts))
+
+    def _shelve(self, me: Peer) -> None:
+        super()._shelve(me)
+        name, tensors, facts = self.says
+        if me.id == 1:
+            me.shelve(name, tensors, **facts)
+
+
+NAN, FACTS = float("nan"), {"samples": 4, "architecture": "mlp"}
+
+
+@pytest.mark.parametrize(
+    ("name", "tensors", "facts", "reason"),
+    [
+        ("prototypes", {"prototypes": torch.full((CLASSES, PROJECTED), NAN)}, FACTS, "not finite"),
+        ("prototypes", {"prototypes": torch.ones(1, PROJECTED)}, FACTS, "should be (3, 5), and is (1, 5)"),
+        ("prototypes", {"prototypes": torch.ones(7, PROJECTED)}, FACTS, "and is (7, 5)"),
+        ("prototypes", {"others": torch.ones(2)}, FACTS, "and is nothing"),
+        ("prototypes", {"prototypes": torch.ones(CLASSES, PROJECTED)}, {}, "'samples' should be a number above 0"),
+        ("head", {"weight": torch.ones(CLASSES, FEATURES)}, {"samples": -27}, "above 0, and is -27"),
+        ("head", {"weight": torch.ones(CLASSES, FEATURES)}, {"samples": 10**400}, "above 0"),
+        ("head", {"weight": torch.ones(CLASSES, FEATURES)}, {"samples": "many"}, "above 0, and is 'many'"),
+        ("head", {"weight": torch.ones(1, FEATURES)}, FACTS, "should be (3, 4), and is (1, 4)"),
+    ],
+)
+@pytest.mark.parametrize("t_thr", [1, 2, 9])
+def test_who_sends_what_does_not_fit_is_absent_and_named(
+    name: str, tensors: dict[str, Tensor], facts: dict[str, Any], reason: str, t_thr: int
+) -> None:
+    records, members = play(Wrong(name, tensors, facts, t_thr=t_thr), 4, 3)
+    for peer in members:
+        assert torch.isfinite(peer.model.vector).all()
+    last = [r for r in records if r.peer != 1 and r.round == 3]
+    if name == "head" and t_thr == 9:  # never looked at
+        assert all("1" in map(str, r.notes["weights"]) for r in last)
+        return
+    for r in last:
+        assert 1 not in map(int, r.notes["weights"])
+    declined = [r.notes["declined"] for r in records if r.peer != 1 and "declined" in r.notes]
+    assert declined
+    assert all(reason in next(iter(d.values())) and list(map(int, d)) == [1] for d in declined)
 
 
 # -- before anything trains --------------------------------------------------------------------

@@ -29,6 +29,7 @@ def test_the_graph_separates_the_clusters_and_saves_messages(scenario: int, tmp_
     fetched, without = (s["messages"]["by_artifact"]["prototypes"] for s in (learned, mesh))
     assert without == 20 * 19 * 30
     assert fetched <= 0.7 * without
+    # On 500 test images both are good to two points.
     assert learned["accuracy"]["last"]["mean"] >= mesh["accuracy"]["last"]["mean"] - 0.02
 
 

@@ -17,6 +17,7 @@ class DFedAvgM(Method):
 
     def check(self, peers: int) -> None:
         need(0 <= self.k < peers, "k", f"must be from 0 to {peers - 1} with {peers} peers, not {self.k}")
+        need(self.k != 1 or peers == 2, "k", "of 1 makes pairs that never hear of each other: use 2")
         even = self.k % 2 == 0 or peers % 2 == 0
         need(even, "k", f"must be even with {peers} peers, not {self.k}: nobody is opposite in an odd ring")
 

@@ -1,5 +1,6 @@
 """FedProto: peers exchange the mean feature of each class, and are drawn to everybody's (Tan et al. 2021)."""
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -33,7 +34,7 @@ class FedProto(Method):
     lam: float = parameter(1.0, "weight of the distance to prototypes (the paper: 1; 0.1 for CIFAR-10)")
 
     def check(self, peers: int) -> None:  # noqa: ARG002
-        need(self.lam >= 0, "lam", f"must be at least 0, not {self.lam}")
+        need(0 <= self.lam < math.inf, "lam", f"must be at least 0, not {self.lam}")
 
     async def setup(self, me: Peer) -> None:
         """Nobody has sent anything yet: no class has a prototype. The head's weights are of their shape, K x d_z."""
@@ -49,13 +50,17 @@ class FedProto(Method):
         [said] = await me.predict()
         me.shelve("prototypes", class_means(said.features, me.labels(), len(prototypes)))
         assert me.server is not None
-        for found in (await me.fetch(me.server, "global")).values():
-            me.state.update(found)
+        for found in me.fitting(await me.fetch(me.server, "global"), _shapes(me)).values():
+            me.state.update({key: found[key] for key in _shapes(me)})
 
     async def serve(self, me: Peer, t: int) -> None:  # noqa: ARG002
-        theirs = (await me.fetch(me.peers, "prototypes")).values()
+        theirs = me.fitting(await me.fetch(me.peers, "prototypes"), _shapes(me)).values()
         me.state.update(average({key: me.state[key] for key in ("prototypes", "counts")}, theirs))
         me.shelve("global", {key: me.state[key] for key in ("prototypes", "counts")})
+
+
+def _shapes(me: Peer) -> dict[str, torch.Size]:
+    return {key: me.state[key].shape for key in ("prototypes", "counts")}
 
 
 def class_means(features: Tensor, labels: Tensor, classes: int) -> dict[str, Tensor]:
@@ -70,8 +75,9 @@ def average(last: Mapping[str, Tensor], theirs: Iterable[Mapping[str, Tensor]]) 
     """Each class's mean over those who have it, weighted by their samples; the last one where nobody has."""
     sums, counts = torch.zeros_like(last["prototypes"]), torch.zeros_like(last["counts"])
     for one in theirs:
-        sums += one["counts"].unsqueeze(1) * one["prototypes"]
-        counts += one["counts"]
+        own = one["counts"].to(counts.dtype).clamp(min=0)
+        sums += own.unsqueeze(1) * one["prototypes"]
+        counts += own
     there = (counts > 0).unsqueeze(1)
     means = sums / counts.clamp(min=1).unsqueeze(1)
     return {

@@ -65,7 +65,7 @@ class FLT(FedAvg):
         me.shelve("global", me.model)  # as it was after round 1
         updates = await me.fetch(self.participants(me, t), "update")
         features: dict[int, Tensor] = me.state["features"]
-        new = [j for j, update in updates.items() if update.facts["embedded"] and j not in features]
+        new = [j for j, update in updates.items() if update.facts.get("embedded") and j not in features]
         if new:
             features.update({j: found["features"] for j, found in (await me.fetch(new, "embeddings")).items()})
             me.state["related"] = related(features, self.related)

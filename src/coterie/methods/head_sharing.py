@@ -1,5 +1,6 @@
 """FedSim and FedClassAvg: a server averages the heads alone, so backbones may be of any architecture."""
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -32,7 +33,8 @@ class FedSim(Method):
 
     async def serve(self, me: Peer, t: int) -> None:  # noqa: ARG002
         """Of the server's own model only the head is ever used: its backbone is one of many."""
-        heads = (await me.fetch(me.peers, "head")).values()
+        shapes = {name: tensor.shape for name, tensor in me.model.part("head").items()}
+        heads = me.fitting(await me.fetch(me.peers, "head"), shapes, ["samples"]).values()
         if heads:
             me.model.load(mean(list(heads), [float(head.facts["samples"]) for head in heads]))
         me.shelve("global", me.model.part("head"))
@@ -63,7 +65,7 @@ class FedClassAvg(FedSim):
     tau: float = parameter(0.5, "temperature of the contrastive loss (the authors' code: 100, of dot products)")
 
     def check(self, peers: int) -> None:  # noqa: ARG002
-        need(self.rho >= 0, "rho", f"must be at least 0, not {self.rho}")
+        need(0 <= self.rho < math.inf, "rho", f"must be at least 0, not {self.rho}")
         need(self.tau > 0, "tau", f"must be above 0, not {self.tau}")
 
     async def learn(self, me: Peer) -> None:

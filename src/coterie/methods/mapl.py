@@ -98,6 +98,8 @@ class MAPL(Method):
         need(self.tau > 0, "tau", f"must be above 0, not {self.tau}")
         need(self.norm in ("l1", "l2"), "norm", f"must be l1 or l2, not '{self.norm}'")
         need(self.likeness in LIKENESS, "likeness", f"must be gram or rows, not '{self.likeness}'")
+        need(self.t_thr >= 1, "t_thr", f"must be at least 1, not {self.t_thr}")
+        need(self.graph or not self.explore, "explore", "needs graph = true: it is by learning that peers are kept")
         need(self.e_g >= 0, "e_g", f"must be at least 0, not {self.e_g}")
         need(0 <= self.explore < peers, "explore", f"must be from 0 to {peers - 1}, not {self.explore}")
 
@@ -114,17 +116,17 @@ class MAPL(Method):
         terms = {key: getattr(self, key) for key in ("ce", "contrast", "proto", "uniform", "tau")}
         device = me.model.vector.device
         await me.train(mapl_loss, views=2, given={k: torch.tensor(v, device=device) for k, v in terms.items()})
+        self._shelve(me)
         compares = self.graph and (t >= self.t_thr or self.explore > 0)
-        self._shelve(me, compares)
         row = await self._compare(me, t) if compares else equally({me.id: me.samples, **dict.fromkeys(me.peers, 0)})
         row = await self._average(me, row)
         _keep(me, row)
         me.note(weights={j: a.weight for j, a in row.items() if a.weight > 0}, neighbours=neighbours(me, row))
 
-    def _shelve(self, me: Peer, compares: bool) -> None:
+    def _shelve(self, me: Peer) -> None:
         facts: dict[str, Fact] = {"samples": me.samples, "architecture": me.architecture.name}
         me.shelve("prototypes", {"prototypes": me.model["prototypes"]}, **facts)
-        if compares:
+        if self.graph:  # from the start: who is faster asks for it earlier
             me.shelve("head", {"weight": me.model["head.weight"]}, **facts)
         if self.shares_backbone:
             me.shelve("backbone", trained_part(me, "backbone"), **facts)
@@ -136,13 +138,17 @@ class MAPL(Method):
         row = _kept(me)
         known = neighbours(me, row)
         strangers = me.sample(self.explore, but=known) if self.explore else [j for j in me.peers if j not in row]
-        heads = await me.fetch([*known, *strangers], "head")
+        head = {"weight": me.model["head.weight"].shape}
+        heads = me.fitting(await me.fetch([*known, *strangers], "head"), head, ["samples"])
         similar = similarities(me.model["head.weight"], heads, self.likeness)
         samples = {j: int(head.facts["samples"]) for j, head in heads.items()}
         if t < self.t_thr:
             return equally({me.id: me.samples, **{j: samples[j] for j in most(similar, self.explore)}})
+        if len(row) == 1:
+            row = equally({me.id: me.samples, **samples})
         # Who did not answer has left: it is out of the row, and a stranger should it come back.
         share = 1 / (1 + len(heads))
+        known = neighbours(me, row)
         met = {j: Acquaintance(row[j].weight if j in known else share, samples[j]) for j in heads}
         others = {} if self.explore else {j: a for j, a in row.items() if a.weight == 0 and j != me.id}
         learned = self.learn(me.id, {me.id: row[me.id], **met, **others}, similar)
@@ -164,7 +170,7 @@ class MAPL(Method):
         w = np.array([row[j].weight for j in active])
         # The pulls are shares of all data: of many peers, each has little. Beyond the inverse of the norm's curvature
         # (at equal weights) a step overshoots, and the next one goes back.
-        bend = self.mu2 * self.beta * math.sqrt(len(active))
+        bend = self.mu2 * self.beta * math.sqrt(len(active)) if self.norm == "l2" else 0.0
         step = min(self.step * len(active), 1 / bend if bend > 0 else math.inf)
         for _ in range(self.e_g):
             w = project_to_simplex(w - step * self.gradient(w, active.index(own), pull))
@@ -175,7 +181,7 @@ class MAPL(Method):
 
         The degree is the weight on others.
         """
-        of_norm = np.sign(w) if self.norm == "l1" else w / max(float(np.linalg.norm(w)), EPSILON)
+        of_norm = np.ones_like(w) if self.norm == "l1" else w / max(float(np.linalg.norm(w)), EPSILON)
         of_degree = np.full_like(w, -1 / (w.sum() - w[own] + EPSILON))
         of_degree[own] = 0.0
         gradient: np.ndarray = self.mu2 * (self.beta * of_norm + of_degree) - pull
@@ -185,25 +191,27 @@ class MAPL(Method):
 
     async def _average(self, me: Peer, row: Row) -> Row:
         """Average the prototypes (and for MAPL+ the backbones) of those who have weight, and are there."""
-        theirs = await me.fetch(neighbours(me, row), "prototypes")
+        shapes = {"prototypes": me.model["prototypes"].shape}
+        theirs = me.fitting(await me.fetch(neighbours(me, row), "prototypes"), shapes, ["samples"])
         here = {j: a for j, a in row.items() if a.weight == 0 or j in theirs or j == me.id}
         heard = {j: here[j]._replace(samples=int(found.facts["samples"])) for j, found in theirs.items()}
         row = on_simplex(me.id, {**here, **heard})
         tensors = {me.id: me.model["prototypes"], **{j: found["prototypes"] for j, found in theirs.items()}}
         me.model["prototypes"].copy_(sum((row[j].weight * tensors[j] for j in sorted(tensors)), torch.zeros(())))
         if self.shares_backbone:
-            alike = [j for j, found in theirs.items() if found.facts["architecture"] == me.architecture.name]
+            alike = [j for j, found in theirs.items() if found.facts.get("architecture") == me.architecture.name]
             await self._average_backbones(me, row, alike)
         return row
 
     async def _average_backbones(self, me: Peer, row: Row, alike: Sequence[int]) -> None:
         """One's own counts at least as much as the average neighbour's: else two peers would only swap theirs."""
-        theirs = await me.fetch(alike, "backbone")
+        mine = trained_part(me, "backbone")
+        theirs = me.fitting(await me.fetch(alike, "backbone"), {name: tensor.shape for name, tensor in mine.items()})
         if not theirs:
             return
         shares = {j: row[j].weight for j in theirs}
         shares[me.id] = max(row[me.id].weight, sum(shares.values()) / len(shares))
-        parts = {me.id: trained_part(me, "backbone"), **theirs}
+        parts = {me.id: mine, **theirs}
         me.model.load(mean([parts[j] for j in sorted(parts)], [shares[j] for j in sorted(parts)]))
 
 

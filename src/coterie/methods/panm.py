@@ -99,7 +99,10 @@ class PANM(Method):
         models = await me.fetch(candidates, "model")
         if self.metric == "loss":
             scores = await me.evaluate(models.values(), samples=samples)
-            return models, {j: 1 / max(s.rank, 1e-12) for j, s in zip(models, scores, strict=True)}
+            # The paper's 1 / loss, on a logarithmic scale: of small losses the inverse spreads one's own kind wider
+            # than it is from the others. A model that diverged is like nobody's.
+            losses = {j: s.loss for j, s in zip(models, scores, strict=True) if math.isfinite(s.loss)}
+            return models, {j: -math.log(max(loss, 1e-12)) for j, loss in losses.items()}
         updates = await me.fetch(models, "update")
         start = me.initial().parameters
         mine = me.model.parameters - start, update.parameters

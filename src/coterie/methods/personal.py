@@ -44,7 +44,8 @@ async def own_average(me: Peer, name: str) -> Average | None:
             return None  # the server has gone on, without this peer's update
         while True:
             for letter in await me.receive(name):
-                if letter.round == me.round:  # not one of a round that this peer did not end
+                # Not one of a round that this peer did not end, nor one that somebody else made up.
+                if letter.round == me.round and letter.author == me.server:
                     tensors = {key: letter[key] for key in letter if key not in ("of", "shares")}
                     shares = dict(zip(letter["of"].tolist(), letter["shares"].tolist(), strict=True))
                     return Average(tensors, shares)

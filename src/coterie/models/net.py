@@ -1,7 +1,7 @@
 """The one shape every model has: backbone, head and, where a method wants it, a projector.
 
 Methods exchange *parts* of a model by these names: parameters begin with ``backbone.``, ``head.`` or
-``projector.``, whatever the architecture.
+``projector.``, or are ``prototypes``, whatever the architecture.
 """
 
 from __future__ import annotations

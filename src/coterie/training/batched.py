@@ -24,7 +24,7 @@ from torch.optim.sgd import sgd
 
 from coterie.architecture import Architecture
 from coterie.models import Net, Output
-from coterie.training.jobs import EvaluateJob, FitJob, Pool, Prediction, Score, TrainSettings, batches
+from coterie.training.jobs import EvaluateJob, FitJob, Pool, Prediction, Score, TrainSettings, batches, looked_at
 from coterie.training.losses import Batch, Loss
 from coterie.training.plain import forget_other, memory_names
 from coterie.weights import Slot
@@ -107,9 +107,9 @@ def _steps_before(job: FitJob) -> int:
 
 
 def _batch(jobs: Sequence[FitJob], rows: Tensor, step: int) -> Batch:
-    pool, count = jobs[0].split.pool, jobs[0].views
-    x, y = _samples(pool, rows)
-    return Batch(x, y, pool.views(x, count, [job.views_key(step) for job in jobs]) if count else None)
+    x, y = _samples(jobs[0].split.pool, rows)
+    seen, views = looked_at(jobs, x, step)
+    return Batch(seen, y, views)
 
 
 @torch.no_grad()
@@ -166,7 +166,8 @@ class Gradients:
 
     def __call__(self, trained: Stack, fixed: Stack, batch: Batch, given: Stack) -> tuple[Stack, Tensor]:
         shapes = [(name, t.shape) for stack in (trained, fixed, given) for name, t in stack.items()]
-        key = (batch.x.shape, batch.views is None, tuple(shapes))
+        views = None if batch.views is None else batch.views.shape
+        key = (batch.x.shape, views, tuple(shapes))
         recorded = self._recorded.get(key)
         if recorded is None:
             recorded = self._transform(batch)

@@ -68,6 +68,10 @@ class TrainSettings:
     momentum: float = field(default=0.9, metadata={"help": "of sgd"})
     weight_decay: float = field(default=0.0, metadata={"help": "L2 penalty on the weights"})
     betas: tuple[float, float] = field(default=(0.9, 0.999), metadata={"help": "of adam"})
+    augment: bool = field(
+        default=False,
+        metadata={"help": "train on a random view of each sample ([data] says how they are made), not on itself"},
+    )
     keep_optimizer: bool = field(
         default=False, metadata={"help": "carry momentum over to the next round instead of starting afresh"}
     )
@@ -109,6 +113,16 @@ class FitJob:
             return 0, layout.trainable
         slots = [slot for slot in layout.within(self.only) if slot.stop <= layout.trainable]
         return slots[0].start, slots[-1].stop
+
+
+def looked_at(jobs: Sequence[FitJob], x: Tensor, step: int) -> tuple[Tensor, Tensor | None]:
+    """What a step of equal jobs trains on, of samples (jobs, batch, ...): themselves or a view, and views apart."""
+    first = jobs[0]
+    count = first.views or int(first.settings.augment)
+    if not count:
+        return x, None
+    views = first.split.pool.views(x, count, [job.views_key(step) for job in jobs])
+    return (x, views) if first.views else (views[:, 0], None)
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,6 +21,7 @@ from coterie.training.jobs import (
     Score,
     TrainSettings,
     batches,
+    looked_at,
     rows_of,
 )
 from coterie.training.losses import Batch
@@ -75,10 +76,8 @@ def fit(job: FitJob) -> float:
 
 
 def _batch(job: FitJob, rows: Tensor, step: int) -> Batch:
-    x, y = job.split.pool.x[rows], job.split.pool.y[rows]
-    if not job.views:
-        return Batch(x, y)
-    return Batch(x, y, job.split.pool.views(x.unsqueeze(0), job.views, [job.views_key(step)])[0])
+    x, views = looked_at([job], job.split.pool.x[rows].unsqueeze(0), step)
+    return Batch(x[0], job.split.pool.y[rows], None if views is None else views[0])
 
 
 def evaluate(job: EvaluateJob) -> Score:
