@@ -309,3 +309,27 @@ def test_a_memory_of_another_optimiser_is_not_used(mlp: Architecture, make_pool:
         loop(case.jobs(models, memories, "second"))
         ends.append(torch.stack([m.vector for m in models]))
     torch.testing.assert_close(*ends, rtol=1e-4, atol=2e-5)
+
+
+def test_other_numbers_of_views_are_recorded_apart(
+    make_mlp: MakeMLP, make_pool: MakePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Gradients, "USES_BEFORE_RECORDING", 1)
+    architecture = make_mlp()
+    for count in (2, 3):
+        monkeypatch.setitem(VIEWS, classavg_loss, count)
+        Case(architecture, make_pool(8), (4, 4), loss=classavg_loss).check()
+    assert len(Gradients.of(architecture, classavg_loss)._recorded) == 2
+
+
+def test_for_training_on_views(mlp: Architecture, make_pool: MakePool) -> None:
+    pool = make_pool(12)
+    augmented = TrainSettings(epochs=2, batch=4, lr=0.1, augment=True)
+    Case(mlp, pool, (6, 6), augmented).check()
+    ends = []
+    for settings in (SGD, augmented):
+        case = Case(mlp, pool, (6, 6), settings)
+        models = case.models()
+        batched.fit(case.jobs(models, case.memories()))
+        ends.append(models[0].vector)
+    assert not torch.equal(*ends)

@@ -167,3 +167,25 @@ def test_peers_with_settings_of_their_own_are_not_mixed(mlp: Architecture, make_
         trainer.fit([slow, fast])
     start = mlp.initial(0).vector
     torch.testing.assert_close(fast.model.vector - start, 2 * (slow.model.vector - start), rtol=1e-3, atol=1e-6)
+
+
+def test_all_kinds_of_models_give_the_same_bits_for_any_number_of_workers(
+    make_mlp: MakeMLP, make_pool: MakePool, convolutional: Architecture, batch_normed: Architecture
+) -> None:
+    """Convolutions and batch norm, which are trained alone, beside each other; dropout, which draws, one by one."""
+    outcomes = []
+    for workers in (1, 3):
+        kinds = [(convolutional, (1, 4, 4)), (batch_normed, (4,)), (make_mlp(dropout=0.5), (4,)), (make_mlp(), (4,))]
+        jobs = [job for kind, shape in kinds for job in jobs_of(kind, make_pool(16, shape), 3, 4, epochs=3)]
+        with closing(Trainer("auto", workers)) as trainer:
+            losses = trainer.fit(jobs)
+        outcomes.append((losses, [job.model.vector for job in jobs]))
+    assert outcomes[0][0] == outcomes[1][0]
+    assert all(torch.equal(a, b) for a, b in zip(outcomes[0][1], outcomes[1][1], strict=True))
+
+
+def test_who_draws_is_known(make_mlp: MakeMLP, convolutional: Architecture) -> None:
+    assert make_mlp(dropout=0.5).draws
+    assert not make_mlp().draws
+    assert not convolutional.draws
+    assert Architecture("mine:net", convolutional.build).draws  # what it does inside cannot be seen
