@@ -131,7 +131,7 @@ def _experiment(options: argparse.Namespace) -> tuple[str, Experiment]:
 def _watched(go: Callable[..., dict[str, Any]], title: str, folder: Path, plain: bool) -> dict[str, Any] | None:
     """A run with its progress shown; Ctrl-C ends it at a checkpoint, a second Ctrl-C at once."""
     from coterie.display import Display
-    from coterie.engines.simulation import Interrupted
+    from coterie.errors import Interrupted
 
     with Display(title, plain) as display:
         try:

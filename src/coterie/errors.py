@@ -37,6 +37,10 @@ class RunError(CoterieError):
     """A run's folder, checkpoint or state does not allow what was asked."""
 
 
+class Interrupted(CoterieError):  # noqa: N818 (a stop that was asked for is not an error)
+    """The run was asked to stop, and did so at a checkpoint."""
+
+
 def unknown(what: str, given: str, valid: Iterable[str]) -> str:
     """The text for a name that does not exist: the nearest valid one, and all of them."""
     names = sorted(valid)

@@ -11,7 +11,8 @@ from contract_support import ASYNCHRONOUS, CASES, once, same, simulate, small
 
 from coterie import running
 from coterie.engines import checkpoint
-from coterie.engines.simulation import Interrupted, Simulation
+from coterie.engines.simulation import Simulation
+from coterie.errors import Interrupted
 from coterie.weights import Weights
 
 MODES = {

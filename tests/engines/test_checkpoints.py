@@ -19,8 +19,8 @@ from engine_support import WORD, Played, Swap, now, play, tiny
 
 from coterie import running
 from coterie.engines import checkpoint
-from coterie.engines.simulation import Interrupted, Simulation
-from coterie.errors import RunError
+from coterie.engines.simulation import Simulation
+from coterie.errors import Interrupted, RunError
 from coterie.experiment import Experiment
 from coterie.methods import Method
 from coterie.peer import Peer

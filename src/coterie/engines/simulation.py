@@ -15,25 +15,23 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from coterie.engines import checkpoint
 from coterie.engines.board import Board, Shelved
 from coterie.engines.clock import EVALUATION_COST, Clock
 from coterie.engines.participants import Answer, EndOfRound, Letter, OpenFetch, Participant, packed, plea, unpacked
-from coterie.errors import CoterieError, DeadlockError, RunError
+from coterie.errors import CoterieError, DeadlockError, Interrupted, RunError
 from coterie.events import EventLog, PeerAway, PeerRound
 from coterie.methods.base import Method
 from coterie.peer import Evaluate, Fetch, Peer, Predict, Receive, Request, Send, Train
 from coterie.shelf import Artifact
 from coterie.training import EvaluateJob, FitJob, OptimizerMemory, Trainer
 
+T = TypeVar("T")
+
 # The order of what happens at one instant.
 DELIVER, RESUME, SERVE, EXPIRE = range(4)
-
-
-class Interrupted(CoterieError):  # noqa: N818 (a stop that was asked for is not an error)
-    """The run was asked to stop, and did so at a checkpoint."""
 
 
 class Simulation:
@@ -67,9 +65,10 @@ class Simulation:
         self._stop_asked = False
         self._events: list[tuple[float, int, int, Any, Any]] = []
         self._order = itertools.count()
-        # By round: what is computed together must not depend on where a run was resumed, for the numbers do.
-        self._fits: dict[int, list[tuple[Answer, FitJob]]] = defaultdict(list)
-        self._evaluations: dict[int, list[tuple[Answer, Evaluate | Predict]]] = defaultdict(list)
+        # By round, and then by peer: what is computed together, and in which order, must not depend on where a run was
+        # resumed, for the last bits of the numbers do.
+        self._fits: dict[int, dict[int, tuple[Answer, FitJob]]] = defaultdict(dict)
+        self._evaluations: dict[int, dict[int, tuple[Answer, Evaluate | Predict]]] = defaultdict(dict)
         self._measures: list[tuple[PeerRound | PeerAway, list[EvaluateJob]]] = []
         self._waiting: dict[int, dict[OpenFetch, None]] = defaultdict(dict)  # by the peer waited for
         self._at_round: Counter[int] = Counter()
@@ -214,13 +213,13 @@ class Simulation:
         id, clock = p.peer.id, self.clock
         if isinstance(request, Train):
             answer = Answer(ready=False)
-            self._fits[p.round].append((answer, request.job))
+            self._fits[p.round][id] = answer, request.job
             job = request.job
             samples = len(job.split) * job.settings.epochs * max(1, job.views)
             self._push(self.now + clock.training(id, samples), RESUME, id, answer)
         elif isinstance(request, Evaluate | Predict):
             answer = Answer(ready=False)
-            self._evaluations[p.round].append((answer, request))
+            self._evaluations[p.round][id] = answer, request
             samples = sum(len(job.split) for job in request.jobs)
             self._push(self.now + EVALUATION_COST * clock.training(id, samples), RESUME, id, answer)
         elif isinstance(request, Fetch):
@@ -237,10 +236,10 @@ class Simulation:
     def _compute(self, round: int) -> None:
         """Everything that anybody in this round has asked for, at once."""
         self._record_measures(round - 1)
-        fits = self._fits.pop(round, [])
+        fits = _by_peer(self._fits.pop(round, {}))
         for (answer, _), loss in zip(fits, self.trainer.fit([job for _, job in fits]), strict=True):
             answer.value, answer.ready = loss, True
-        asked = self._evaluations.pop(round, [])
+        asked = _by_peer(self._evaluations.pop(round, {}))
         for kind, compute in ((Evaluate, self.trainer.evaluate), (Predict, self.trainer.predict)):
             of_kind = [(answer, request.jobs) for answer, request in asked if isinstance(request, kind)]
             results = iter(compute([job for _, jobs in of_kind for job in jobs]))
@@ -397,7 +396,7 @@ class Simulation:
     def _record_measures(self, until: int) -> None:
         """Those of the rounds up to this one, each round's at once."""
         for round in sorted({record.round for record, _ in self._measures if record.round <= until}):
-            self._record_round([m for m in self._measures if m[0].round == round])
+            self._record_round(sorted((m for m in self._measures if m[0].round == round), key=lambda m: m[0].peer))
         self._measures = [m for m in self._measures if m[0].round > until]
 
     def _record_round(self, measures: list[tuple[PeerRound | PeerAway, list[EvaluateJob]]]) -> None:
@@ -407,7 +406,7 @@ class Simulation:
                 validation, test = next(scores), next(scores)
                 assert isinstance(record, PeerRound)
                 record = replace(
-                    record, validation=validation.accuracy, test=test.accuracy, loss=_finite(validation.loss)
+                    record, validation=validation.accuracy, test=test.accuracy, loss=validation.finite_loss
                 )
             self._record(record)
 
@@ -498,6 +497,5 @@ class Simulation:
         raise DeadlockError(f"nobody can go on: {'; '.join(lines)}{more}")
 
 
-def _finite(loss: float) -> float | None:
-    """JSON has no word for a loss that is not a number; a model that diverged has no loss to tell."""
-    return loss if math.isfinite(loss) else None
+def _by_peer(requests: dict[int, T]) -> list[T]:
+    return [requests[peer] for peer in sorted(requests)]

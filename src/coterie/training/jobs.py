@@ -143,6 +143,11 @@ class Score:
         """The loss to compare models by: one that diverged is worse than any."""
         return self.loss if math.isfinite(self.loss) else math.inf
 
+    @property
+    def finite_loss(self) -> float | None:
+        """The loss to write down: a model that diverged has none, and JSON no word for it."""
+        return self.loss if math.isfinite(self.loss) else None
+
 
 class Prediction(NamedTuple):
     """What a model says of every sample of a split, in the split's order."""
