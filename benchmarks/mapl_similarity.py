@@ -19,7 +19,7 @@ from coterie import experiment
 from coterie.engines.clock import Clock
 from coterie.engines.simulation import Simulation
 from coterie.experiment import Circle
-from coterie.methods.mapl import LIKENESS
+from coterie.methods.collaboration import LIKENESS
 from coterie.training import Trainer
 
 

@@ -23,19 +23,8 @@ from coterie.engines.simulation import Simulation
 from coterie.errors import ModelError
 from coterie.events import PeerRound
 from coterie.graph import project_to_simplex
-from coterie.methods.mapl import (
-    EPSILON,
-    MAPL,
-    Acquaintance,
-    MAPLPlus,
-    alike_in_gram,
-    alike_in_rows,
-    mapl_loss,
-    on_simplex,
-    similarities,
-    to_prototypes,
-    uniformity,
-)
+from coterie.methods.collaboration import Acquaintance, alike_in_gram, alike_in_rows, on_simplex, similarities
+from coterie.methods.mapl import EPSILON, MAPL, MAPLPlus, mapl_loss, to_prototypes, uniformity
 from coterie.models import ModelSettings, Output, build
 from coterie.peer import Others, Peer, PeerData
 from coterie.shelf import Artifact
