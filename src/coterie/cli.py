@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from coterie.errors import CoterieError
+from coterie.network import audit_command, keys_command, peer_command
 
 if TYPE_CHECKING:
     from coterie.experiment import Experiment
@@ -82,6 +83,9 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument("--quick", action="store_true", help="smaller and fewer measurements")
     bench.add_argument("--out", type=Path, help="also write the figures as JSON")
     bench.set_defaults(command=_bench)
+
+    for module in (peer_command, keys_command, audit_command):
+        module.add_commands(commands)
     return parser
 
 

@@ -54,8 +54,20 @@ class PeerAway:
     event: str = "away"
 
 
-Event = RunStarted | PeerRound | PeerAway
-_KINDS: dict[str, type[Event]] = {"run": RunStarted, "round": PeerRound, "away": PeerAway}
+@dataclass(frozen=True)
+class Offence:
+    """On a network, somebody sent a peer what it should not have: it was dropped."""
+
+    peer: int
+    round: int
+    time: float
+    sender: str
+    what: str
+    event: str = "offence"
+
+
+Event = RunStarted | PeerRound | PeerAway | Offence
+_KINDS: dict[str, type[Event]] = {"run": RunStarted, "round": PeerRound, "away": PeerAway, "offence": Offence}
 
 
 class EventLog:

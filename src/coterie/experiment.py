@@ -25,6 +25,8 @@ from coterie.engines.clock import ClockSettings
 from coterie.errors import ConfigError, ModelError, unknown
 from coterie.methods import Method, find
 from coterie.models import ModelSettings
+from coterie.network import settings as network_settings
+from coterie.network.settings import NetworkSettings
 from coterie.peer import Desk, Others, Peer, PeerData
 from coterie.training import Pool, Split, TrainSettings
 
@@ -38,6 +40,10 @@ class DataSettings(PartitionSettings):
         default="standard", metadata={"help": "of images: standard (mean 0, deviation 1, per channel) | unit (0 to 1)"}
     )
     label: str = field(default="label", metadata={"help": "the label column of a CSV or Parquet file"})
+    labels: tuple[str, ...] = field(
+        default=(),
+        metadata={"help": "all labels, in the order that peers agree on, where a file of yours may lack some"},
+    )
     crop: float = field(default=0.2, metadata={"help": "views of images: the least share that a crop keeps"})
     flip: float = field(default=0.5, metadata={"help": "views of images: probability of a horizontal flip"})
     jitter: float = field(default=0.8, metadata={"help": "views of images: probability of other colours"})
@@ -96,6 +102,7 @@ class Experiment:
     engine: EngineSettings = EngineSettings()
     clock: ClockSettings = ClockSettings()
     evaluate: EvaluateSettings = EvaluateSettings()
+    network: NetworkSettings = NetworkSettings()
 
     def tables(self) -> dict[str, Any]:
         """As TOML would say it: enough to repeat the run."""
@@ -115,6 +122,7 @@ SECTIONS: dict[str, type[Any]] = {
     "engine": EngineSettings,
     "clock": ClockSettings,
     "evaluate": EvaluateSettings,
+    "network": NetworkSettings,
 }
 PLAIN = {"seed": int, "rounds": int, "peers": int, "baseline": str}
 DEMO = "demo"
@@ -130,10 +138,10 @@ def presets() -> dict[str, str]:
 
 def load(name: str = DEMO, words: Sequence[str] = ()) -> Experiment:
     """The experiment of a preset or TOML file, with `key=value` words on top."""
-    return from_tables(_over(read_tables(name), settings.overrides(words)))
+    return from_tables(over(read_tables(name), settings.overrides(words)))
 
 
-def _over(base: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+def over(base: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """`over` wins; where it names another method, of the old one's parameters only those of the same name stay."""
     old, new = base.get("method", {}), over.get("method", {})
     if isinstance(old, Mapping) and isinstance(new, Mapping) and new.get("name", old.get("name")) != old.get("name"):
@@ -206,7 +214,7 @@ def read_tables(name: str, through: tuple[str, ...] = ()) -> dict[str, Any]:
     if len(through) >= DEEPEST_BASE:
         raise ConfigError(f"base: {' -> '.join((*through, name))} goes round in a circle, or too deep")
     beside = str(path.parent / str(base)) if str(base).endswith(".toml") else str(base)
-    return _over(read_tables(beside, (*through, name)), tables)
+    return over(read_tables(beside, (*through, name)), tables)
 
 
 def _check(e: Experiment) -> None:
@@ -247,6 +255,7 @@ def _check(e: Experiment) -> None:
             f"engine.asynchronous = true: the server of {e.method_name} would have nobody to wait for. "
             "Use a method without a server, or clock.deadline so that it does not wait for stragglers"
         )
+    network_settings.check(e.network)
     _check_device(e.engine.device)
     e.method.check(e.peers)
 
@@ -270,6 +279,7 @@ class Circle:
     architectures: list[str]
     clusters: list[int] | None
     class_counts: list[list[int]]
+    dataset: Dataset
 
 
 class _NoDesk:
@@ -284,7 +294,7 @@ class _NoDesk:
 
 def divide(e: Experiment) -> tuple[Dataset, list[Share]]:
     """The dataset, and who gets which rows of it."""
-    dataset = data.load(e.data.name, label=e.data.label)
+    dataset = data.load(e.data.name, label=e.data.label, labels=e.data.labels)
     data.check_fits(dataset, e.data)
     return dataset, list(data.partition(dataset.y, len(dataset.classes), e.peers, e.data, e.seed))
 
@@ -332,7 +342,7 @@ def gather(e: Experiment) -> Circle:
     if server is not None:
         first = kinds[names[0]].initial(e.seed)
         members.append(Peer(server, e.seed, Others(count, server), first, e.train, desk, None, server, truth))
-    return Circle(members, names, truth, counts)
+    return Circle(members, names, truth, counts, dataset)
 
 
 def _check_features(kinds: Mapping[str, Architecture], e: Experiment) -> None:

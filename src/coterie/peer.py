@@ -6,7 +6,7 @@ simulation, a Ray actor, a network node) and gets the answer back. The others ac
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Protocol, TypeVar, overload
 
@@ -63,17 +63,23 @@ class Fetch(Request[dict[int, Artifact]]):
     peers: tuple[int, ...]
     name: str
     round: int
+    fitting: Callable[[dict[int, Artifact]], dict[int, Artifact]]  # of what arrived, what is as it should be
+
+    def __await__(self) -> Generator[Request[dict[int, Artifact]], dict[int, Artifact], dict[int, Artifact]]:
+        return self.fitting((yield self))
 
 
 @dataclass(frozen=True, eq=False)
-class Send(Request[None]):
+class Send(Request[bool]):
+    """Answered with whether it was delivered, or will be."""
+
     to: int
     artifact: Artifact
 
 
 @dataclass(frozen=True, eq=False)
 class Receive(Request[list[Artifact]]):
-    """Answered as soon as there is at least one message of this name."""
+    """Answered as soon as there is a message of this name; with none, where nobody can be waited for any longer."""
 
     name: str
 
@@ -195,25 +201,32 @@ class Peer:
         """Put this round's version where others may fetch it. The only way, with `send`, anything leaves a peer."""
         self.desk.shelve(Artifact.snapshot(name, self.id, self.round, tensors, facts))
 
-    def fetch(self, peers: int | Iterable[int], name: str) -> Fetch:
-        """What these peers shelved this round (in an asynchronous run: their latest), by peer, in order."""
-        wanted = tuple(sorted(set(peers))) if isinstance(peers, Iterable) else (int(peers),)
-        return Fetch(wanted, name, self.round)
+    def fetch(
+        self,
+        peers: int | Iterable[int],
+        name: str,
+        *,
+        like: Mapping[str, Tensor] | None = None,
+        facts: Collection[str] = (),
+    ) -> Fetch:
+        """What these peers shelved this round (in an asynchronous run: their latest), by peer, in order.
 
-    def fitting(
-        self, found: Mapping[int, Artifact], shapes: Mapping[str, Sequence[int]], facts: Iterable[str] = ()
-    ) -> dict[int, Artifact]:
-        """Of what was fetched, what has these tensors, finite and of these shapes, and these facts above 0.
-
-        What others send is theirs to get wrong: it counts as absent, and the report is told who and why.
+        What others send is theirs to get wrong. What has not just the tensors of `like` (their shapes and types, all
+        finite) and these facts (numbers above 0) counts as absent, and the report is told who and why.
         """
-        wrong = {j: reason for j, artifact in found.items() if (reason := artifact.misfit(shapes, tuple(facts)))}
+        wanted = tuple(sorted(set(peers))) if isinstance(peers, Iterable) else (int(peers),)
+        return Fetch(wanted, name, self.round, lambda found: self._fitting(found, like, facts))
+
+    def _fitting(
+        self, found: dict[int, Artifact], like: Mapping[str, Tensor] | None, facts: Collection[str]
+    ) -> dict[int, Artifact]:
+        wrong = {j: reason for j, artifact in found.items() if (reason := artifact.misfit(like, facts))}
         if wrong:
             self.note(declined={**self.notes.get("declined", {}), **wrong})
         return {j: artifact for j, artifact in found.items() if j not in wrong}
 
     def send(self, peer: int, name: str, tensors: Mapping[str, Tensor], **facts: Fact) -> Send:
-        """Push to one peer: a model that walks."""
+        """Push to one peer: a model that walks. Answers whether it gets there."""
         return Send(peer, Artifact.snapshot(name, self.id, self.round, tensors, facts))
 
     def inbox(self, name: str) -> list[Artifact]:
@@ -221,7 +234,10 @@ class Peer:
         return self.desk.inbox(self.id, name)
 
     def receive(self, name: str) -> Receive:
-        """Wait until something sent under this name is there, then take it all."""
+        """Wait until something sent under this name is there, then take it all.
+
+        On a network the wait has an end: then there is nothing in it.
+        """
         return Receive(name)
 
     # -- choosing ------------------------------------------------------------------------------

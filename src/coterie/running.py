@@ -17,7 +17,7 @@ from coterie.engines import checkpoint
 from coterie.engines.clock import Clock
 from coterie.engines.simulation import Simulation
 from coterie.errors import RunError
-from coterie.events import Event, EventLog, PeerAway, PeerRound, RunStarted, read
+from coterie.events import Event, EventLog, Offence, PeerAway, PeerRound, RunStarted, read
 from coterie.experiment import Circle, Experiment, from_tables, gather, read_tables, with_method
 from coterie.graph import Neighbourhood, neighbour_scores
 from coterie.report.html import write_report
@@ -49,14 +49,14 @@ def run(
     on_start: OnStart | None = None,
 ) -> dict[str, Any]:
     """Run an experiment into a new folder; returns its summary."""
-    _check_folder(out, overwrite)
+    check_folder(out, overwrite)
     circle = gather(experiment)  # before anything is written or deleted: most mistakes show here
     if out.exists() and any(out.iterdir()):
         shutil.rmtree(out)
     out.mkdir(parents=True, exist_ok=True)
     (out / "config.toml").write_text(experiment.toml(), encoding="utf-8")
     log = EventLog(out / "events.jsonl")
-    log.write(_started(experiment, circle))
+    log.write(run_started(experiment, circle))
     log.flush()
     return _go(experiment, circle, log, out, 0.0, None, on_round, on_start)
 
@@ -72,7 +72,7 @@ def resume(out: Path, *, on_round: OnRound | None = None, on_start: OnStart | No
     circle = gather(experiment)
     if found is None:
         log.path.unlink(missing_ok=True)
-        log.write(_started(experiment, circle))
+        log.write(run_started(experiment, circle))
         return _go(experiment, circle, log, out, 0.0, None, on_round, on_start)
     kept = log.keep_until(found[0])
     return _go(experiment, circle, log, out, found[1].get("seconds", 0.0), found, on_round, on_start, kept)
@@ -90,7 +90,7 @@ def _go(
     kept: list[Event] | None = None,
 ) -> dict[str, Any]:
     began = time.perf_counter() - seconds
-    progress = _Progress(e, circle.clusters, on_round)
+    progress = Progress(e, circle.clusters, on_round)
     for event in kept or []:
         progress.see(event, tell=False)
     trainer = Trainer(e.engine.batching, e.engine.workers, e.engine.threads)
@@ -122,7 +122,7 @@ def finish(out: Path, seconds: float) -> dict[str, Any]:
     return summary
 
 
-def _check_folder(out: Path, overwrite: bool) -> None:
+def check_folder(out: Path, overwrite: bool) -> None:
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return
     if not overwrite:
@@ -131,7 +131,7 @@ def _check_folder(out: Path, overwrite: bool) -> None:
         raise RunError(f"{out} is not the folder of a run: it is not overwritten")
 
 
-def _started(e: Experiment, circle: Circle) -> RunStarted:
+def run_started(e: Experiment, circle: Circle) -> RunStarted:
     version = ""
     with suppress(metadata.PackageNotFoundError):
         version = metadata.version("coterie")
@@ -142,7 +142,7 @@ def _started(e: Experiment, circle: Circle) -> RunStarted:
     )  # fmt: skip
 
 
-class _Progress:
+class Progress:
     """Turns the records of single peers into the progress of rounds: a round is done when nobody is behind it."""
 
     def __init__(self, e: Experiment, clusters: list[int] | None, on_round: OnRound | None) -> None:
@@ -155,7 +155,7 @@ class _Progress:
         self.lists: dict[int, dict[int, list[int]]] = defaultdict(dict)
 
     def see(self, record: Event, tell: bool = True) -> None:
-        if isinstance(record, RunStarted):
+        if isinstance(record, RunStarted | Offence):
             return
         if isinstance(record, PeerRound):
             self.bytes += sum(record.bytes.values())

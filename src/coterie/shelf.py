@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any
@@ -71,20 +71,36 @@ class Artifact(Mapping[str, Tensor]):
         metadata = len(',"__metadata__":') + len(_json(self._metadata()).encode())
         return 8 + math.ceil((header + metadata) / 8) * 8 + data
 
-    def misfit(self, shapes: Mapping[str, Sequence[int]], facts: Iterable[str]) -> str:
-        """What keeps this from being what is expected (these tensors, finite; these facts, above 0), or nothing."""
-        for key, shape in shapes.items():
-            tensor = self.content.get(key)
-            if tensor is None or tuple(tensor.shape) != tuple(shape):
-                found = "nothing" if tensor is None else str(tuple(tensor.shape))
-                return f"'{key}' should be {tuple(shape)}, and is {found}"
-            if not torch.isfinite(tensor).all():
-                return f"'{key}' has numbers that are not finite"
+    def misfit(self, like: Mapping[str, Tensor] | None, facts: Iterable[str]) -> str:
+        """What keeps this from being what is expected (just these tensors, finite; these facts), or nothing."""
+        reason = self._unlike(as_weights(like)) if like is not None else ""
+        if reason or self.not_finite:
+            return reason or f"'{self.not_finite}' has numbers that are not finite"
         for name in facts:
             value = self.facts.get(name)
             if not isinstance(value, int | float) or not 0 < value < LARGEST_FACT:
                 return f"the fact '{name}' should be a number above 0, and is {value!r}"
         return ""
+
+    def _unlike(self, like: Mapping[str, Tensor]) -> str:
+        mine = self.content
+        if isinstance(like, Weights) and isinstance(mine, Weights) and like.layout == mine.layout:
+            return ""
+        for key, expected in like.items():
+            tensor = mine.get(key)
+            if tensor is None or tensor.shape != expected.shape or tensor.dtype != expected.dtype:
+                found = "nothing" if tensor is None else _kind(tensor)
+                return f"'{key}' should be {_kind(expected)}, and is {found}"
+        unasked = next((key for key in mine if key not in like), None)
+        return f"'{unasked}' should not be there" if unasked is not None else ""
+
+    @cached_property
+    def not_finite(self) -> str:
+        """The first tensor with a number that is not finite, or nothing; looked up once, however many fetch it."""
+        content = self.content
+        if isinstance(content, Weights) and torch.isfinite(content.vector).all():
+            return ""
+        return next((key for key, t in content.items() if not torch.isfinite(t).all()), "")
 
     def to_bytes(self) -> bytes:
         tensors = {key: tensor.detach().cpu().contiguous() for key, tensor in self.content.items()}
@@ -112,6 +128,10 @@ class Artifact(Mapping[str, Tensor]):
 
 def _json(value: object) -> str:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False, sort_keys=True)
+
+
+def _kind(tensor: Tensor) -> str:
+    return f"{tuple(tensor.shape)} {str(tensor.dtype).removeprefix('torch.')}"
 
 
 def _checked(artifact: str, key: str, tensor: object) -> Tensor:

@@ -34,6 +34,8 @@ class Dataset:
     y: Array
     """int64 (N,), from 0 to len(classes) - 1."""
     classes: tuple[str, ...]
+    features: tuple[str, ...] = ()
+    """The names of a table's columns, as they were encoded; of images there are none."""
 
     @property
     def is_images(self) -> bool:

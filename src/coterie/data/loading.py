@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +14,11 @@ from coterie.data.own import load_own, looks_like_path, standardise
 from coterie.errors import DataError, unknown
 
 
-def load(name_or_path: str, *, label: str = "label", home: Path | None = None) -> Dataset:
-    """A dataset: one of the named ones, or your own file or folder (then `label` is its label column).
+def load(
+    name_or_path: str, *, label: str = "label", labels: Sequence[str] = (), home: Path | None = None
+) -> Dataset:
+    """A dataset: one of the named ones, or your own file or folder (then `label` is its label column, and `labels`
+    all classes in order, if it may lack some).
 
     The official train and test parts of a named dataset come as one pool, train rows first. Images are
     uint8 (N, C, H, W). Features are float32 (N, F), each standardised over the whole table.
@@ -24,7 +28,7 @@ def load(name_or_path: str, *, label: str = "label", home: Path | None = None) -
     if name_or_path in DOWNLOADED:
         return _load_downloaded(name_or_path, data_home(home))
     if looks_like_path(name_or_path):
-        return load_own(Path(name_or_path).expanduser(), label)
+        return load_own(Path(name_or_path).expanduser(), label, labels)
     names = unknown("dataset", name_or_path, [*EMBEDDED, *DOWNLOADED])
     raise DataError(f"data.name: {names}; or the path of a .csv, .parquet or .npz file or of a folder of images")
 

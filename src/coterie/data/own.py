@@ -5,7 +5,8 @@ Class names are the sorted distinct labels. Features are standardised, each over
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,19 +26,33 @@ def looks_like_path(text: str) -> bool:
     return path.exists() or path.suffix in _READERS or len(path.parts) > 1
 
 
-def load_own(path: Path, label: str) -> Dataset:
-    """Read the user's file or folder. Raises DataError naming what is wrong with it."""
+def load_own(path: Path, label: str, labels: Sequence[str] = ()) -> Dataset:
+    """Read the user's file or folder; `labels` are the classes where others have some that this file may lack.
+
+    Raises DataError naming what is wrong with it.
+    """
     if not path.exists():
         raise DataError(f"{path}: there is no such file or folder")
     if path.is_dir():
-        return _load_folder(path)
+        return _with_labels(_load_folder(path, 1 if labels else 2), path, labels)
     if path.suffix not in _READERS:
         valid = ", ".join(_READERS)
         raise DataError(f"{path}: cannot read '{path.suffix}' files; give a folder of images or one of: {valid}")
     dataset = _READERS[path.suffix](path, label)
-    if len(dataset.classes) < 2:
+    if len(dataset.classes) < 2 and not labels:
         raise DataError(f"{path}: all rows have the same label; at least two classes are needed")
-    return dataset
+    return _with_labels(dataset, path, labels)
+
+
+def _with_labels(dataset: Dataset, path: Path, labels: Sequence[str]) -> Dataset:
+    """The same rows, their classes numbered as in `labels`."""
+    if not labels:
+        return dataset
+    strange = [name for name in dataset.classes if name not in labels]
+    if strange:
+        raise DataError(f"{path}: has the label '{strange[0]}', which is not one of data.labels: {', '.join(labels)}")
+    place = np.array([labels.index(name) for name in dataset.classes], dtype=np.int64)
+    return replace(dataset, y=place[dataset.y], classes=tuple(labels))
 
 
 def standardise(features: Array) -> Array:
@@ -48,9 +63,9 @@ def standardise(features: Array) -> Array:
     return scaled.astype(np.float32)
 
 
-def _load_folder(folder: Path) -> Dataset:
+def _load_folder(folder: Path, least: int) -> Dataset:
     files, labels, classes = image_files(folder)
-    if len(classes) < 2:
+    if len(classes) < least:
         raise DataError(f"{folder}: only one class folder ({classes[0]}); at least two are needed")
     return Dataset(folder.resolve().name, stack_images(files), np.asarray(labels, dtype=np.int64), classes)
 
@@ -86,7 +101,8 @@ def _from_table(path: Path, table: Any, label: str) -> Dataset:
     if len(classes) > max(2, len(table) // 2):
         raise DataError(f"{path}: '{label}' has {len(classes)} distinct values in {len(table)} rows: no classes")
     columns = [_encode_column(path, table[name]) for name in table.columns if name != label]
-    return Dataset(path.stem, standardise(np.concatenate(columns, axis=1)), y, classes)
+    features = tuple(name for _, names in columns for name in names)
+    return Dataset(path.stem, standardise(np.concatenate([x for x, _ in columns], axis=1)), y, classes, features)
 
 
 def _refuse_missing(path: Path, table: Any) -> None:
@@ -102,12 +118,12 @@ def _refuse_missing(path: Path, table: Any) -> None:
                 )
 
 
-def _encode_column(path: Path, column: Any) -> Array:
-    """A column of numbers as it is, a column of texts as one 0/1 column per distinct text: (N, F)."""
+def _encode_column(path: Path, column: Any) -> tuple[Array, list[str]]:
+    """A column of numbers as it is, a column of texts as one 0/1 column per distinct text: (N, F), and their names."""
     from pandas.api import types
 
     if types.is_numeric_dtype(column):  # includes booleans
-        return column.to_numpy(dtype=np.float64)[:, None]  # type: ignore[no-any-return]
+        return column.to_numpy(dtype=np.float64)[:, None], [str(column.name)]
     if not (types.is_string_dtype(column) or types.is_object_dtype(column) or _is_categorical(column)):
         raise DataError(f"{path}: column '{column.name}' holds {column.dtype}; make it numbers or texts")
     texts = column.astype(str).to_numpy(dtype=str)
@@ -115,7 +131,7 @@ def _encode_column(path: Path, column: Any) -> Array:
     if len(values) > _MOST_CATEGORIES:
         raise DataError(f"{path}: column '{column.name}' has {len(values)} distinct texts; drop or group them")
     indicators: Array = texts[:, None] == values[None]
-    return indicators.astype(np.float64)
+    return indicators.astype(np.float64), [f"{column.name} = {value}" for value in values]
 
 
 def _is_categorical(column: Any) -> bool:

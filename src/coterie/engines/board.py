@@ -1,4 +1,4 @@
-"""Everybody's shelves in one process: versions of artifacts, and who may still ask for which."""
+"""Shelves (everybody's in a simulation, one's own on a network): versions, and who may still ask for which."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Shelved:
 class Board:
     """Finds what a fetch should get: this round's version or, in an asynchronous run, the latest at that time."""
 
-    def __init__(self, asynchronous: bool) -> None:
-        self.asynchronous = asynchronous
+    def __init__(self, asynchronous: bool, most: int = MOST_VERSIONS) -> None:
+        self.asynchronous, self.most = asynchronous, most
         self.retain = False  # while a checkpoint is gathered: keep what would be needed to go on from it
         self._shelves: dict[tuple[int, str], list[Shelved]] = defaultdict(list)
 
@@ -34,7 +34,7 @@ class Board:
             if not self.retain:
                 _forget_superseded(versions, time)
             return
-        while len(versions) > 1 and (versions[0].artifact.round < oldest_round or len(versions) > MOST_VERSIONS):
+        while len(versions) > 1 and (versions[0].artifact.round < oldest_round or len(versions) > self.most):
             versions.pop(0)
 
     def find(self, author: int, name: str, round: int, time: float) -> Shelved | None:
@@ -47,7 +47,10 @@ class Board:
         """What a run that goes on after this round needs: in a synchronous run, nothing."""
         if not self.asynchronous:
             return []
-        return [v for _, vs in sorted(self._shelves.items()) for v in vs if v.artifact.round <= round]
+        return [v for v in self.everything() if v.artifact.round <= round]
+
+    def everything(self) -> list[Shelved]:
+        return [v for _, vs in sorted(self._shelves.items()) for v in vs]
 
     def restore(self, versions: list[Shelved]) -> None:
         for v in versions:

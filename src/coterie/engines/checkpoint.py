@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,9 @@ from torch import Tensor
 
 from coterie.architecture import Architecture, Model
 from coterie.errors import ArtifactError, RunError
+from coterie.peer import Peer
 from coterie.shelf import Artifact
+from coterie.training import OptimizerMemory
 from coterie.weights import Layout, Weights
 
 KEPT = 2  # files: if the newest cannot be read, the one before serves
@@ -41,8 +43,8 @@ def save(folder: Path, round: int, tree: Mapping[str, Any]) -> None:
         old.unlink()
 
 
-def load(folder: Path) -> tuple[int, dict[str, Any]] | None:
-    """The newest readable checkpoint: its round and tree; None where there is none."""
+def load(folder: Path, on_broken: Callable[[str], None] = lambda _: None) -> tuple[int, dict[str, Any]] | None:
+    """The newest readable checkpoint: its round and tree; None where there is none. Tells of those it cannot read."""
     paths = sorted(folder.glob("round-*.safetensors"), reverse=True)
     broken = []
     for path in paths:
@@ -50,8 +52,11 @@ def load(folder: Path) -> tuple[int, dict[str, Any]] | None:
             return int(path.stem.removeprefix("round-")), _read(path)
         except (OSError, SafetensorError, ValueError, KeyError, TypeError, ArtifactError) as error:
             broken.append(f"{path}: {error}")
+            on_broken(f"the checkpoint {path} cannot be read ({error})")
     if broken:
-        raise RunError(f"no checkpoint can be read ({'; '.join(broken)}): start the run anew with --overwrite")
+        raise RunError(
+            f"no checkpoint can be read ({'; '.join(broken)}): start anew, with --overwrite (a peer: --fresh)"
+        )
     return None
 
 
@@ -61,6 +66,19 @@ def _read(path: Path) -> dict[str, Any]:
         unpacked = _unpack(tree, {key: file.get_tensor(key) for key in file.keys()})  # noqa: SIM118
     assert isinstance(unpacked, dict)
     return unpacked
+
+
+def of_peer(me: Peer) -> dict[str, Any]:
+    """What of a peer must survive, as it is now: a part of an engine's tree."""
+    memory = {"vectors": copied(me.memory.vectors), "step": me.memory.step}
+    return {"vector": me.model.vector.clone(), "state": copied(me.state), "memory": memory}
+
+
+def to_peer(me: Peer, saved: Mapping[str, Any]) -> None:
+    """The way back."""
+    me.model.vector.copy_(saved["vector"])
+    me.state = revived(saved["state"], me.architecture)
+    me.memory = OptimizerMemory(revived(saved["memory"]["vectors"], me.architecture), saved["memory"]["step"])
 
 
 def copied(value: Any) -> Any:

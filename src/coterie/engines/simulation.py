@@ -13,20 +13,20 @@ import itertools
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from coterie.engines import checkpoint
 from coterie.engines.board import Board, Shelved
 from coterie.engines.clock import EVALUATION_COST, Clock
+from coterie.engines.measuring import is_due, jobs_of, measured
 from coterie.engines.participants import Answer, EndOfRound, Letter, OpenFetch, Participant, packed, plea, unpacked
 from coterie.errors import CoterieError, DeadlockError, Interrupted, RunError
 from coterie.events import EventLog, PeerAway, PeerRound
 from coterie.methods.base import Method
 from coterie.peer import Evaluate, Fetch, Peer, Predict, Receive, Request, Send, Train
 from coterie.shelf import Artifact
-from coterie.training import EvaluateJob, FitJob, OptimizerMemory, Trainer
+from coterie.training import EvaluateJob, FitJob, Trainer
 
 T = TypeVar("T")
 
@@ -325,7 +325,8 @@ class Simulation:
         arrival = self.now + self.clock.transfer(p.peer.id, size)
         letter = Letter((p.peer.id, p.letters_sent), p.round, request.to, arrival, request.artifact)
         p.letters_sent += 1
-        if self.clock.away_until(request.to, arrival) != math.inf:  # else it is never delivered
+        delivered = self.clock.away_until(request.to, arrival) != math.inf
+        if delivered:
             p.bytes[request.artifact.name] += size
             p.messages[request.artifact.name] += 1
         if self.folder is not None:  # kept for checkpoints alone
@@ -334,7 +335,7 @@ class Simulation:
             letter.delivered_in = self.start_after
         else:
             self._post(arrival, letter)
-        self._push(self.now, RESUME, p.peer.id, Answer())
+        self._push(self.now, RESUME, p.peer.id, Answer(delivered))
 
     def _deliver(self, letter: Letter) -> None:
         p = self.all[letter.to]
@@ -386,12 +387,8 @@ class Simulation:
 
     def _measure(self, me: Peer, record: PeerRound | PeerAway) -> None:
         """Have the model measured as it is now, whenever the next computation is due; takes no simulated time."""
-        due = record.round % self.evaluate_every == 0 or record.round == self.rounds
-        jobs: list[EvaluateJob] = []
-        if me.data is not None and isinstance(record, PeerRound) and due:
-            model = me.model.copy()
-            jobs = [EvaluateJob(model, me.data.validation), EvaluateJob(model, me.data.test)]
-        self._measures.append((record, jobs))
+        due = isinstance(record, PeerRound) and is_due(record.round, self.evaluate_every, self.rounds)
+        self._measures.append((record, jobs_of(me) if due else []))
 
     def _record_measures(self, until: int) -> None:
         """Those of the rounds up to this one, each round's at once."""
@@ -403,11 +400,8 @@ class Simulation:
         scores = iter(self.trainer.evaluate([job for _, jobs in measures for job in jobs]))
         for record, jobs in measures:
             if jobs:
-                validation, test = next(scores), next(scores)
                 assert isinstance(record, PeerRound)
-                record = replace(
-                    record, validation=validation.accuracy, test=test.accuracy, loss=validation.finite_loss
-                )
+                record = measured(record, next(scores), next(scores))
             self._record(record)
 
     def _is_cut(self, done: int) -> bool:
@@ -424,11 +418,9 @@ class Simulation:
             self.on_record(record)
 
     def _snapshot(self, p: Participant) -> dict[str, Any]:
-        me = p.peer
         return {
-            "round": p.round, "time": self.now, "vector": me.model.vector.clone(), "was_away": p.was_away,
-            "state": checkpoint.copied(me.state), "letters_sent": p.letters_sent,
-            "memory": {"vectors": checkpoint.copied(me.memory.vectors), "step": me.memory.step},
+            **checkpoint.of_peer(p.peer), "round": p.round, "time": self.now, "was_away": p.was_away,
+            "letters_sent": p.letters_sent,
             "inbox": {name: [packed(a) for a in artifacts] for name, artifacts in p.inbox.items()},
         }  # fmt: skip
 
@@ -470,13 +462,9 @@ class Simulation:
             raise RunError(f"the checkpoint has {len(tree['participants'])} participants, the run {len(self.all)}")
         self.start_after = round
         for p, saved in zip(self.all, tree["participants"], strict=True):
-            me = p.peer
-            me.model.vector.copy_(saved["vector"])
-            me.state = checkpoint.revived(saved["state"], me.architecture)
-            vectors = checkpoint.revived(saved["memory"]["vectors"], me.architecture)
-            me.memory = OptimizerMemory(vectors, saved["memory"]["step"])
+            checkpoint.to_peer(p.peer, saved)
             p.round, p.time, p.was_away = saved["round"], saved["time"], saved["was_away"]
-            p.letters_sent, p.gone = saved["letters_sent"], me.id in tree["gone"]
+            p.letters_sent, p.gone = saved["letters_sent"], p.peer.id in tree["gone"]
             p.inbox = {name: [unpacked(a) for a in artifacts] for name, artifacts in saved["inbox"].items()}
         self._sat_out = {(peer, r) for peer, r in tree["sat_out"]}
         self.board.restore([Shelved(s["time"], unpacked(s)) for s in tree["shelves"]])

@@ -1,5 +1,6 @@
 """DFedAvgM: local SGD with momentum, then averaging over a fixed ring, without a server (Sun et al. 2022)."""
 
+from bisect import bisect
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -24,13 +25,20 @@ class DFedAvgM(Method):
     async def round(self, me: Peer, t: int) -> None:  # noqa: ARG002
         await me.train()
         me.shelve("model", me.model)
-        near = neighbours(me.id, len(me.peers) + 1, self.k)
-        others = await me.fetch(near, "model")
+        near = ring_neighbours(me, self.k)
+        others = await me.fetch(near, "model", like=me.model)
         share = 1 / (1 + len(near))
         # The share of who is absent is one's own.
         shares = {me.id: 1 - share * len(others), **dict.fromkeys(others, share)}
         me.model.load(mean([me.model, *others.values()], list(shares.values())))
         me.note(neighbours=near, weights=shares)
+
+
+def ring_neighbours(me: Peer, k: int) -> list[int]:
+    """One's neighbours in the ring of all who are there, in the order of their numbers."""
+    place = bisect(me.peers, me.id)
+    near = neighbours(place, len(me.peers) + 1, min(k, len(me.peers)))
+    return [me.peers[at - (at > place)] for at in near]
 
 
 def neighbours(peer: int, peers: int, k: int) -> list[int]:

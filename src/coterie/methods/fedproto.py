@@ -50,17 +50,17 @@ class FedProto(Method):
         [said] = await me.predict()
         me.shelve("prototypes", class_means(said.features, me.labels(), len(prototypes)))
         assert me.server is not None
-        for found in me.fitting(await me.fetch(me.server, "global"), _shapes(me)).values():
-            me.state.update({key: found[key] for key in _shapes(me)})
+        for found in (await me.fetch(me.server, "global", like=_averages(me))).values():
+            me.state.update(found)
 
     async def serve(self, me: Peer, t: int) -> None:  # noqa: ARG002
-        theirs = me.fitting(await me.fetch(me.peers, "prototypes"), _shapes(me)).values()
-        me.state.update(average({key: me.state[key] for key in ("prototypes", "counts")}, theirs))
-        me.shelve("global", {key: me.state[key] for key in ("prototypes", "counts")})
+        theirs = (await me.fetch(me.peers, "prototypes", like=_averages(me))).values()
+        me.state.update(average(_averages(me), theirs))
+        me.shelve("global", _averages(me))
 
 
-def _shapes(me: Peer) -> dict[str, torch.Size]:
-    return {key: me.state[key].shape for key in ("prototypes", "counts")}
+def _averages(me: Peer) -> dict[str, Tensor]:
+    return {key: me.state[key] for key in ("prototypes", "counts")}
 
 
 def class_means(features: Tensor, labels: Tensor, classes: int) -> dict[str, Tensor]:

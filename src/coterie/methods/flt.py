@@ -36,11 +36,11 @@ class FLT(FedAvg):
     async def round(self, me: Peer, t: int) -> None:
         if t == 1:
             await super().round(me, t)
-        elif me.id in self.participants(me, t):
+        elif self.takes_part(me, t):
             await self.embed(me)
             await me.train()
             me.shelve("update", me.model, samples=me.samples, embedded=me.id in me.state["features"])
-            mine = await own_average(me, "average")
+            mine = await own_average(me, "average", like=me.model)
             if mine:
                 me.model.load(mine.tensors)
                 me.note(weights=mine.shares, neighbours=[j for j in mine.shares if j != me.id])
@@ -50,7 +50,7 @@ class FLT(FedAvg):
         features: dict[int, Tensor] = me.state["features"]
         if not features:
             assert me.server is not None
-            for encoder in (await me.fetch(me.server, "global")).values():
+            for encoder in (await me.fetch(me.server, "global", like=me.model)).values():
                 me.model.load(encoder)
                 [said] = await me.predict()
                 drawn = np.sort(me.rng("embeddings").permutation(me.samples)[: self.embeddings])
@@ -63,14 +63,21 @@ class FLT(FedAvg):
             await super().serve(me, t)
             return
         me.shelve("global", me.model)  # as it was after round 1
-        updates = await me.fetch(self.participants(me, t), "update")
+        updates = await me.fetch(self.participants(me, t), "update", like=me.model, facts=["samples"])
         features: dict[int, Tensor] = me.state["features"]
         new = [j for j, update in updates.items() if update.facts.get("embedded") and j not in features]
         if new:
-            features.update({j: found["features"] for j, found in (await me.fetch(new, "embeddings")).items()})
+            found = await me.fetch(new, "embeddings")
+            features.update({j: sent["features"] for j, sent in found.items() if _is_embedding(sent, me)})
             me.state["related"] = related(features, self.related)
         samples = {j: float(update.facts["samples"]) for j, update in updates.items()}
         await answer(me, "average", updates, shares_of_kin(samples, me.state["related"]))
+
+
+def _is_embedding(sent: Mapping[str, Tensor], me: Peer) -> bool:
+    """What others send is theirs to get wrong: features of at least one sample, as many as a head reads."""
+    features = sent.get("features", torch.empty(0))
+    return features.dim() == 2 and len(features) > 0 and features.shape[1] == me.model["head.weight"].shape[1]
 
 
 def shares_of_kin(samples: Mapping[int, float], pairs: Iterable[tuple[int, int]]) -> dict[int, dict[int, float]]:

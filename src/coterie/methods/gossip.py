@@ -13,7 +13,7 @@ from coterie.weights import mean
 
 async def average_with(me: Peer, neighbours: Sequence[int]) -> None:
     """Fetch these peers' models and average them with one's own, equally; who is absent does not count."""
-    average(me, await me.fetch(neighbours, "model"))
+    average(me, await me.fetch(neighbours, "model", like=me.model))
 
 
 def average(me: Peer, models: Mapping[int, Artifact]) -> None:

@@ -25,7 +25,7 @@ class FedSim(Method):
         await self.learn(me)
         me.shelve("head", me.model.part("head"), samples=me.samples)
         assert me.server is not None
-        for head in (await me.fetch(me.server, "global")).values():
+        for head in (await me.fetch(me.server, "global", like=me.model.part("head"))).values():
             me.model.load(head)
 
     async def learn(self, me: Peer) -> None:
@@ -33,8 +33,7 @@ class FedSim(Method):
 
     async def serve(self, me: Peer, t: int) -> None:  # noqa: ARG002
         """Of the server's own model only the head is ever used: its backbone is one of many."""
-        shapes = {name: tensor.shape for name, tensor in me.model.part("head").items()}
-        heads = me.fitting(await me.fetch(me.peers, "head"), shapes, ["samples"]).values()
+        heads = (await me.fetch(me.peers, "head", like=me.model.part("head"), facts=["samples"])).values()
         if heads:
             me.model.load(mean(list(heads), [float(head.facts["samples"]) for head in heads]))
         me.shelve("global", me.model.part("head"))

@@ -30,7 +30,7 @@ class IFCA(Method):
         me.shelve("update", me.model, samples=me.samples, cluster=me.state["cluster"])
         assert me.server is not None
         for i, model in enumerate(me.state["models"]):
-            for improved in (await me.fetch(me.server, f"model-{i}")).values():
+            for improved in (await me.fetch(me.server, f"model-{i}", like=model)).values():
                 model.load(improved)
         await self.choose(me)
         me.note(cluster=me.state["cluster"])
@@ -42,9 +42,9 @@ class IFCA(Method):
         me.model.load(me.state["models"][best])
 
     async def serve(self, me: Peer, t: int) -> None:  # noqa: ARG002
-        updates = (await me.fetch(me.peers, "update")).values()
+        updates = (await me.fetch(me.peers, "update", like=me.model, facts=["samples"])).values()
         for i, model in enumerate(me.state["models"]):
-            members = [u for u in updates if u.facts["cluster"] == i]
+            members = [u for u in updates if u.facts.get("cluster") == i]
             if members:
                 model.load(mean(members, [float(u.facts["samples"]) for u in members]))
             me.shelve(f"model-{i}", model)

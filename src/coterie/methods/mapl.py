@@ -129,8 +129,8 @@ class MAPL(Method):
         row = _kept(me)
         known = neighbours(me, row)
         strangers = me.sample(self.explore, but=known) if self.explore else [j for j in me.peers if j not in row]
-        head = {"weight": me.model["head.weight"].shape}
-        heads = me.fitting(await me.fetch([*known, *strangers], "head"), head, ["samples"])
+        head = {"weight": me.model["head.weight"]}
+        heads = await me.fetch([*known, *strangers], "head", like=head, facts=["samples"])
         similar = similarities(me.model["head.weight"], heads, self.likeness)
         samples = {j: int(head.facts["samples"]) for j, head in heads.items()}
         if t < self.t_thr:
@@ -182,8 +182,8 @@ class MAPL(Method):
 
     async def _average(self, me: Peer, row: Row) -> Row:
         """Average the prototypes (and for MAPL+ the backbones) of those who have weight, and are there."""
-        shapes = {"prototypes": me.model["prototypes"].shape}
-        theirs = me.fitting(await me.fetch(neighbours(me, row), "prototypes"), shapes, ["samples"])
+        mine = {"prototypes": me.model["prototypes"]}
+        theirs = await me.fetch(neighbours(me, row), "prototypes", like=mine, facts=["samples"])
         here = {j: a for j, a in row.items() if a.weight == 0 or j in theirs or j == me.id}
         heard = {j: here[j]._replace(samples=int(found.facts["samples"])) for j, found in theirs.items()}
         row = on_simplex(me.id, {**here, **heard})
@@ -197,7 +197,7 @@ class MAPL(Method):
     async def _average_backbones(self, me: Peer, row: Row, alike: Sequence[int]) -> None:
         """One's own counts at least as much as the average neighbour's: else two peers would only swap theirs."""
         mine = trained_part(me, "backbone")
-        theirs = me.fitting(await me.fetch(alike, "backbone"), {name: tensor.shape for name, tensor in mine.items()})
+        theirs = await me.fetch(alike, "backbone", like=mine)
         if not theirs:
             return
         shares = {j: row[j].weight for j in theirs}

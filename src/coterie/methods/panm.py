@@ -96,14 +96,14 @@ class PANM(Method):
         By loss, on so many of one's samples (0: all). Trying out wants chance among equals: always the
         same samples would make everybody pick the same few. Matching wants to be sure.
         """
-        models = await me.fetch(candidates, "model")
+        models = await me.fetch(candidates, "model", like=me.model)
         if self.metric == "loss":
             scores = await me.evaluate(models.values(), samples=samples)
             # The paper's 1 / loss, on a logarithmic scale: of small losses the inverse spreads one's own kind wider
             # than it is from the others. A model that diverged is like nobody's.
             losses = {j: s.loss for j, s in zip(models, scores, strict=True) if math.isfinite(s.loss)}
             return models, {j: -math.log(max(loss, 1e-12)) for j, loss in losses.items()}
-        updates = await me.fetch(models, "update")
+        updates = await me.fetch(models, "update", like=me.model)
         start = me.initial().parameters
         mine = me.model.parameters - start, update.parameters
         return models, {

@@ -36,7 +36,7 @@ class PENS(Method):
             await average_with(me, me.sample(self.k, neighbours))
 
     async def try_out(self, me: Peer) -> None:
-        models = await me.fetch(me.sample(self.l), "model")
+        models = await me.fetch(me.sample(self.l), "model", like=me.model)
         scores = dict(zip(models, await me.evaluate(models.values()), strict=True))
         best = sorted(scores, key=lambda j: scores[j].rank)[: self.k]
         for j in best:

@@ -5,12 +5,13 @@ gone on without its update), so the server then says on its shelf whom it has an
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from coterie.peer import Peer
+from coterie.shelf import Artifact
 from coterie.weights import mean
 
 Shares = Mapping[int, float]
@@ -27,26 +28,35 @@ class Average:
 
 async def answer(me: Peer, name: str, models: Mapping[int, Tensors], shares: Mapping[int, Shares]) -> None:
     """The server's part: send each peer of `shares` the average of `models` by its shares (which sum to one)."""
+    answered = []
     for j in sorted(shares):
         authors = sorted(k for k, share in shares[j].items() if share > 0)
         weights = [shares[j][k] for k in authors]
         made = mean([models[k] for k in authors], weights)
         of = {"of": torch.tensor(authors), "shares": torch.tensor(weights, dtype=torch.float64)}
-        await me.send(j, name, {**made, **of})
-    me.shelve("answered", {"peers": torch.tensor(sorted(shares), dtype=torch.int64)})
+        if await me.send(j, name, {**made, **of}):
+            answered.append(j)
+    me.shelve("answered", {"peers": torch.tensor(answered, dtype=torch.int64)})
 
 
-async def own_average(me: Peer, name: str) -> Average | None:
-    """A peer's part: the average that the server made for it in this round, or None if it made none."""
+async def own_average(me: Peer, name: str, like: Tensors) -> Average | None:
+    """A peer's part: the average (tensors `like` these) that the server made for it in this round, or None."""
     assert me.server is not None
     for answered in (await me.fetch(me.server, "answered")).values():
-        if answered.round != me.round or me.id not in answered["peers"].tolist():
+        if answered.round != me.round or me.id not in answered.get("peers", torch.empty(0)).tolist():
             return None  # the server has gone on, without this peer's update
-        while True:
-            for letter in await me.receive(name):
+        while letters := await me.receive(name):
+            for letter in letters:
                 # Not one of a round that this peer did not end, nor one that somebody else made up.
                 if letter.round == me.round and letter.author == me.server:
-                    tensors = {key: letter[key] for key in letter if key not in ("of", "shares")}
-                    shares = dict(zip(letter["of"].tolist(), letter["shares"].tolist(), strict=True))
-                    return Average(tensors, shares)
+                    return _read(letter, like)
     return None
+
+
+def _read(letter: Artifact, like: Tensors) -> Average | None:
+    """The average in a letter, if it is one."""
+    tensors = {key: letter[key] for key in letter if key not in ("of", "shares")}
+    authors, shares = (letter.get(key, torch.empty(0)).flatten().tolist() for key in ("of", "shares"))
+    if replace(letter, content=tensors).misfit(like, ()) or len(authors) != len(shares):
+        return None
+    return Average(tensors, dict(zip(map(int, authors), shares, strict=True)))

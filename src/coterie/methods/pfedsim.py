@@ -31,10 +31,10 @@ class PFedSim(FedAvg):
     async def round(self, me: Peer, t: int) -> None:
         if t <= self.t_warm:
             await super().round(me, t)
-        elif me.id in self.participants(me, t):
+        elif self.takes_part(me, t):
             await me.train()
             me.shelve("update", me.model, samples=me.samples)
-            mine = await own_average(me, "body")
+            mine = await own_average(me, "body", like=me.model.part("backbone"))
             if mine:
                 me.model.load(mine.tensors)
                 me.note(weights=mine.shares)
@@ -43,7 +43,7 @@ class PFedSim(FedAvg):
         if t <= self.t_warm:
             await super().serve(me, t)
             return
-        updates = await me.fetch(self.participants(me, t), "update")
+        updates = await me.fetch(self.participants(me, t), "update", like=me.model, facts=["samples"])
         bodies = {j: me.architecture.view(update).part("backbone") for j, update in updates.items()}
         await answer(me, "body", bodies, similarity_weights({j: u["head.weight"] for j, u in updates.items()}))
 

@@ -1,0 +1,83 @@
+"""A peer's letter box on disk: what was taken in survives a crash, and no letter counts twice.
+
+A letter is acknowledged once its file is there. The file goes when a checkpoint says that the letter was used.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from coterie.errors import ArtifactError, RunError
+from coterie.shelf import Artifact
+
+
+@dataclass(frozen=True)
+class Letter:
+    path: Path
+    artifact: Artifact
+
+
+class LetterBox:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.last: dict[str, int] = {}  # by sender and its epoch, the number of its last letter
+        self._unread: list[Letter] = []
+        self._used: list[Path] = []
+
+    def open(self, last: dict[str, int]) -> None:
+        """What lies there from before a crash, given what a checkpoint knew."""
+        self.last = dict(last)
+        for path in sorted(self.folder.glob("*.letter"), key=lambda p: p.stat().st_mtime_ns):
+            try:
+                artifact = Artifact.from_bytes(path.read_bytes())
+            except (OSError, ArtifactError):
+                path.unlink(missing_ok=True)  # was never acknowledged
+                continue
+            sender, _, count = path.stem.rpartition(".")
+            self.last[sender] = max(self.last.get(sender, -1), int(count))
+            self._unread.append(Letter(path, artifact))
+
+    def put(self, artifact: Artifact, data: bytes, sender: str, number: str) -> bool:
+        """Keep a letter; False if it came before. `number` is the sender's epoch and count: "EPOCH.COUNT"."""
+        epoch, _, count = number.rpartition(".")
+        if not (epoch.isalnum() and len(epoch) <= 32 and count.isascii() and count.isdigit() and len(count) <= 12):
+            raise ArtifactError(f"a letter of '{sender}' has the number {number[:50]!r}")
+        whose = f"{sender}.{epoch}"
+        if int(count) <= self.last.get(whose, -1):
+            return False
+        path = self.folder / f"{whose}.{int(count):012d}.letter"
+        self._write(path, data)
+        self.last[whose] = int(count)
+        self._unread.append(Letter(path, artifact))
+        return True
+
+    def _write(self, path: Path, data: bytes) -> None:
+        temporary = path.with_suffix(".tmp")
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with temporary.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+        except OSError as error:
+            temporary.unlink(missing_ok=True)
+            raise RunError(f"{path} could not be written ({error}): is the disk full?") from error
+
+    def has(self, name: str) -> bool:
+        return any(letter.artifact.name == name for letter in self._unread)
+
+    def take(self, name: str) -> list[Artifact]:
+        """All of this name, oldest first."""
+        taken = [letter for letter in self._unread if letter.artifact.name == name]
+        self._unread = [letter for letter in self._unread if letter.artifact.name != name]
+        self._used += [letter.path for letter in taken]
+        return [letter.artifact for letter in taken]
+
+    def settled(self) -> None:
+        """A checkpoint was written: what was used before it will not be needed again."""
+        for path in self._used:
+            path.unlink(missing_ok=True)
+        self._used = []

@@ -1,0 +1,394 @@
+"""The network engine: one participant's coroutine in one process; what it asks of others goes over the wire.
+
+The same verbs as in the simulation, answered by real waiting. Nothing waits without an end: a fetch by the deadline
+that recent rounds taught, a letter or a server by the run's patience.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import time
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+from coterie.engines import checkpoint
+from coterie.engines.board import Board, Shelved
+from coterie.engines.letters import LetterBox
+from coterie.engines.measuring import is_due, jobs_of, measured
+from coterie.engines.participants import packed, unpacked
+from coterie.engines.patience import Deadline
+from coterie.errors import ArtifactError, CoterieError
+from coterie.events import EventLog, PeerRound
+from coterie.methods.base import Method
+from coterie.network.membership import DONE, GATHERING, READY, RUNNING
+from coterie.network.node import Node
+from coterie.network.settings import NetworkSettings
+from coterie.network.wire import WireError
+from coterie.peer import Evaluate, Fetch, Peer, Predict, Receive, Request, Send, Train
+from coterie.shelf import Artifact
+from coterie.training import Trainer
+
+T = TypeVar("T")
+VERSIONS = 4  # of an artifact that stay on the shelf for those who are behind
+LOOK = 0.02  # seconds between two looks at something that others change
+SERVER_PAUSE = 0.25  # seconds between two tries to reach a server that is away
+HEAR_FIRST = 5.0  # seconds that a peer which comes back waits until somebody answers
+
+
+class NetworkEngine:
+    """Runs a method at one peer. `node` is its way to the others."""
+
+    node: Node
+
+    def __init__(
+        self,
+        method: Method,
+        me: Peer,
+        rounds: int,
+        expected: int,
+        trainer: Trainer,
+        settings: NetworkSettings,
+        folder: Path,
+        log: EventLog,
+        *,
+        server: str = "",
+        asynchronous: bool = False,
+        evaluate_every: int = 1,
+        on_round: Callable[[PeerRound], None] = lambda _: None,
+        say: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self.method, self.me, self.rounds, self.expected, self.trainer = method, me, rounds, expected, trainer
+        self.settings, self.folder, self.log, self.evaluate_every = settings, folder, log, evaluate_every
+        self.on_round, self.say, self.server = on_round, say, server
+        self.asynchronous = asynchronous or method.asynchronous
+        self.board = Board(self.asynchronous, VERSIONS)
+        self.letters = LetterBox(folder / "letters")
+        self.deadline = Deadline(settings.deadline, settings.patience)
+        self.round = 0  # the one it is in, or is about to begin
+        self.epoch = format(time.time_ns(), "x")  # of this run of the peer, through all its restarts
+        self.letters_sent = 0
+        self.waited = 0.0  # for others, in this round
+        self.waits_for = ""
+        self.bytes: Counter[str] = Counter()
+        self.messages: Counter[str] = Counter()
+        self.seconds_before = 0.0  # of earlier parts of the run
+        self._began = time.monotonic()
+        self._stale: dict[int, int] = {}
+        self._bytes: dict[tuple[str, int], bytes] = {}  # of what is on the shelf, once somebody asked
+        self._changed = asyncio.Event()  # something was shelved, a round ended, a letter came
+        self._worker = ThreadPoolExecutor(1, "compute")  # so that training never keeps the network waiting
+        me.desk = self
+
+    # -- a run ---------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        resumed = self.round > 0
+        joined = await (self._come_back() if resumed else self._gather())
+        self._find_server()
+        self.me.peers = self._peers()
+        if not resumed:
+            self.me.begin(0)
+            await self._drive(self.method.setup(self.me))
+            self.round = joined
+        while self.round <= self.rounds:
+            await self._one_round(self.round)
+        self._announce(DONE)
+        await self._linger()
+
+    def close(self) -> None:
+        self._worker.shutdown(wait=False, cancel_futures=True)
+
+    async def _one_round(self, t: int) -> None:
+        me = self.me
+        me.peers = self._peers()
+        me.begin(t)
+        self._announce(RUNNING)
+        self.waited, self._stale = 0.0, {}
+        await self._drive(self.method.serve(me, t) if me.id == me.server else self.method.round(me, t))
+        self._report_declined()
+        notes = {**me.notes, "waited": round(self.waited, 3), **({"stale": self._stale} if self._stale else {})}
+        record = PeerRound(
+            me.id, t, self.seconds(), bytes=dict(+self.bytes), messages=dict(+self.messages), notes=notes
+        )
+        jobs = jobs_of(me) if is_due(t, self.evaluate_every, self.rounds) else []
+        if jobs:
+            record = measured(record, *await self._compute(self.trainer.evaluate, jobs))
+        self.bytes, self.messages = Counter(), Counter()
+        self.log.write(record)
+        self.log.flush()
+        self.round = t + 1
+        self._wake()
+        if t % self.settings.checkpoint == 0 or t == self.rounds:
+            self._save(t)
+        self.on_round(record)
+
+    def seconds(self) -> float:
+        return self.seconds_before + time.monotonic() - self._began
+
+    # -- coming and going ----------------------------------------------------------------------
+
+    async def _gather(self) -> int:
+        """Wait until all who are expected know of each other; returns the round to begin with.
+
+        Who hears of a circle that has begun before it could say that it is ready is a newcomer, and starts where
+        they are: nobody begins before everybody has said so.
+        """
+        began, said = time.monotonic(), 0
+        while True:
+            self._check_node()
+            others = [e.announcement for e in self.node.book.companions()]
+            running = [a.round for a in others if a.state in (RUNNING, DONE)]
+            if running and self.node.book.mine.state == GATHERING:
+                at = min(max(1, int(statistics.median_high(running))), self.rounds)
+                self.say(f"the circle is in round {at}: joining it there")
+                return at
+            count = len(others) + 1
+            self.node.book.announce(knows=count, state=READY if count >= self.expected else GATHERING)
+            if count >= self.expected and all(a.knows >= self.expected or a.round > 0 for a in others):
+                return 1
+            if count != said:
+                said = count
+                self.say(f"{count} of {self.expected} are here")
+            if time.monotonic() - began > self.settings.gather:
+                self.say(f"going on without those who did not come: {count} of {self.expected} are here")
+                return 1
+            await asyncio.sleep(LOOK)
+
+    async def _come_back(self) -> int:
+        """After a crash: hear from somebody first, if anybody is there, and go on where one was."""
+        self.say(f"back in round {self.round}")
+        self._announce(RUNNING)
+        until = time.monotonic() + HEAR_FIRST
+        while time.monotonic() < until and not self.node.book.there():
+            self._check_node()
+            await asyncio.sleep(LOOK)
+        await asyncio.sleep(self.settings.interval / 2 if self.node.book.there() else 0)
+        return self.round
+
+    async def _linger(self) -> None:
+        """Others may still want what is on the shelf: stay until they have finished, too."""
+        until = time.monotonic() + self.settings.linger
+        while time.monotonic() < until:
+            self._check_node()
+            if all(e.announcement.state == DONE for e in self.node.book.there()):
+                return
+            await asyncio.sleep(LOOK)
+
+    def _find_server(self) -> None:
+        """Its number is in its certificate."""
+        if self.server == self.node.identity.name:
+            self.me.server = self.me.id
+        elif self.server:
+            entry = self.node.book.entries.get(self.server)
+            if entry is None:
+                raise CoterieError(f"peer.server = '{self.server}' did not come: start it, then this peer again")
+            self.me.server = entry.credential.number
+
+    def _announce(self, state: str) -> None:
+        self.node.book.announce(state=state, round=min(self.round, self.rounds), knows=len(self._peers()) + 1)
+
+    def _peers(self) -> list[int]:
+        """Who is there, by number: the server is none of them."""
+        return [e.credential.number for e in self.node.book.there() if e.credential.number != self.me.server]
+
+    def _check_node(self) -> None:
+        trouble = self.node.broken or self.node.refused
+        if trouble is not None:
+            raise trouble
+
+    # -- answering the method ------------------------------------------------------------------
+
+    async def _drive(self, coroutine: Coroutine[Request[Any], Any, None]) -> None:
+        answer: Any = None
+        try:
+            while True:
+                request = coroutine.send(answer)
+                self._check_node()
+                answer = await self._answer(request)
+        except StopIteration:
+            return
+        finally:
+            coroutine.close()
+
+    async def _answer(self, request: Request[Any]) -> Any:
+        if isinstance(request, Train):
+            [loss] = await self._compute(self.trainer.fit, [request.job])
+            return loss
+        if isinstance(request, Evaluate):
+            return await self._compute(self.trainer.evaluate, request.jobs)
+        if isinstance(request, Predict):
+            return await self._compute(self.trainer.predict, request.jobs)
+        if isinstance(request, Fetch):
+            return await self._fetch(request)
+        if isinstance(request, Send):
+            return await self._send(request)
+        if isinstance(request, Receive):
+            return await self._receive(request.name)
+        raise CoterieError(f"{request!r} was awaited: only the verbs of `me` can be awaited in a method")
+
+    async def _compute(self, what: Callable[[Any], T], jobs: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._worker, what, jobs)
+
+    # -- fetching ------------------------------------------------------------------------------
+
+    async def _fetch(self, request: Fetch) -> dict[int, Artifact]:
+        self.waits_for = f"'{request.name}' of round {request.round}"
+        began = time.monotonic()
+        wait = 0.0 if self.asynchronous else self.deadline.seconds
+        answers = await asyncio.gather(*(self._fetch_one(j, request, wait) for j in request.peers))
+        self.waited += time.monotonic() - began
+        self.waits_for = ""
+        took = [seconds for _, seconds in answers if seconds is not None]
+        if took and not self.asynchronous:
+            self.deadline.learn(max(took))
+        return {j: found for j, (found, _) in zip(request.peers, answers, strict=True) if found is not None}
+
+    async def _fetch_one(self, j: int, request: Fetch, wait: float) -> tuple[Artifact | None, float | None]:
+        """What one peer has, and how long it took if it came from somebody else."""
+        if j == self.me.id:
+            own = self.board.find(j, request.name, request.round, time.monotonic())
+            return (own.artifact if own else None), None
+        began = time.monotonic()
+        delivery = await self.node.fetch(j, request.name, request.round, wait)
+        while delivery is None and j == self.me.server and time.monotonic() - began < self.settings.patience:
+            # Without its server a peer can do nothing: it may be starting again.
+            await asyncio.sleep(SERVER_PAUSE)
+            self._check_node()
+            if self._server_is_past(request.round):
+                break
+            delivery = await self.node.fetch(j, request.name, request.round, wait)
+        if delivery is None or not self._plausible(delivery.artifact, request):
+            return None, None
+        self.bytes[request.name] += delivery.bytes
+        self.messages[request.name] += 1
+        if delivery.artifact.round != request.round and not self.asynchronous:
+            self._stale[j] = request.round - delivery.artifact.round
+        return delivery.artifact, time.monotonic() - began
+
+    def _server_is_past(self, round: int) -> bool:
+        """It answers, and has finished this round: what was not there will not come."""
+        assert self.me.server is not None
+        entry = self.node.entry(self.me.server)
+        return entry is not None and not entry.silent and entry.announcement.round > round
+
+    def _plausible(self, artifact: Artifact, request: Fetch) -> bool:
+        first = 0 if self.asynchronous else request.round
+        if first <= artifact.round <= self.rounds:
+            return True
+        name = self.node.book.by_number.get(artifact.author, "?")
+        what = f"'{request.name}' of round {artifact.round} came in round {request.round} of {self.rounds}"
+        self.node.conduct.offended(name, what)
+        return False
+
+    def _report_declined(self) -> None:
+        """What the method could not use was somebody's fault."""
+        for j, why in self.me.notes.get("declined", {}).items():
+            self.node.conduct.offended(self.node.book.by_number.get(int(j), "?"), why)
+
+    # -- sending -------------------------------------------------------------------------------
+
+    async def _send(self, request: Send) -> bool:
+        number = f"{self.epoch}.{self.letters_sent}"
+        self.letters_sent += 1
+        if request.to == self.me.id:
+            self.letters.put(request.artifact, request.artifact.to_bytes(), self.node.identity.name, number)
+            return True
+        began = time.monotonic()
+        size = await self.node.send(request.to, request.artifact, number, self.deadline.seconds)
+        self.waited += time.monotonic() - began
+        if size:
+            self.bytes[request.artifact.name] += size
+            self.messages[request.artifact.name] += 1
+        return size > 0
+
+    async def _receive(self, name: str) -> list[Artifact]:
+        self.waits_for = f"a message '{name}'"
+        began = time.monotonic()
+        while not self.letters.has(name) and time.monotonic() - began < self.settings.patience:
+            self._check_node()
+            await self._until_changed(1.0)
+        self.waited += time.monotonic() - began
+        self.waits_for = ""
+        return self.letters.take(name)
+
+    # -- for the method: `me.desk` -------------------------------------------------------------
+
+    def shelve(self, artifact: Artifact) -> None:
+        self.board.put(artifact, time.monotonic(), 0)
+        self._bytes.pop((artifact.name, artifact.round), None)
+        self._wake()
+
+    def inbox(self, peer: int, name: str) -> list[Artifact]:  # noqa: ARG002 (there is only one here)
+        return self.letters.take(name)
+
+    # -- for the node: when others come --------------------------------------------------------
+
+    async def find(self, name: str, round: int, wait: float) -> Artifact | None:
+        """What is on the shelf, waiting for it if it may still come."""
+        until = time.monotonic() + wait
+        while True:
+            found = self.board.find(self.me.id, name, round, time.monotonic())
+            if found is not None:
+                return found.artifact
+            left = until - time.monotonic()
+            if self.asynchronous or left <= 0 or 0 < round < self.round:
+                return None
+            await self._until_changed(left)
+
+    def bytes_of(self, artifact: Artifact) -> bytes:
+        key = artifact.name, artifact.round
+        if key not in self._bytes:
+            on_shelf = {(v.artifact.name, v.artifact.round) for v in self.board.everything()}
+            self._bytes = {k: data for k, data in self._bytes.items() if k in on_shelf}
+            data = artifact.to_bytes()
+            if key not in on_shelf:  # a letter
+                return data
+            self._bytes[key] = data
+        return self._bytes[key]
+
+    def take(self, letter: Artifact, data: bytes, sender: str, number: str) -> None:
+        if not 0 <= letter.round <= self.rounds:
+            raise WireError(f"a letter of round {letter.round}, and there are {self.rounds}")
+        try:
+            self.letters.put(letter, data, sender, number)
+        except ArtifactError as error:
+            raise WireError(str(error)) from error
+        self._wake()
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def _until_changed(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._changed.wait()
+        except TimeoutError:
+            return
+
+    # -- surviving -----------------------------------------------------------------------------
+
+    def _save(self, t: int) -> None:
+        shelved = [version.artifact for version in self.board.everything()]
+        tree = {
+            **checkpoint.of_peer(self.me), "epoch": self.epoch, "letters_sent": self.letters_sent,
+            "letters": self.letters.last, "seconds": self.seconds(), "recent": list(self.deadline.recent),
+            "shelves": [packed(a) for a in shelved if a.round >= t or self.asynchronous],
+        }  # fmt: skip
+        checkpoint.save(self.folder / "checkpoint", t, tree)
+        self.letters.settled()
+        self.node.audit.sync()
+
+    def restore(self, round: int, tree: dict[str, Any]) -> None:
+        """Go on after this round, as it was when it ended."""
+        checkpoint.to_peer(self.me, tree)
+        self.round = round + 1
+        self.epoch, self.letters_sent = tree["epoch"], tree["letters_sent"]
+        self.letters.open(tree["letters"])
+        self.seconds_before = tree["seconds"]
+        self.deadline.recent.extend(tree["recent"])
+        self.board.restore([Shelved(0.0, unpacked(saved)) for saved in tree["shelves"]])

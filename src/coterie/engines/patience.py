@@ -1,0 +1,28 @@
+"""How long to wait for others: learned from how long they took of late, so that nobody has to guess it."""
+
+from __future__ import annotations
+
+from collections import deque
+
+RECENT = 20  # fetches that are remembered
+FACTOR = 3.0  # times the longest of them: a round may take three times as long as the slowest of late
+LEAST = 2.0  # seconds
+
+
+class Deadline:
+    def __init__(self, fixed: float, first: float) -> None:
+        """`fixed` is used as it is, if it is not 0; else `first` until something was learned, and never more."""
+        self.fixed, self.first = fixed, first
+        self.recent: deque[float] = deque(maxlen=RECENT)
+
+    @property
+    def seconds(self) -> float:
+        if self.fixed:
+            return self.fixed
+        if not self.recent:
+            return self.first
+        return min(self.first, max(LEAST, FACTOR * max(self.recent)))
+
+    def learn(self, seconds: float) -> None:
+        """Those who answered took so long. (Who did not answer teaches nothing: the dead would raise it for ever.)"""
+        self.recent.append(seconds)

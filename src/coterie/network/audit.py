@@ -1,0 +1,307 @@
+"""What left this peer, to whom and when: a log in JSON lines, only added to, each line chained to the one before.
+
+The chain makes a later change visible. It cannot show that the end was cut off, nor that everything from some line on
+was written anew: for that, somebody else must have noted a head.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from coterie.errors import CoterieError
+
+NOTHING_BEFORE = "0" * 64  # what the first record has as `previous`
+MAX_LINE = 65_536  # bytes; a real record has 400
+HOW = ("fetch", "push")
+_BEGIN, _ARTIFACT, _CUT = "begin", "artifact", "cut"
+_FIELDS: dict[str, dict[str, type]] = {  # of each kind of record, without its hash; all of them must be there
+    _BEGIN: {"event": str, "time": str, "previous": str, "who": str, "serial": str, "method": str},
+    _ARTIFACT: {
+        "event": str, "time": str, "previous": str, "to": str, "how": str, "name": str, "round": int, "bytes": int,
+        "digest": str, "encoding": str,
+    },
+    _CUT: {"event": str, "time": str, "previous": str, "bytes": int, "text": str},
+}  # fmt: skip
+_to_json = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_BEGIN_LINE = b'{"event":"begin"'  # keys are sorted, and no other kind of record starts with `event`
+_SEAL = len(b',"hash":""}\n') + 64  # bytes at the end of each line that its hash does not cover
+_KEPT_OF_A_CUT = 2_000  # characters: a whole record, usually
+
+
+class AuditError(CoterieError):
+    """An audit log is not what it must be, or cannot be written; then nothing may leave."""
+
+
+@dataclass
+class Traffic:
+    """What went to one recipient."""
+
+    artifacts: int = 0
+    bytes: int = 0
+
+
+@dataclass
+class Versions:
+    """What left of the artifacts of one name."""
+
+    first_round: int
+    last_round: int
+    count: int = 0
+    bytes: int = 0
+
+
+@dataclass
+class Summary:
+    """What an intact log says."""
+
+    who: str
+    first: str  # time of the first record
+    last: str = ""
+    head: str = NOTHING_BEFORE
+    records: int = 0
+    cut: int = 0  # how often a crash had left half a line
+    serials: list[str] = field(default_factory=list)  # of the certificates, in order of appearance
+    methods: list[str] = field(default_factory=list)
+    recipients: dict[str, Traffic] = field(default_factory=dict)
+    artifacts: dict[str, Versions] = field(default_factory=dict)
+
+
+class AuditLog:
+    """One peer's log: opened, verified and gone on with. One process has it at a time; any of its threads records."""
+
+    def __init__(self, path: Path, who: str, serial: str, method: str) -> None:
+        self.path = path
+        self._lock = threading.Lock()
+        self._head, self._count, self._size = NOTHING_BEFORE, 0, 0
+        self._file = _opened(path)
+        try:
+            before, dropped = self._resume()
+            self._identify(before, {"who": who, "serial": serial, "method": method})
+            if dropped:
+                text = dropped.decode("ascii", "backslashreplace")[:_KEPT_OF_A_CUT]
+                self._append({"event": _CUT, "bytes": len(dropped), "text": text})
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def head(self) -> str:
+        """The hash of the last record: whoever notes it can later tell whether the log up to here is still the same."""
+        return self._head
+
+    @property
+    def count(self) -> int:
+        """How many records there are."""
+        return self._count
+
+    def record(
+        self, *, to: str, how: str, name: str, round: int, bytes: int, digest: str, encoding: str = "none"
+    ) -> None:
+        """Write that an artifact leaves. When this returns the operating system has it; if it raises, do not send."""
+        if how not in HOW:
+            raise AuditError(f"an artifact leaves by {' or '.join(HOW)}, not by '{how}'")
+        if not _DIGEST.fullmatch(digest):
+            raise AuditError(f"the digest of '{name}' must be a SHA-256 in lower-case hexadecimal, not '{digest}'")
+        self._append(
+            {
+                "event": _ARTIFACT, "to": to, "how": how, "name": name, "round": round, "bytes": bytes,
+                "digest": digest, "encoding": encoding,
+            }
+        )  # fmt: skip
+
+    def sync(self) -> None:
+        """Down to the disk: what was recorded before survives a power cut, too."""
+        with self._lock:
+            try:
+                os.fsync(self._open_file())
+            except OSError as error:
+                raise AuditError(f"the audit log {self.path} could not be synced ({error.strerror})") from error
+
+    def close(self) -> None:
+        with self._lock:
+            if self._file >= 0:
+                os.close(self._file)
+                self._file = -1
+
+    def _resume(self) -> tuple[dict[str, Any], bytes]:
+        """Verify what is there; answer the last record of who writes, and what a crash left of a line."""
+        before: dict[str, Any] = {}
+        try:
+            with os.fdopen(self._file, "rb", closefd=False) as file:
+                for body, head, end in _chained(file, self.path):
+                    self._head, self._count, self._size = head, self._count + 1, end
+                    if body.startswith(_BEGIN_LINE):
+                        before = _parsed(body, self.path, self._count)
+        except _CutOffError as cut:
+            return before, cut.rest
+        except AuditError as error:
+            raise AuditError(f"{error}. Keep the file: move it away, and a new one begins") from error
+        except OSError as error:
+            raise AuditError(f"the audit log {self.path} cannot be read ({error.strerror})") from error
+        return before, b""
+
+    def _identify(self, before: dict[str, Any], now: dict[str, str]) -> None:
+        """Say who writes, at the start and whenever the certificate or the method is another than before."""
+        if before and before["who"] != now["who"]:
+            raise AuditError(
+                f"the audit log {self.path} is that of '{before['who']}', not of '{now['who']}': move it away"
+            )
+        if any(before.get(key) != value for key, value in now.items()):
+            self._append({"event": _BEGIN, **now})
+
+    def _append(self, record: dict[str, Any]) -> None:
+        with self._lock:
+            file = self._open_file()
+            time = datetime.now(UTC).isoformat(timespec="milliseconds")
+            body = _canonical({**record, "time": time, "previous": self._head})
+            hash = sha256(body).hexdigest()
+            line = body[:-1] + b',"hash":"' + hash.encode() + b'"}\n'
+            if len(line) > MAX_LINE:
+                raise AuditError(f"a record of {len(line)} bytes is too long for the audit log: choose shorter names")
+            self._write(file, line)
+            self._head, self._count, self._size = hash, self._count + 1, self._size + len(line)
+
+    def _write(self, file: int, line: bytes) -> None:
+        """The whole line, at the end, or nothing. What a crash left behind the end is overwritten, then cut away."""
+        there, end = os.fstat(file).st_size, self._size + len(line)
+        try:
+            done = 0
+            while done < len(line):  # a disk that fills up takes a part, and refuses the rest
+                done += os.pwrite(file, line[done:], self._size + done)
+            if there > end:
+                os.ftruncate(file, end)
+        except OSError as error:
+            with suppress(OSError):  # then the next record, or the next opening, overwrites the part
+                os.ftruncate(file, there)
+            raise AuditError(
+                f"the audit log {self.path} could not be written ({error.strerror}), and what is not recorded does "
+                "not leave: make room on the disk"
+            ) from error
+
+    def _open_file(self) -> int:
+        if self._file < 0:
+            raise AuditError(f"the audit log {self.path} is closed")
+        return self._file
+
+
+def verify(path: Path) -> Summary:
+    """Read a log from beginning to end; anything but an intact chain of well-formed records is an AuditError."""
+    try:
+        with path.open("rb") as file:
+            return _summed_up(file, path)
+    except OSError as error:
+        raise AuditError(f"the audit log {path} cannot be read ({error.strerror})") from error
+
+
+def _summed_up(file: BinaryIO, path: Path) -> Summary:
+    summary: Summary | None = None
+    for number, (body, head, _) in enumerate(_chained(file, path), 1):
+        record = _parsed(body, path, number)
+        if summary is None:
+            summary = Summary(record["who"], record["time"])
+        if record["event"] == _BEGIN and record["who"] != summary.who:
+            raise _broken(path, number, f"the log is that of '{summary.who}', and this record of '{record['who']}'")
+        summary.records, summary.last, summary.head = number, record["time"], head
+        _add(summary, record)
+    if summary is None:
+        raise AuditError(f"{path} is empty: it is no audit log")
+    return summary
+
+
+def _add(summary: Summary, record: dict[str, Any]) -> None:
+    if record["event"] == _CUT:
+        summary.cut += 1
+    elif record["event"] == _BEGIN:
+        for seen, value in ((summary.serials, record["serial"]), (summary.methods, record["method"])):
+            if value not in seen:
+                seen.append(value)
+    else:
+        traffic = summary.recipients.setdefault(record["to"], Traffic())
+        traffic.artifacts += 1
+        traffic.bytes += record["bytes"]
+        round = record["round"]
+        versions = summary.artifacts.setdefault(record["name"], Versions(round, round))
+        versions.first_round, versions.last_round = min(versions.first_round, round), max(versions.last_round, round)
+        versions.count += 1
+        versions.bytes += record["bytes"]
+
+
+# -- lines -------------------------------------------------------------------------------------
+
+
+class _CutOffError(AuditError):
+    """The last line has no end."""
+
+    def __init__(self, message: str, rest: bytes) -> None:
+        super().__init__(message)
+        self.rest = rest
+
+
+def _chained(file: BinaryIO, path: Path) -> Iterator[tuple[bytes, str, int]]:
+    """Of each line what its hash covers, the hash, and where the line ends, as long as the chain holds.
+
+    On the bytes alone, for speed: a restart must not wait for millions of lines of JSON to be parsed.
+    """
+    head, end, number = NOTHING_BEFORE, 0, 0
+    while line := file.readline(MAX_LINE):
+        number += 1
+        if number == 1 and line[: len(_BEGIN_LINE)] != _BEGIN_LINE[: len(line)]:
+            raise _broken(path, number, "an audit log begins with who writes it, and this does not")
+        if not line.endswith(b"\n"):
+            if len(line) == MAX_LINE:
+                raise _broken(path, number, "it is longer than any record")
+            raise _CutOffError(str(_broken(path, number, "it has no end; when the peer goes on, it drops it")), line)
+        body = line[:-_SEAL] + b"}"
+        hash = sha256(body).hexdigest()
+        if line[-_SEAL:] != b',"hash":"%s"}\n' % hash.encode():
+            raise _broken(path, number, "its hash does not fit its content: it was changed")
+        # No text inside a record can look like this: quotes in it are escaped.
+        if b'"previous":"%s"' % head.encode() not in body:
+            raise _broken(path, number, "it does not follow the line before: something was removed, inserted or moved")
+        head, end = hash, end + len(line)
+        yield body, head, end
+
+
+def _parsed(body: bytes, path: Path, number: int) -> dict[str, Any]:
+    try:
+        record: dict[str, Any] = json.loads(body.decode("ascii"))
+        fields = {key: type(value) for key, value in record.items()}
+        if fields == _FIELDS[record["event"]] and _canonical(record) == body:
+            return record
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        pass
+    raise _broken(path, number, "it is no record of an audit log")
+
+
+def _canonical(record: dict[str, Any]) -> bytes:
+    """Sorted keys, no spaces, ASCII: one record has one form, which cannot break a line nor steer a terminal."""
+    return _to_json(record).encode()
+
+
+def _broken(path: Path, number: int, what: str) -> AuditError:
+    return AuditError(f"the audit log {path} is broken at line {number}: {what}")
+
+
+def _opened(path: Path) -> int:
+    try:
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        raise AuditError(f"the audit log {path} cannot be opened ({error.strerror})") from error
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(file)
+        raise AuditError(f"the audit log {path} is in use by another process ({error.strerror})") from error
+    return file

@@ -1,0 +1,30 @@
+"""Who misbehaved: offences are counted, and after several the sender is ignored for a while, each time longer."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+OFFENCES_UNTIL_IGNORED = 3
+FIRST_PAUSE = 30.0  # seconds
+LONGEST_PAUSE = 3600.0
+
+
+class Conduct:
+    def __init__(self, now: Callable[[], float], on_offence: Callable[[str, str], None]) -> None:
+        self.now, self.on_offence = now, on_offence
+        self.offences: Counter[str] = Counter()
+        self._ignored_until: dict[str, float] = {}
+        self._pause: dict[str, float] = {}
+
+    def offended(self, name: str, what: str) -> None:
+        """Somebody sent what it should not have: count it, tell it, and after the third time stop listening."""
+        self.offences[name] += 1
+        self.on_offence(name, what)
+        if self.offences[name] % OFFENCES_UNTIL_IGNORED == 0:
+            pause = self._pause.get(name, FIRST_PAUSE)
+            self._ignored_until[name] = self.now() + pause
+            self._pause[name] = min(2 * pause, LONGEST_PAUSE)
+
+    def ignores(self, name: str) -> bool:
+        return self._ignored_until.get(name, 0.0) > self.now()

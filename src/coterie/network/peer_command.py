@@ -1,0 +1,127 @@
+"""`coterie peer`, `coterie up` and `coterie status`: arguments to calls."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from coterie.errors import CoterieError, Interrupted
+
+if TYPE_CHECKING:
+    from coterie.events import PeerRound
+    from coterie.experiment import Experiment
+
+LINE_EVERY = 2.0  # seconds at least between two lines of progress
+STOPPED = 130
+
+
+def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    peer = commands.add_parser(
+        "peer",
+        help="take part in a circle as one real peer",
+        description="One peer from its TOML file: an experiment (usually on a shared base) and a [peer] section with "
+        "its keys, address and seeds. Started again, it goes on where it was.",
+    )
+    peer.add_argument("file", type=Path, help="the peer's .toml file")
+    peer.add_argument("settings", nargs="*", metavar="key=value", help="such as network.compress=zstd")
+    peer.add_argument("--fresh", action="store_true", help="start anew, and drop the state of an earlier run")
+    peer.set_defaults(command=_peer)
+
+    up = commands.add_parser(
+        "up",
+        help="a whole circle on this machine, as real processes",
+        description="So many real peers under mutual TLS, with throwaway keys. Example: coterie up 4 panm-digits",
+    )
+    up.add_argument("count", nargs="?", type=int, default=0, help="how many peers")
+    up.add_argument("experiment", nargs="?", default="", help="a preset or a .toml file; default: the demo")
+    up.add_argument("settings", nargs="*", metavar="key=value", help="such as rounds=20 method.k=3")
+    up.add_argument("--out", type=Path, help="the run's folder; default runs/up-<name>-<time>")
+    up.add_argument("--overwrite", action="store_true", help="replace the run that is in the folder")
+    up.add_argument("--resume", type=Path, metavar="DIR", help="go on with a circle that was stopped")
+    up.add_argument("--plain", action="store_true", help="plain lines instead of the live display")
+    up.set_defaults(command=_up)
+
+    status = commands.add_parser(
+        "status",
+        help="who is there, at which round, and what was exchanged",
+        description="What a running peer sees of its circle: give its file, its folder, or the folder of `coterie up`.",
+    )
+    status.add_argument("where", nargs="?", type=Path, default=Path(), help="a peer's .toml file, its folder, or a run")
+    status.add_argument("--json", action="store_true", help="everything that is known, for programs")
+    status.set_defaults(command=_status)
+
+
+def _peer(options: argparse.Namespace) -> int:
+    from coterie import joining
+
+    file = joining.read_file(options.file, options.settings)
+    said = [0.0]
+
+    def say(text: str) -> None:
+        print(f"{time.strftime('%H:%M:%S')}  {text}", flush=True)
+
+    def on_round(record: PeerRound) -> None:
+        now = time.monotonic()
+        if now - said[0] >= LINE_EVERY or record.round == file.experiment.rounds:
+            said[0] = now
+            accuracy = "" if record.validation is None else f", validation {record.validation:.1%}"
+            waited = float(record.notes.get("waited", 0.0))
+            say(f"round {record.round}/{file.experiment.rounds}{accuracy}, waited {waited:.1f} s for others")
+
+    try:
+        summary = joining.run(file, fresh=options.fresh, say=say, on_round=on_round)
+    except Interrupted as stop:
+        say(f"{stop}. The same command goes on from there")
+        return STOPPED
+    last = summary["accuracy"]["last"]
+    shown = "" if last is None else f", test accuracy {last:.1%}"
+    say(f"finished{shown}; received {summary['bytes']:,} bytes in {summary['messages']:,} messages. See {file.out}")
+    return 0
+
+
+def _up(options: argparse.Namespace) -> int:
+    from coterie.display import Display, results
+    from coterie.local_circle import LocalCircle, resumable
+
+    experiment = None
+    if options.resume:
+        if options.count or options.experiment or options.settings or options.out:
+            raise CoterieError("--resume goes on with a circle as it was: it takes no number, experiment or settings")
+        out = options.resume
+    else:
+        out, experiment = _circle_of(options)
+    with Display("up", options.plain) as display:
+        try:
+            if experiment is None:
+                circle = resumable(out, on_round=display.round, say=display.say)
+            else:
+                circle = LocalCircle(experiment, out, on_round=display.round, say=display.say)
+                circle.prepare(options.overwrite)
+            summary = circle.run()
+        except Interrupted as stop:
+            display.say(f"{stop}. Go on with: coterie up --resume {out}")
+            return STOPPED
+    print(results(summary, out))
+    return 0
+
+
+def _circle_of(options: argparse.Namespace) -> tuple[Path, Experiment]:
+    from coterie.experiment import DEMO, load
+
+    if options.count < 1:
+        raise CoterieError("say how many peers: coterie up 4, or coterie up 4 panm-digits rounds=20")
+    name, words = options.experiment, list(options.settings)
+    if "=" in name:
+        name, words = "", [name, *words]
+    experiment = load(name or DEMO, [*words, f"peers={options.count}"])
+    stem = Path(name or DEMO).stem
+    return options.out or Path("runs") / f"up-{stem}-{time.strftime('%Y%m%d-%H%M%S')}", experiment
+
+
+def _status(options: argparse.Namespace) -> None:
+    from coterie.network import status
+
+    print(status.text(options.where, as_json=options.json), file=sys.stdout)

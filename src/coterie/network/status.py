@@ -1,0 +1,88 @@
+"""What a running peer sees of its circle, from the status that it writes beside its run."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from coterie.errors import CoterieError
+
+FRESH = 10.0  # seconds: a running peer writes its status every second
+
+
+def text(where: Path, as_json: bool = False) -> str:
+    """The status of one peer, or of all peers of a run that `coterie up` started."""
+    found = [_read(path) for path in _places(where)]
+    if as_json:
+        return json.dumps(found if len(found) > 1 else found[0], indent=2)
+    return _of_circle(found) if len(found) > 1 else _of_peer(found[0])
+
+
+def _places(where: Path) -> list[Path]:
+    if where.suffix == ".toml":
+        from coterie.joining import read_file
+
+        where = read_file(where).out
+    if (where / "status.json").exists():
+        return [where / "status.json"]
+    places = sorted((where / "peers").glob("*/status.json"), key=lambda p: (len(p.parent.name), p.parent.name))
+    if not places:
+        raise CoterieError(f"{where} has no status.json: give a peer's .toml file, its folder, or that of `coterie up`")
+    return places
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        status: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return {**status, "age": max(0.0, time.time() - float(status["time"]))}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CoterieError(f"{path} is not a peer's status ({error})") from error
+
+
+def _alive(status: dict[str, Any]) -> str:
+    if status["process"] is None:
+        return "stopped" if status["state"] != "done" else "done"
+    return str(status["state"]) if status["age"] < FRESH else f"no sign of life for {status['age']:.0f} s"
+
+
+def _of_circle(statuses: list[dict[str, Any]]) -> str:
+    rows = [("peer", "state", "round", "knows", "received", "sent", "waits for")]
+    for s in statuses:
+        received, sent = (sum(p[key] for p in s["peers"]) for key in ("received_bytes", "sent_bytes"))
+        there = sum(not p["silent"] for p in s["peers"])
+        round = f"{min(s['round'], s['rounds'])}/{s['rounds']}"
+        rows.append((s["name"], _alive(s), round, f"{there}", _size(received), _size(sent), s["waits_for"]))
+    return _table(rows)
+
+
+def _of_peer(s: dict[str, Any]) -> str:
+    round = f"{min(s['round'], s['rounds'])}/{s['rounds']}"
+    waits = f", waits for {s['waits_for']}" if s["waits_for"] else ""
+    head = f"{s['name']} (number {s['number']}) at {s['endpoint']}: {_alive(s)}, round {round}{waits}"
+    facts = f"deadline {s['deadline']} s; roster version {s['roster']}; audit {s['audit']['records']} records"
+    rows = [("peer", "state", "round", "answered", "received", "sent", "remarks")]
+    for p in s["peers"]:
+        answered = "never" if p["answered"] is None else f"{p['answered']:.0f} s ago"
+        remarks = [p["trouble"], "silent" if p["silent"] else "", "ignored" if p["ignored"] else ""]
+        remarks.append(f"{p['offences']} offences" if p["offences"] else "")
+        received, sent = (f"{p[k]} ({_size(p[f'{k}_bytes'])})" for k in ("received", "sent"))
+        rows.append(
+            (p["name"], p["state"], str(p["round"]), answered, received, sent, ", ".join(filter(None, remarks)))
+        )
+    return f"{head}\n{facts}\n\n{_table(rows)}"
+
+
+def _table(rows: Sequence[tuple[str, ...]]) -> str:
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return "\n".join("  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows)
+
+
+def _size(count: int) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000 or unit == "GB":
+            return f"{count} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000  # type: ignore[assignment]
+    raise AssertionError

@@ -1,0 +1,171 @@
+"""What peers say to each other, as bytes: small JSON messages, and artifacts as a header and chunks.
+
+Everything read here comes from somebody else. It is bounded before it is read, and nothing in it is believed
+before its type is checked; whatever is wrong is a WireError that says what.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import typing
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, TypeVar
+
+from coterie.errors import CoterieError
+
+PROTOCOL = 1
+CHUNK = 1 << 20  # bytes of an artifact in one message: measured best for gRPC
+LARGEST_MESSAGE = 4 << 20  # of JSON: the announcements of some thousand peers
+
+
+class WireError(CoterieError):
+    """Bytes that are not the message they should be."""
+
+
+M = TypeVar("M", bound="Message")
+
+
+@dataclass(frozen=True)
+class Message:
+    """A flat JSON object whose keys and types are those of the class; anything else is refused."""
+
+    def to_bytes(self) -> bytes:
+        return canonical(dataclasses.asdict(self))
+
+    @classmethod
+    def from_bytes(cls: type[M], data: bytes) -> M:
+        if len(data) > LARGEST_MESSAGE:
+            raise WireError(f"a message of {len(data)} bytes is larger than the {LARGEST_MESSAGE} allowed")
+        try:
+            table = json.loads(data, parse_constant=_no_such_number)
+        except (ValueError, RecursionError) as error:
+            raise WireError(f"not a message: {str(error)[:100]}") from error
+        return cls.from_table(table)
+
+    @classmethod
+    def from_table(cls: type[M], table: object) -> M:
+        kinds: Mapping[str, Any] = _kinds(cls)  # type: ignore[arg-type]
+        if not isinstance(table, dict) or table.keys() != kinds.keys():
+            keys = sorted(map(str, table))[:8] if isinstance(table, dict) else type(table).__name__
+            raise WireError(f"not a message of kind {cls.__name__}: it has {keys}, and should have {sorted(kinds)}")
+        for key, kind in kinds.items():
+            if not _is(table[key], kind):
+                raise WireError(f"{cls.__name__}.{key} should be {kind}, and is {str(table[key])[:50]!r}")
+        return cls(**table)
+
+
+@dataclass(frozen=True)
+class Meeting(Message):
+    """Peers exchange this on contact, in both directions: who I am, what I run, and what I know of others."""
+
+    protocol: int
+    agreement: dict[str, str]  # what must be equal at both, by name
+    known: dict[str, str]  # by peer, the version of its announcement that I have
+    news: list[dict[str, Any]]  # announcements that are newer than what you said you know
+    certificates: list[str]  # of those whom you do not know
+    roster: str  # the newest that I have, where yours is older; else empty
+    roster_version: int
+
+
+@dataclass(frozen=True)
+class Ask(Message):
+    """A fetch: this artifact, of this round or later, waiting for it so long."""
+
+    protocol: int
+    agreement: str  # its digest
+    name: str
+    round: int
+    wait: float
+    accepts: list[str]  # encodings, besides "none"
+    have: str  # for top-k: the state that I already have
+
+
+@dataclass(frozen=True)
+class Parcel(Message):
+    """What comes before the bytes of an artifact."""
+
+    protocol: int
+    agreement: str
+    name: str
+    round: int
+    author: str
+    size: int  # bytes that follow
+    digest: str  # of those bytes
+    encoding: str
+    number: str = ""  # of a letter: tells it from its twin
+    signature: str = ""  # by its author, over `signed_part`: who passes it on cannot change it
+
+    def signed_part(self) -> bytes:
+        return canonical([self.name, self.round, self.author, self.size, self.digest, self.encoding, self.number])
+
+
+@dataclass(frozen=True)
+class Receipt(Message):
+    """What the recipient of a parcel answers."""
+
+    taken: bool
+    reason: str = field(default="")
+
+
+def canonical(value: object) -> bytes:
+    """One form for equal values: what is signed and compared."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode()
+
+
+def digest_of(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def chunks(data: bytes) -> Iterator[bytes]:
+    view = memoryview(data)
+    for at in range(0, len(data), CHUNK):
+        yield bytes(view[at : at + CHUNK])
+
+
+class Assembly:
+    """An artifact's bytes as they arrive: never more than announced, and never more than allowed."""
+
+    def __init__(self, parcel: Parcel, largest: int) -> None:
+        if not 0 <= parcel.size <= largest:
+            raise WireError(f"'{parcel.name}' is announced with {parcel.size} bytes, and at most {largest} are taken")
+        self.parcel = parcel
+        self._data = bytearray()
+
+    def add(self, chunk: bytes) -> None:
+        if len(self._data) + len(chunk) > self.parcel.size:
+            raise WireError(f"'{self.parcel.name}' has more than the {self.parcel.size} bytes announced")
+        self._data += chunk
+
+    def whole(self) -> bytes:
+        data = bytes(self._data)
+        if len(data) != self.parcel.size:
+            raise WireError(f"'{self.parcel.name}' ends after {len(data)} of {self.parcel.size} bytes")
+        if digest_of(data) != self.parcel.digest:
+            raise WireError(f"'{self.parcel.name}' is not what was announced: another digest")
+        return data
+
+
+@cache
+def _kinds(message: type[Any]) -> Mapping[str, Any]:
+    return typing.get_type_hints(message)
+
+
+def _is(value: object, kind: Any) -> bool:
+    origin, inside = typing.get_origin(kind), typing.get_args(kind)
+    if kind is Any:
+        return True
+    if origin is list:
+        return isinstance(value, list) and all(_is(v, inside[0]) for v in value)
+    if origin is dict:
+        return isinstance(value, dict) and all(_is(k, inside[0]) and _is(v, inside[1]) for k, v in value.items())
+    if kind is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    return type(value) is kind
+
+
+def _no_such_number(text: str) -> float:
+    raise ValueError(f"{text} is not a number in JSON")
