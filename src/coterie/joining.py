@@ -81,7 +81,16 @@ def read_file(path: Path, words: Sequence[str] = ()) -> PeerFile:
     mine = settings.merge({"peer": tables.pop("peer", {})}, {"peer": changes.pop("peer", {})})["peer"]
     if not isinstance(mine, dict):
         raise ConfigError("peer is a section: set one of its keys, such as peer.keys")
-    return PeerFile(path, settings.build(PeerSettings, mine, "peer."), from_tables(over(tables, changes)))
+    tables = over(tables, changes)
+    _find_beside(path.parent, tables.get("data", {}))
+    return PeerFile(path, settings.build(PeerSettings, mine, "peer."), from_tables(tables))
+
+
+def _find_beside(folder: Path, section: dict[str, Any]) -> None:
+    """Files that a peer's file names lie beside it, wherever the command is run."""
+    name = section.get("name")
+    if isinstance(name, str) and name not in data.available() and (folder / name).exists():
+        section["name"] = str((folder / name).resolve())
 
 
 # -- data and model ----------------------------------------------------------------------------

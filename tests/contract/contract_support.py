@@ -6,9 +6,10 @@ one or more lines of CASES; a method without one fails `test_every_method_is_in_
 
 from __future__ import annotations
 
+import asyncio
 import tempfile
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +20,8 @@ import torch
 from coterie import experiment, running
 from coterie.engines.simulation import Simulation
 from coterie.experiment import Experiment
+from coterie.joining import read_file, take_part
+from coterie.local_circle import LocalCircle
 from coterie.methods import METHODS
 
 MAPL = ("method.t_thr=2", "model.projector_hidden=4")
@@ -105,6 +108,27 @@ def simulate(e: Experiment, out: Path | None = None, *, resume: bool = False) ->
     held: list[Simulation] = []
     summary = running.resume(out, on_start=held.append) if resume else running.run(e, out, on_start=held.append)
     return Outcome(summary, read_graph(out), [p.peer.model.vector.clone() for p in held[0].all])
+
+
+def network(e: Experiment, out: Path | None = None, *, overwrite: bool = True) -> Outcome:
+    """Real peers: sockets, certificates and the network engine, as tasks of one process. (As processes: `up`.)"""
+    if out is None:
+        with tempfile.TemporaryDirectory() as folder:
+            return network(e, Path(folder) / "run")
+    circle, engines = LocalCircle(e, out), {}
+    if overwrite:
+        circle.prepare(overwrite=True)
+
+    async def all_of_them() -> None:
+        work = [
+            take_part(read_file(m.file), say=lambda _: None, on_start=partial(engines.__setitem__, m.name))
+            for m in circle.members
+        ]
+        await asyncio.gather(*work)
+
+    asyncio.run(all_of_them())
+    summary = circle.collect(0.0)
+    return Outcome(summary, read_graph(out), [engines[m.name].me.model.vector.clone() for m in circle.members])
 
 
 ENGINES: dict[str, Callable[[Experiment], Outcome]] = {"simulation": simulate}

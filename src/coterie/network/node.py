@@ -290,7 +290,7 @@ class Node:
             "none", letter,
         )  # fmt: skip
         parcel = self._signed(parcel)
-        self._audit(name, "push", parcel, data)
+        self._audit(name, "push", parcel, artifact)
         call = self._channel(name, entry.announcement.endpoint).stream_unary(f"/{SERVICE}/Push")
         try:
             answer = await call(_stream(parcel, data), timeout=wait + GRACE, wait_for_ready=True)
@@ -316,11 +316,12 @@ class Node:
         traffic.sent[name] += 1
         traffic.sent_bytes += size
 
-    def _audit(self, to: str, how: str, parcel: Parcel, data: bytes) -> None:
+    def _audit(self, to: str, how: str, parcel: Parcel, artifact: Artifact) -> None:
         """Before anything leaves. What cannot be recorded does not leave, and the run ends."""
+        as_shelved = parcel.digest if parcel.encoding == "none" else digest_of(self.host.bytes_of(artifact))
         try:
             self.audit.record(
-                to=to, how=how, name=parcel.name, round=parcel.round, bytes=len(data), digest=parcel.digest,
+                to=to, how=how, name=parcel.name, round=parcel.round, bytes=parcel.size, digest=as_shelved,
                 encoding=parcel.encoding,
             )  # fmt: skip
         except CoterieError as error:
@@ -422,7 +423,7 @@ class Node:
             PROTOCOL, self.agreement, artifact.name, artifact.round, self.identity.name, len(data), digest_of(data),
             encoding,
         )  # fmt: skip
-        self._audit(caller.name, "fetch", parcel, data)
+        self._audit(caller.name, "fetch", parcel, artifact)
         self._sent(caller.name, artifact.name, len(data))
         yield parcel.to_bytes()
         for chunk in chunks(data):

@@ -1,0 +1,37 @@
+"""Every method as real peers: the same models and the same messages as in the simulation."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from contract_support import CASES, METHODS, Outcome, method_of, network, small
+
+from coterie.experiment import Experiment
+
+# The engine of a real peer trains alone, so the simulation that it is compared with does, too. A deadline that is never
+# reached, however busy the machine is; short intervals, because the runs are.
+NETWORK = ("engine.batching=never", "network.deadline=60", "network.interval=0.2", "network.linger=30")
+
+
+def simulated(e: Experiment) -> Outcome:
+    from contract_support import simulate
+
+    return simulate(e)
+
+
+@pytest.mark.parametrize("case", list(CASES))
+def test_equals_the_simulation(case: str) -> None:
+    e = small(case, *NETWORK)
+    real, expected = network(e), simulated(e)
+    assert real.summary["messages"] == expected.summary["messages"]
+    assert real.summary["bytes"] == expected.summary["bytes"]
+    assert real.summary["accuracy"] == expected.summary["accuracy"]
+    for mine, theirs in zip(real.vectors, expected.vectors, strict=True):
+        torch.testing.assert_close(mine, theirs, atol=0, rtol=0)  # to the bit: the same operations in the same order
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if not METHODS[method_of(case)].server])
+def test_asynchronous_runs_finish(case: str) -> None:
+    outcome = network(small(case, *NETWORK, "engine.asynchronous=true"))
+    assert len(outcome.summary["accuracy"]["last"]["per_peer"]) == 4
+    assert all(bool(torch.isfinite(v).all()) for v in outcome.vectors)
