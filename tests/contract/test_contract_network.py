@@ -35,3 +35,17 @@ def test_asynchronous_runs_finish(case: str) -> None:
     outcome = network(small(case, *NETWORK, "engine.asynchronous=true"))
     assert len(outcome.summary["accuracy"]["last"]["per_peer"]) == 4
     assert all(bool(torch.isfinite(v).all()) for v in outcome.vectors)
+
+
+@pytest.mark.parametrize("encoding", ["zstd", "fp16", "topk"])
+def test_compression_is_counted_as_it_crossed(encoding: str) -> None:
+    plain = simulated(small("gossip", *NETWORK))
+    packed = network(small("gossip", *NETWORK, f"network.compress={encoding}"))
+    assert packed.summary["messages"] == plain.summary["messages"]
+    assert packed.summary["bytes"]["total"] < plain.summary["bytes"]["total"]
+    for mine, theirs in zip(packed.vectors, plain.vectors, strict=True):
+        assert torch.isfinite(mine).all()
+        if encoding == "zstd":
+            assert torch.equal(mine, theirs)
+        if encoding == "fp16":
+            torch.testing.assert_close(mine, theirs, atol=2e-2, rtol=2e-2)

@@ -53,7 +53,7 @@ def run_command(line: str, number: int, monkeypatch: pytest.MonkeyPatch) -> None
     command, *words = shlex.split(line)
     if command == "coterie":
         # By default a run's folder has the time in its name: two runs of one second would want the same.
-        out = ["--plain", "--out", f"runs/{number}"] if words[0] == "run" else []
+        out = ["--plain", "--out", f"runs/{number}"] if words[0] in ("run", "up") and "--out" not in words else []
         assert cli.main([*words, *out]) == 0, f"failed: {line}"
     elif command == "python":
         monkeypatch.setattr(sys, "argv", words)

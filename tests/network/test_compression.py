@@ -166,7 +166,8 @@ def test_impossible_shares_are_refused(share: float) -> None:
 # -- top-k: what both sides come to ---------------------------------------------------------------
 
 
-@given(st.integers(2, 60), st.integers(1, 60), st.integers(0, 99))
+@settings(max_examples=50)
+@given(st.integers(2, 60), st.integers(1, 40), st.integers(0, 99))
 def test_a_constant_target_is_reached_exactly(size: int, parts: int, seed: int) -> None:
     share = Fraction(1, parts)
     sender, receiver = Sender(float(share)), Receiver()
@@ -270,9 +271,9 @@ def test_weights_in_one_vector_and_named_tensors_are_the_same_state() -> None:
 
 def test_what_was_handed_out_is_the_methods_own() -> None:
     sender, receiver = Sender(0.5), Receiver()
-    for target in ([0, 0, 0, 0], [0, 0, 9, 9], [0, 0, 5, 5]):
-        _, got = answer(sender, receiver, model(target))
-        assert entries(got).tolist() == target
+    for expected, target in (("zstd", [0, 0, 0, 0]), ("topk", [0, 0, 9, 9]), ("topk", [0, 0, 5, 5])):
+        encoding, got = answer(sender, receiver, model(target))
+        assert (encoding, entries(got).tolist()) == (expected, target)
         got["w"].fill_(99)
 
 
@@ -484,10 +485,10 @@ from coterie.network.compression import Receiver, decode
 from coterie.shelf import Artifact
 
 def size_unknown(data):
-    press = zstandard.ZstdCompressor(level=19).compressobj()
+    press = zstandard.ZstdCompressor().compressobj()
     return press.compress(data) + press.flush()
 
-frames = [zstandard.ZstdCompressor(level=19).compress(bytes(300_000_000)), size_unknown(bytes(300_000_000))]
+frames = [zstandard.ZstdCompressor().compress(bytes(300_000_000)), size_unknown(bytes(300_000_000))]
 lying = bytearray(frames[0])  # the last bytes of the header are the size: say 1 kB
 place = lying.index((300_000_000).to_bytes(4, "little"))
 lying[place:place + 4] = (1000).to_bytes(4, "little")

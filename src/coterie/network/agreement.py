@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from coterie.data import Dataset
 from coterie.errors import CoterieError
 from coterie.experiment import Experiment
-from coterie.network.wire import PROTOCOL, canonical, digest_of
+from coterie.network.wire import PROTOCOL, canonical, digest_of, plain
 from coterie.peer import Peer
 
 LONGEST_VALUE = 200
@@ -42,7 +42,7 @@ def agreement(e: Experiment, dataset: Dataset, me: Peer, server: str) -> dict[st
 def difference(mine: Mapping[str, str], theirs: Mapping[str, str], name: str) -> str:
     """The first few things on which two do not agree, with both values; nothing if they do."""
     keys = [key for key in sorted({*mine, *theirs}) if mine.get(key) != theirs.get(key)]
-    said = [f"{key} is {_clip(mine.get(key))} here and {_clip(theirs.get(key))} at '{name}'" for key in keys[:3]]
+    said = [f"{_clip(key)} is {_clip(mine.get(key))} here and {_clip(theirs.get(key))} at '{name}'" for key in keys[:3]]
     more = f"; and {len(keys) - 3} more" if len(keys) > 3 else ""
     return "; ".join(said) + more
 
@@ -68,4 +68,4 @@ def _short(value: object) -> str:
 
 
 def _clip(value: str | None) -> str:
-    return "missing" if value is None else value[:LONGEST_VALUE]
+    return "missing" if value is None else plain(value, LONGEST_VALUE)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
+from coterie.network.wire import plain
+
 OFFENCES_UNTIL_IGNORED = 3
 FIRST_PAUSE = 30.0  # seconds
 LONGEST_PAUSE = 3600.0
@@ -18,13 +20,16 @@ class Conduct:
         self._pause: dict[str, float] = {}
 
     def offended(self, name: str, what: str) -> None:
-        """Somebody sent what it should not have: count it, tell it, and after the third time stop listening."""
+        """Somebody sent what it should not have: count it, tell it, and after the third time stop listening.
+
+        `what` often quotes what was sent, so that only a short and harmless part of it goes on.
+        """
         self.offences[name] += 1
-        self.on_offence(name, what)
+        self.on_offence(name, plain(what))
         if self.offences[name] % OFFENCES_UNTIL_IGNORED == 0:
             pause = self._pause.get(name, FIRST_PAUSE)
             self._ignored_until[name] = self.now() + pause
             self._pause[name] = min(2 * pause, LONGEST_PAUSE)
 
     def ignores(self, name: str) -> bool:
-        return self._ignored_until.get(name, 0.0) > self.now()
+        return name in self._ignored_until and self._ignored_until[name] > self.now()

@@ -20,10 +20,16 @@ from coterie.errors import CoterieError
 PROTOCOL = 1
 CHUNK = 1 << 20  # bytes of an artifact in one message: measured best for gRPC
 LARGEST_MESSAGE = 4 << 20  # of JSON: the announcements of some thousand peers
+LARGEST_NUMBER = 2**63  # what others count in: no sum or product of two of these surprises anybody
+LONGEST_SAID = 300  # characters of what others wrote that go into a log
 
 
 class WireError(CoterieError):
     """Bytes that are not the message they should be."""
+
+
+class ProtocolError(WireError):
+    """A message of another version of Coterie: nobody's offence, and no reason to look at the rest of it."""
 
 
 M = TypeVar("M", bound="Message")
@@ -43,18 +49,22 @@ class Message:
         try:
             table = json.loads(data, parse_constant=_no_such_number)
         except (ValueError, RecursionError) as error:
-            raise WireError(f"not a message: {str(error)[:100]}") from error
+            raise WireError(f"not a message of kind {cls.__name__}: {plain(str(error), 100)}") from error
         return cls.from_table(table)
 
     @classmethod
     def from_table(cls: type[M], table: object) -> M:
         kinds: Mapping[str, Any] = _kinds(cls)  # type: ignore[arg-type]
-        if not isinstance(table, dict) or table.keys() != kinds.keys():
-            keys = sorted(map(str, table))[:8] if isinstance(table, dict) else type(table).__name__
+        if not isinstance(table, dict):
+            raise WireError(f"not a message of kind {cls.__name__}, but a {type(table).__name__}")
+        if "protocol" in kinds:  # first: of another version, the rest may be anything
+            _same_protocol(table.get("protocol"))
+        if table.keys() != kinds.keys():
+            keys = plain(", ".join(sorted(table)[:8]), 100)
             raise WireError(f"not a message of kind {cls.__name__}: it has {keys}, and should have {sorted(kinds)}")
         for key, kind in kinds.items():
             if not _is(table[key], kind):
-                raise WireError(f"{cls.__name__}.{key} should be {kind}, and is {str(table[key])[:50]!r}")
+                raise WireError(f"{cls.__name__}.{key} should be {_kind_name(kind)}, and is {_shown(table[key])}")
         return cls(**table)
 
 
@@ -93,6 +103,7 @@ class Parcel(Message):
     name: str
     round: int
     author: str
+    to: str  # the recipient: what was meant for one cannot be passed on to another
     size: int  # bytes that follow
     digest: str  # of those bytes
     encoding: str
@@ -100,7 +111,7 @@ class Parcel(Message):
     signature: str = ""  # by its author, over `signed_part`: who passes it on cannot change it
 
     def signed_part(self) -> bytes:
-        return canonical([self.name, self.round, self.author, self.size, self.digest, self.encoding, self.number])
+        return canonical({**dataclasses.asdict(self), "signature": ""})
 
 
 @dataclass(frozen=True)
@@ -114,6 +125,12 @@ class Receipt(Message):
 def canonical(value: object) -> bytes:
     """One form for equal values: what is signed and compared."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode()
+
+
+def plain(text: str, longest: int = LONGEST_SAID) -> str:
+    """What others wrote, fit for one line of a log or a terminal: short, and without anything that acts there."""
+    short = text if len(text) <= longest else text[:longest] + "..."
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in short)
 
 
 def digest_of(data: bytes) -> str:
@@ -131,21 +148,23 @@ class Assembly:
 
     def __init__(self, parcel: Parcel, largest: int) -> None:
         if not 0 <= parcel.size <= largest:
-            raise WireError(f"'{parcel.name}' is announced with {parcel.size} bytes, and at most {largest} are taken")
+            what = f"'{plain(parcel.name, 80)}' is announced with {parcel.size} bytes"
+            raise WireError(f"{what}, and at most {largest} are taken")
         self.parcel = parcel
+        self._name = plain(parcel.name, 80)
         self._data = bytearray()
 
     def add(self, chunk: bytes) -> None:
         if len(self._data) + len(chunk) > self.parcel.size:
-            raise WireError(f"'{self.parcel.name}' has more than the {self.parcel.size} bytes announced")
+            raise WireError(f"'{self._name}' has more than the {self.parcel.size} bytes announced")
         self._data += chunk
 
     def whole(self) -> bytes:
         data = bytes(self._data)
         if len(data) != self.parcel.size:
-            raise WireError(f"'{self.parcel.name}' ends after {len(data)} of {self.parcel.size} bytes")
+            raise WireError(f"'{self._name}' ends after {len(data)} of {self.parcel.size} bytes")
         if digest_of(data) != self.parcel.digest:
-            raise WireError(f"'{self.parcel.name}' is not what was announced: another digest")
+            raise WireError(f"'{self._name}' is not what was announced: another digest")
         return data
 
 
@@ -163,8 +182,36 @@ def _is(value: object, kind: Any) -> bool:
     if origin is dict:
         return isinstance(value, dict) and all(_is(k, inside[0]) and _is(v, inside[1]) for k, v in value.items())
     if kind is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
+        return type(value) in (int, float) and abs(value) < LARGEST_NUMBER  # type: ignore[arg-type]  # nor infinite
+    if kind is int:
+        return type(value) is int and abs(value) < LARGEST_NUMBER
+    if kind is str:
+        return type(value) is str and _is_text(value)
     return type(value) is kind
+
+
+def _is_text(value: str) -> bool:
+    """JSON can spell halves of characters, which no file or terminal takes."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _same_protocol(spoken: object) -> None:
+    if type(spoken) is int and spoken != PROTOCOL:
+        there = plain(str(spoken), 20)
+        raise ProtocolError(f"protocol {there} is spoken there and {PROTOCOL} here: update Coterie on the older side")
+
+
+def _kind_name(kind: Any) -> str:
+    return str(kind) if typing.get_origin(kind) else str(kind.__name__)
+
+
+def _shown(value: object) -> str:
+    """A value of somebody else in few characters; the inside of a collection may be anything, at any depth."""
+    return type(value).__name__ if isinstance(value, list | dict) else plain(repr(value), 50)
 
 
 def _no_such_number(text: str) -> float:
