@@ -12,7 +12,9 @@ from docs_support import PAGES, ROOT, name
 from coterie import data
 from coterie.engines.clock import ClockSettings
 from coterie.experiment import DataSettings
+from coterie.joining import PeerSettings
 from coterie.methods import METHODS
+from coterie.network.settings import NetworkSettings
 
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
@@ -53,6 +55,11 @@ def test_links_resolve(page: Path) -> None:
         assert not anchor or anchor in anchors(path), f"{link}: {target or page.name} has no such heading"
 
 
+PAGES_OF_SETTINGS = [
+    ("data.md", DataSettings), ("clock.md", ClockSettings), ("network.md", NetworkSettings), ("network.md", PeerSettings)
+]  # fmt: skip
+
+
 @pytest.mark.parametrize("method", list(METHODS))
 def test_every_method_has_a_page_with_its_parameters(method: str) -> None:
     page = page_of(method)
@@ -63,9 +70,9 @@ def test_every_method_has_a_page_with_its_parameters(method: str) -> None:
         assert default == str(field.default), f"{page.name}: {field.name} is {field.default} by default, not {default}"
 
 
-@pytest.mark.parametrize(("page", "kind"), [("data.md", DataSettings), ("clock.md", ClockSettings)])
+@pytest.mark.parametrize(("page", "kind"), PAGES_OF_SETTINGS)
 def test_every_key_is_on_its_page(page: str, kind: type) -> None:
-    told = set(re.findall(r"`(\w+)`", text_of(ROOT / "docs" / page)))
+    told = set(re.findall(r"`(?:\w+\.)?(\w+)`", text_of(ROOT / "docs" / page)))
     assert {f.name for f in dataclasses.fields(kind)} <= told
 
 
@@ -80,7 +87,7 @@ def test_every_module_is_in_the_architecture() -> None:
     package = ROOT / "src/coterie"
     top = {path.stem for path in package.iterdir() if path.is_dir() or path.suffix == ".py"}
     inside = {path.stem for part in ("engines", "training") for path in (package / part).glob("*.py")}
-    assert (top | inside) - {"__init__", "__pycache__", "presets", "py"} <= told
+    assert (top | inside) - {"__init__", "__pycache__", "__main__", "presets", "py"} <= told
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)

@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -94,6 +95,7 @@ class NetworkEngine:
             self.me.begin(0)
             await self._drive(self.method.setup(self.me))
             self.round = joined
+            await self._save(joined - 1)  # who is killed in its first round comes back to that one
         while self.round <= self.rounds:
             await self._one_round(self.round)
         self._announce(DONE)
@@ -123,7 +125,7 @@ class NetworkEngine:
         self.round = t + 1
         self._wake()
         if t % self.settings.checkpoint == 0 or t == self.rounds:
-            self._save(t)
+            await self._save(t)
         self.on_round(record)
 
     def seconds(self) -> float:
@@ -372,14 +374,14 @@ class NetworkEngine:
 
     # -- surviving -----------------------------------------------------------------------------
 
-    def _save(self, t: int) -> None:
+    async def _save(self, t: int) -> None:
         shelved = [version.artifact for version in self.board.everything()]
         tree = {
             **checkpoint.of_peer(self.me), "epoch": self.epoch, "letters_sent": self.letters_sent,
             "letters": self.letters.last, "seconds": self.seconds(), "recent": list(self.deadline.recent),
             "shelves": [packed(a) for a in shelved if a.round >= t or self.asynchronous],
         }  # fmt: skip
-        checkpoint.save(self.folder / "checkpoint", t, tree)
+        await self._compute(partial(checkpoint.save, self.folder / "checkpoint", t), tree)
         self.letters.settled()
         self.node.audit.sync()
 

@@ -13,6 +13,7 @@ from coterie.network.wire import PROTOCOL, canonical, digest_of, plain
 from coterie.peer import Peer
 
 LONGEST_VALUE = 200
+DIGEST = 8  # characters that tell two long values apart
 
 
 class AgreementError(CoterieError):
@@ -60,7 +61,7 @@ def _text(value: object) -> str:
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     text = canonical(value).decode("ascii")
-    return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}... ({digest_of(text.encode())[:8]})"
+    return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}... ({digest_of(text.encode())[:DIGEST]})"
 
 
 def _short(value: object) -> str:
@@ -68,4 +69,4 @@ def _short(value: object) -> str:
 
 
 def _clip(value: str | None) -> str:
-    return "missing" if value is None else plain(value, LONGEST_VALUE)
+    return "missing" if value is None else plain(value, LONGEST_VALUE + len("... ()") + DIGEST)

@@ -7,17 +7,21 @@ that a peer is dead: the book says who was announced and who answered lately, a 
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from coterie.network.keys import Credential, Identity, IdentityError, Roster, credential_of
-from coterie.network.wire import Message, WireError, canonical
+from coterie.network.keys import Credential, Identity, IdentityError, Roster, credential_of, issued_by
+from coterie.network.wire import Message, WireError, canonical, plain
 
 GATHERING, READY, RUNNING, DONE = "gathering", "ready", "running", "done"
 STATES = (GATHERING, READY, RUNNING, DONE)
 LONGEST_ENDPOINT = 300
+# A host's name or address, and a port: to gRPC, other forms are files, or servers to ask for names.
+ENDPOINT = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Za-z.:%_-]+\]):[0-9]{1,5}")
 MOST_ENTRIES = 10_000
+MOST_NEWS = 1_000  # in one message, so that it is never too large to be taken; the next one brings the rest
 
 
 @dataclass(frozen=True)
@@ -48,20 +52,21 @@ class Announcement(Message):
 
     def check(self, credential: Credential) -> None:
         """Raises WireError unless it is well-formed and the owner of this certificate signed it."""
+        of = f"an announcement of '{plain(self.name, 80)}'"
         if self.state not in STATES or not 0 <= self.round < 10**9 or not 0 <= self.knows < 10**9:
-            raise WireError(f"an announcement of '{self.name}' has an impossible state or round")
+            raise WireError(f"{of} has an impossible state or round")
         if not 0 <= self.incarnation < 10**20 or not 0 <= self.sequence < 10**10:
-            raise WireError(f"an announcement of '{self.name}' has an impossible version")
-        if not 0 < len(self.endpoint) <= LONGEST_ENDPOINT or not self.endpoint.isprintable():
-            raise WireError(f"an announcement of '{self.name}' has no possible endpoint")
+            raise WireError(f"{of} has an impossible version")
+        if len(self.endpoint) > LONGEST_ENDPOINT or not ENDPOINT.fullmatch(self.endpoint):
+            raise WireError(f"{of} has no possible endpoint: {plain(self.endpoint, 50)!r} is not HOST:PORT")
         if (credential.name, credential.serial) != (self.name, self.serial):
-            raise WireError(f"an announcement of '{self.name}' comes with the certificate of '{credential.name}'")
+            raise WireError(f"{of} comes with the certificate of '{credential.name}'")
         try:
             signature = bytes.fromhex(self.signature)
         except ValueError:
             signature = b""
         if not credential.verify(self.signed_part(), signature):
-            raise WireError(f"an announcement of '{self.name}' is not signed by it")
+            raise WireError(f"{of} is not signed by it")
 
 
 @dataclass
@@ -108,25 +113,29 @@ class AddressBook:
     def news_for(self, known: Mapping[str, str]) -> tuple[list[dict[str, Any]], list[str]]:
         """What somebody who knows these versions lacks, and the certificates that it lacks."""
         has = {name: said.partition("/")[::2] for name, said in known.items()}
-        newer = [a for a in self._announcements() if a.version > has.get(a.name, ("", ""))[0]]
+        newer = [a for a in self._announcements() if a.version > has.get(a.name, ("", ""))[0]][:MOST_NEWS]
         lacking = [a.name for a in newer if has.get(a.name, ("", ""))[1] != a.serial]
         return [dataclasses.asdict(a) for a in newer], [self._certificate(name).decode("ascii") for name in lacking]
 
     def hear(self, news: Iterable[object], certificates: Iterable[str]) -> list[str]:
         """Take over what is newer and signed by its owner; returns the names that changed. Raises WireError."""
-        known = {e.credential.serial: e.credential for e in self.entries.values()}
+        announcements = _one_each([Announcement.from_table(item) for item in news])
+        known = {e.credential.serial: e.credential for e in self.entries.values()} | self._brought(certificates)
+        others = (a for a in announcements if a.name != self.identity.name)
+        return [a.name for a in others if self._take(a, known)]
+
+    def _brought(self, certificates: Iterable[str]) -> dict[str, Credential]:
+        """By serial. One that has expired is left out: who passes it on may not know, and did nothing wrong."""
+        brought: dict[str, Credential] = {}
         for pem in certificates:
             try:
-                credential = credential_of(pem.encode(), self.identity.authority)
+                credential, _ = issued_by(pem.encode(), self.identity.authority)
             except (IdentityError, UnicodeEncodeError) as error:
                 raise WireError(f"a certificate that came with the news: {error}") from error
-            known[credential.serial] = credential
-        changed = []
-        for item in news:
-            announcement = Announcement.from_table(item)
-            if announcement.name != self.identity.name and self._take(announcement, known):
-                changed.append(announcement.name)
-        return changed
+            if credential.serial in brought:  # each costs a check of its signature
+                raise WireError(f"a certificate of '{credential.name}' came twice with the news")
+            brought[credential.serial] = credential
+        return {serial: c for serial, c in brought.items() if _is_valid_now(c, self.identity.authority)}
 
     def _take(self, announcement: Announcement, known: Mapping[str, Credential]) -> bool:
         entry = self.entries.get(announcement.name)
@@ -155,8 +164,7 @@ class AddressBook:
             return False
         self.roster = roster
         for name in [n for n, e in self.entries.items() if roster.refuses(e.credential.serial)]:
-            del self.by_number[self.entries[name].credential.number]
-            del self.entries[name]
+            self.by_number.pop(self.entries.pop(name).credential.number, None)
         return True
 
     # -- who is there --------------------------------------------------------------------------
@@ -185,3 +193,18 @@ class AddressBook:
         if name == self.identity.name:
             return self.identity.credential.certificate
         return self.entries[name].credential.certificate
+
+
+def _one_each(announcements: list[Announcement]) -> list[Announcement]:
+    """Nobody has two newest announcements; and each costs a check of its signature."""
+    if len({a.name for a in announcements}) < len(announcements):
+        raise WireError("news that have two announcements of one peer")
+    return announcements
+
+
+def _is_valid_now(credential: Credential, authority: bytes) -> bool:
+    try:
+        credential_of(credential.certificate, authority)
+    except IdentityError:
+        return False
+    return True

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import grpc
 import grpc.aio
@@ -41,6 +41,7 @@ from coterie.network.wire import (
 from coterie.shelf import Artifact
 
 SERVICE = "coterie.Peer"
+LARGE = 1 << 20  # bytes
 GRACE = 2.0  # seconds on top of a wait that was asked for, and between two chunks: the network's own delays
 MEETING_TAKES = 3.0  # seconds at most
 FANOUT = 2  # of those who answered lately, and as many of those who did not
@@ -51,8 +52,13 @@ _CHANNEL_OPTIONS = [
     ("grpc.max_receive_message_length", 2 * LARGEST_MESSAGE),
     ("grpc.max_send_message_length", 2 * LARGEST_MESSAGE),
     ("grpc.initial_reconnect_backoff_ms", 200),
-    ("grpc.min_reconnect_backoff_ms", 200),
+    ("grpc.min_reconnect_backoff_ms", 3000),  # in truth: how long an attempt may take, three or four times there and back
     ("grpc.max_reconnect_backoff_ms", 1000),
+    # A connection over a cut cable is given up, for a new one. Else TCP would try it ever more rarely, and still be
+    # waiting long after the cable was mended.
+    ("grpc.keepalive_time_ms", 5000),
+    ("grpc.keepalive_timeout_ms", 5000),
+    ("grpc.http2.max_pings_without_data", 0),
     ("grpc.use_local_subchannel_pool", 1),  # two names behind one address are two channels
     ("grpc.enable_http_proxy", 0),
 ]
@@ -61,7 +67,11 @@ _SERVER_OPTIONS = [
     ("grpc.max_receive_message_length", 2 * LARGEST_MESSAGE),
     ("grpc.max_send_message_length", 2 * LARGEST_MESSAGE),
     ("grpc.max_concurrent_streams", 256),
+    ("grpc.http2.min_ping_interval_without_data_ms", 2000),  # less than the others' keepalive
 ]
+
+
+T = TypeVar("T")
 
 
 class Host(Protocol):
@@ -230,14 +240,14 @@ class Node:
         if entry is None or entry.silent:
             return None
         author = entry.announcement.name
-        receiver = self._receivers.setdefault((author, name), compression.Receiver())
+        receiver = self._receivers.get((author, name)) or compression.Receiver()
         accepts = list(compression.ENCODINGS)
         ask = Ask(PROTOCOL, self.agreement, name, round, wait, accepts, receiver.have)
         open_call = self._channel(author, entry.announcement.endpoint).unary_stream(f"/{SERVICE}/Fetch")
         call = open_call(ask.to_bytes(), timeout=wait + self.settings.patience + GRACE)
         try:
             parcel, data = await self._arriving(call, wait)
-            delivery = self._opened(parcel, data, entry, name, receiver)
+            delivery = await aside(len(data), lambda: self._opened(parcel, data, entry, name, receiver))
         except grpc.aio.AioRpcError as error:
             self._failed(author, error)
             return None
@@ -249,6 +259,8 @@ class Node:
             return None
         finally:
             call.cancel()
+        if receiver.have:
+            self._receivers[author, name] = receiver
         self.book.answered(author)
         traffic = self.traffic.setdefault(author, Traffic())
         traffic.received[name] += 1
@@ -274,7 +286,8 @@ class Node:
     def _opened(self, parcel: Parcel, data: bytes, entry: Entry, name: str, receiver: compression.Receiver) -> Delivery:
         if parcel.protocol != PROTOCOL or parcel.name != name or parcel.author != entry.announcement.name:
             raise WireError(f"'{name}' was asked for, and '{parcel.name}' of '{parcel.author}' came")
-        artifact = receiver.decode(data, parcel.encoding, self.largest)
+        decode = receiver.decode if parcel.keep else compression.decode
+        artifact = decode(data, parcel.encoding, self.largest)
         check_label(artifact, parcel, entry.credential.number)
         return Delivery(artifact, len(data))
 
@@ -286,8 +299,8 @@ class Node:
         name = entry.announcement.name
         data = self.host.bytes_of(artifact)
         parcel = Parcel(
-            PROTOCOL, self.agreement, artifact.name, artifact.round, self.identity.name, len(data), digest_of(data),
-            "none", letter,
+            PROTOCOL, self.agreement, artifact.name, artifact.round, self.identity.name, name, len(data),
+            digest_of(data), "none", number=letter,
         )  # fmt: skip
         parcel = self._signed(parcel)
         self._audit(name, "push", parcel, artifact)
@@ -418,10 +431,11 @@ class Node:
         if artifact is None:
             await context.abort(grpc.StatusCode.NOT_FOUND, f"nothing called '{ask.name[:80]}' of round {ask.round}")
             raise AssertionError  # (abort raises)
-        encoding, data = self._encoded(caller.name, artifact, ask)
+        encoding, data = await aside(artifact.nbytes, lambda: self._encoded(caller.name, artifact, ask))
+        checksum = await aside(len(data), lambda: digest_of(data))
         parcel = Parcel(
-            PROTOCOL, self.agreement, artifact.name, artifact.round, self.identity.name, len(data), digest_of(data),
-            encoding,
+            PROTOCOL, self.agreement, artifact.name, artifact.round, self.identity.name, caller.name, len(data),
+            checksum, encoding, keep=self.settings.compress == "topk",
         )  # fmt: skip
         self._audit(caller.name, "fetch", parcel, artifact)
         self._sent(caller.name, artifact.name, len(data))
@@ -513,6 +527,11 @@ def check_label(artifact: Artifact, parcel: Parcel, number: int) -> None:
         )
     if artifact.not_finite:
         raise ArtifactError(f"'{artifact.name}': '{artifact.not_finite}' has numbers that are not finite")
+
+
+async def aside(size: int, work: Callable[[], T]) -> T:
+    """Large artifacts are packed, hashed and unpacked in a thread: nobody else should wait for that."""
+    return await asyncio.to_thread(work) if size > LARGE else work()
 
 
 async def _stream(parcel: Parcel, data: bytes) -> AsyncIterator[bytes]:

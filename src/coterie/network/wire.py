@@ -107,6 +107,7 @@ class Parcel(Message):
     size: int  # bytes that follow
     digest: str  # of those bytes
     encoding: str
+    keep: bool = False  # the next answer may be a difference from this one
     number: str = ""  # of a letter: tells it from its twin
     signature: str = ""  # by its author, over `signed_part`: who passes it on cannot change it
 
