@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from contract_support import CASES, METHODS, Outcome, method_of, network, small
 
+from coterie.engines import checkpoint
 from coterie.experiment import Experiment
+from coterie.local_circle import LocalCircle
 
 # The engine of a real peer trains alone, so the simulation that it is compared with does, too. A deadline that is never
 # reached, however busy the machine is; short intervals, because the runs are.
@@ -49,3 +53,19 @@ def test_compression_is_counted_as_it_crossed(encoding: str) -> None:
             assert torch.equal(mine, theirs)
         if encoding == "fp16":
             torch.testing.assert_close(mine, theirs, atol=2e-2, rtol=2e-2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", list(CASES))
+def test_processes_equal_the_simulation(case: str, tmp_path: Path) -> None:
+    """What `coterie up 4` does, with a process for every peer."""
+    e = small(case, *NETWORK)
+    circle = LocalCircle(e, tmp_path / "run")
+    circle.prepare()
+    real, expected = circle.run(), simulated(e)
+    assert real["messages"] == expected.summary["messages"]
+    assert real["bytes"] == expected.summary["bytes"]
+    for member, theirs in zip(circle.members, expected.vectors, strict=True):
+        found = checkpoint.load(member.out / "checkpoint")
+        assert found is not None
+        assert torch.equal(found[1]["vector"], theirs)

@@ -56,8 +56,11 @@ def test_links_resolve(page: Path) -> None:
 
 
 PAGES_OF_SETTINGS = [
-    ("data.md", DataSettings), ("clock.md", ClockSettings), ("network.md", NetworkSettings), ("network.md", PeerSettings)
-]  # fmt: skip
+    ("data.md", DataSettings),
+    ("clock.md", ClockSettings),
+    ("network.md", NetworkSettings),
+    ("network.md", PeerSettings),
+]
 
 
 @pytest.mark.parametrize("method", list(METHODS))

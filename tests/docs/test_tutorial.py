@@ -47,7 +47,9 @@ def machines() -> Iterator[None]:
         ip("-n", f"tut-{name}", "link", "set", "lo", "up")
         hosts = Path("/etc/netns") / f"tut-{name}" / "hosts"
         hosts.parent.mkdir(parents=True, exist_ok=True)
-        hosts.write_text("127.0.0.1 localhost\n" + "".join(f"{PREFIX}{i} {n}.example\n" for i, n in enumerate(NAMES, 1)))
+        hosts.write_text(
+            "127.0.0.1 localhost\n" + "".join(f"{PREFIX}{i} {n}.example\n" for i, n in enumerate(NAMES, 1))
+        )
     yield
     remove_machines()
 

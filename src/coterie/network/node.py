@@ -1,8 +1,8 @@
 """One peer on the network: it meets others, serves what is on its shelf, takes letters, and fetches from others.
 
 gRPC over mutual TLS with raw bytes (no generated code): every channel is bound to the one name that the other side's
-certificate must carry, and every call to the name of its caller's. Channels are shared and never closed while
-running: closing one would cancel everybody who awaits it.
+certificate must carry (where artifacts pass: to that very certificate), and every call to the name of its caller's.
+Channels are shared, and closed while running only when nobody uses them any more: closing cancels who awaits.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
@@ -27,16 +27,20 @@ from coterie.network.keys import ROSTER, Credential, Identity, IdentityError, Ro
 from coterie.network.membership import AddressBook, Entry
 from coterie.network.settings import NetworkSettings
 from coterie.network.wire import (
+    CHUNK,
     LARGEST_MESSAGE,
+    LARGEST_NUMBER,
     PROTOCOL,
     Ask,
     Assembly,
     Meeting,
     Parcel,
+    ProtocolError,
     Receipt,
     WireError,
     chunks,
     digest_of,
+    plain,
 )
 from coterie.shelf import Artifact
 
@@ -46,13 +50,18 @@ GRACE = 2.0  # seconds on top of a wait that was asked for, and between two chun
 MEETING_TAKES = 3.0  # seconds at most
 FANOUT = 2  # of those who answered lately, and as many of those who did not
 GATHERING_INTERVAL = 0.25  # seconds between exchanges before the first round: everybody is eager to start
+AT_ONCE = 8  # calls of one peer that are served at a time: each may hold an artifact; an honest one has three
+MOST_CHANNELS = 8  # to one name: a peer that moves leaves some behind
+LONGEST_DETAILS = 2000  # characters of why a call was refused: both values of three settings
+MOST_SAID = 20  # lines about one peer: it cannot fill a log, nor keep others out of it
+LONGEST_KNOWN = 80  # characters of a version and a serial
 GONE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
 
 _CHANNEL_OPTIONS = [
-    ("grpc.max_receive_message_length", 2 * LARGEST_MESSAGE),
-    ("grpc.max_send_message_length", 2 * LARGEST_MESSAGE),
+    ("grpc.max_receive_message_length", LARGEST_MESSAGE + CHUNK),
+    ("grpc.max_send_message_length", LARGEST_MESSAGE + CHUNK),
     ("grpc.initial_reconnect_backoff_ms", 200),
-    ("grpc.min_reconnect_backoff_ms", 3000),  # in truth: how long an attempt may take, three or four times there and back
+    ("grpc.min_reconnect_backoff_ms", 3000),  # in truth how long an attempt may take: four times there and back
     ("grpc.max_reconnect_backoff_ms", 1000),
     # A connection over a cut cable is given up, for a new one. Else TCP would try it ever more rarely, and still be
     # waiting long after the cable was mended.
@@ -64,9 +73,9 @@ _CHANNEL_OPTIONS = [
 ]
 _SERVER_OPTIONS = [
     ("grpc.so_reuseport", 0),  # else a second process on the same port would get half of the calls
-    ("grpc.max_receive_message_length", 2 * LARGEST_MESSAGE),
-    ("grpc.max_send_message_length", 2 * LARGEST_MESSAGE),
-    ("grpc.max_concurrent_streams", 256),
+    ("grpc.max_receive_message_length", LARGEST_MESSAGE + CHUNK),
+    ("grpc.max_send_message_length", LARGEST_MESSAGE + CHUNK),
+    ("grpc.max_concurrent_streams", 4 * AT_ONCE),
     ("grpc.http2.min_ping_interval_without_data_ms", 2000),  # less than the others' keepalive
 ]
 
@@ -122,12 +131,15 @@ class Node:
         self.refused: AgreementError | None = None  # by a seed: there is nobody to work with
         self.broken: Exception | None = None  # something that must end the run: an audit that cannot be written
         self._server: grpc.aio.Server | None = None
-        self._channels: dict[tuple[str, str], grpc.aio.Channel] = {}
+        self._channels: dict[tuple[str, str, str], grpc.aio.Channel] = {}  # by name, endpoint and serial
+        self._retired: dict[asyncio.Task[None], grpc.aio.Channel] = {}
+        self._calls: Counter[str] = Counter()  # that are being served, by who called
+        self._unlike: set[str] = set()  # who refused us, because we do not run the same
         self._they_know: dict[str, dict[str, str]] = {}  # by peer, what it said it knew
         self._senders: dict[tuple[str, str], compression.Sender] = {}
         self._receivers: dict[tuple[str, str], compression.Receiver] = {}
         self._talking: asyncio.Task[None] | None = None
-        self._said: set[str] = set()
+        self._said: dict[str, set[str]] = {}
         self._roster_time = 0.0
 
     # -- being there ---------------------------------------------------------------------------
@@ -155,26 +167,31 @@ class Node:
                 await self._talking
         if self._server:
             await self._server.stop(grace=0.5)
-        for channel in self._channels.values():
+        for closing in self._retired:
+            closing.cancel()
+        for channel in (*self._channels.values(), *self._retired.values()):
             await channel.close()
 
     # -- who is where --------------------------------------------------------------------------
 
     async def _talk(self) -> None:
         """For ever: exchange announcements with a few peers, those who fell silent among them."""
-        while True:
-            self._look_for_roster()
-            await asyncio.gather(*(self.meet(name, endpoint) for name, endpoint in self._whom_to_meet()))
-            gathering = self.book.mine.round == 0
-            pause = min(GATHERING_INTERVAL, self.settings.interval) if gathering else self.settings.interval
-            await asyncio.sleep(pause * random.uniform(0.5, 1.5))
+        try:
+            while True:
+                self._look_for_roster()
+                await asyncio.gather(*(self.meet(name, endpoint) for name, endpoint in self._whom_to_meet()))
+                gathering = self.book.mine.round == 0
+                pause = min(GATHERING_INTERVAL, self.settings.interval) if gathering else self.settings.interval
+                await asyncio.sleep(pause * random.uniform(0.5, 1.5))
+        except Exception as error:  # nobody awaits this: the engine finds it, instead of a peer that fell silent
+            self.broken = error
 
     def _whom_to_meet(self) -> list[tuple[str, str]]:
         there, silent = self.book.there(), [e for e in self.book.companions() if e.silent]
         chosen = random.sample(there, min(FANOUT, len(there))) + random.sample(silent, min(FANOUT, len(silent)))
-        places = {e.announcement.name: e.announcement.endpoint for e in chosen}
+        places = [(e.announcement.name, e.announcement.endpoint) for e in chosen]
         unmet = [seed for seed in self.seeds if seed[0] not in self.book.entries]
-        return [*places.items(), *unmet]
+        return [(name, endpoint) for name, endpoint in (*places, *unmet) if not self.conduct.ignores(name)]
 
     async def meet(self, name: str, endpoint: str) -> bool:
         """Tell a peer what is new, and hear what is new there; whether it answered."""
@@ -185,9 +202,13 @@ class Node:
         except grpc.aio.AioRpcError as error:
             self._failed(name, error)
             return False
+        except ProtocolError as error:
+            self._disagrees(name, str(error))
+            return False
         except (WireError, IdentityError) as error:
             self.conduct.offended(name, str(error))
             return False
+        self._unlike.discard(name)
         self.book.answered(name)
         return True
 
@@ -199,12 +220,14 @@ class Node:
         )  # fmt: skip
 
     def _heard(self, name: str, meeting: Meeting) -> None:
-        self._they_know[name] = {**meeting.known}
         self.book.hear(meeting.news, meeting.certificates)
+        known = self.book.known()  # of whom nobody else has heard, nobody needs to remember what is known
+        self._they_know[name] = {n: said[:LONGEST_KNOWN] for n, said in meeting.known.items() if n in known}
         if meeting.roster_version > self.book.roster.version:
             roster = Roster.from_bytes(meeting.roster.encode(), self.identity.authority)
-            if self.book.take_roster(roster):
-                self._keep_roster()
+            if self._take_roster(roster, f"was heard from '{name}'"):
+                with suppress(OSError):
+                    write_whole(self.identity.folder / ROSTER, roster.to_bytes())
 
     def _look_for_roster(self) -> None:
         """A newer roster that somebody put into the folder of keys counts from now on."""
@@ -213,17 +236,19 @@ class Node:
             changed = path.stat().st_mtime
             if changed != self._roster_time:
                 self._roster_time = changed
-                if self.book.take_roster(Roster.from_bytes(path.read_bytes(), self.identity.authority)):
-                    self.say(f"a newer roster, version {self.book.roster.version}, was put into {path}")
+                self._take_roster(Roster.from_bytes(path.read_bytes(), self.identity.authority), f"was put into {path}")
 
-    def _keep_roster(self) -> None:
-        self.say(f"heard of a newer roster, version {self.book.roster.version}")
-        with suppress(OSError):
-            write_whole(self.identity.folder / ROSTER, self.book.roster.to_bytes())
-        if self.book.roster.refuses(self.identity.credential.serial):
+    def _take_roster(self, roster: Roster, whence: str) -> bool:
+        """The newest counts from now on: for others, and for oneself."""
+        if not self.book.take_roster(roster):
+            return False
+        self.say(f"a newer roster, version {roster.version}, {whence}")
+        if roster.refuses(self.identity.credential.serial):
             self.broken = IdentityError(
-                f"'{self.identity.name}' was revoked: nobody in the circle talks to it any more"
+                f"'{self.identity.name}' was revoked: nobody in the circle talks to it any more. "
+                "Only the keeper of the circle's authority can issue another certificate"
             )
+        return True
 
     # -- fetching and sending ------------------------------------------------------------------
 
@@ -243,16 +268,21 @@ class Node:
         receiver = self._receivers.get((author, name)) or compression.Receiver()
         accepts = list(compression.ENCODINGS)
         ask = Ask(PROTOCOL, self.agreement, name, round, wait, accepts, receiver.have)
-        open_call = self._channel(author, entry.announcement.endpoint).unary_stream(f"/{SERVICE}/Fetch")
+        open_call = self._channel_to(entry).unary_stream(f"/{SERVICE}/Fetch")
         call = open_call(ask.to_bytes(), timeout=wait + self.settings.patience + GRACE)
         try:
-            parcel, data = await self._arriving(call, wait)
-            delivery = await aside(len(data), lambda: self._opened(parcel, data, entry, name, receiver))
+            parcel, data = await self._arriving(call, wait, lambda parcel: self._check_answer(parcel, entry, name))
+            decode = receiver.decode if parcel.keep else compression.decode
+            number = entry.credential.number
+            artifact = await aside(len(data), lambda: opened(parcel, data, number, decode, self.largest))
         except grpc.aio.AioRpcError as error:
             self._failed(author, error)
             return None
         except TimeoutError:
             self.book.failed(author)
+            return None
+        except ProtocolError as error:
+            self._disagrees(author, str(error))
             return None
         except (WireError, ArtifactError) as error:
             self.conduct.offended(author, str(error))
@@ -264,10 +294,10 @@ class Node:
         self.book.answered(author)
         traffic = self.traffic.setdefault(author, Traffic())
         traffic.received[name] += 1
-        traffic.received_bytes += delivery.bytes
-        return delivery
+        traffic.received_bytes += len(data)
+        return Delivery(artifact, len(data))
 
-    async def _arriving(self, call: Any, wait: float) -> tuple[Parcel, bytes]:
+    async def _arriving(self, call: Any, wait: float, check: Callable[[Parcel], None]) -> tuple[Parcel, bytes]:
         """Read a stream: the first message by the deadline, the others without a pause."""
         async with asyncio.timeout(wait + self.settings.patience):  # also of one that drips
             async with asyncio.timeout(wait + GRACE):
@@ -275,6 +305,7 @@ class Node:
             if not isinstance(first, bytes):
                 raise WireError("an answer without a beginning")
             parcel = Parcel.from_bytes(first)
+            check(parcel)  # before the rest arrives
             assembly = Assembly(parcel, self.largest)
             while True:
                 async with asyncio.timeout(GRACE + self.settings.patience / 10):
@@ -283,13 +314,11 @@ class Node:
                     return parcel, assembly.whole()
                 assembly.add(chunk)
 
-    def _opened(self, parcel: Parcel, data: bytes, entry: Entry, name: str, receiver: compression.Receiver) -> Delivery:
-        if parcel.protocol != PROTOCOL or parcel.name != name or parcel.author != entry.announcement.name:
-            raise WireError(f"'{name}' was asked for, and '{parcel.name}' of '{parcel.author}' came")
-        decode = receiver.decode if parcel.keep else compression.decode
-        artifact = decode(data, parcel.encoding, self.largest)
-        check_label(artifact, parcel, entry.credential.number)
-        return Delivery(artifact, len(data))
+    def _check_answer(self, parcel: Parcel, entry: Entry, name: str) -> None:
+        asked = name, entry.announcement.name, self.identity.name, self.agreement
+        if (parcel.name, parcel.author, parcel.to, parcel.agreement) != asked:
+            came = f"'{plain(parcel.name, 80)}' of '{plain(parcel.author, 80)}' for '{plain(parcel.to, 80)}'"
+            raise WireError(f"'{name}' was asked for, and {came} came")
 
     async def send(self, number: int, artifact: Artifact, letter: str, wait: float) -> int:
         """Push an artifact to one peer; how many bytes it took, or 0 if it did not take it."""
@@ -304,7 +333,7 @@ class Node:
         )  # fmt: skip
         parcel = self._signed(parcel)
         self._audit(name, "push", parcel, artifact)
-        call = self._channel(name, entry.announcement.endpoint).stream_unary(f"/{SERVICE}/Push")
+        call = self._channel_to(entry).stream_unary(f"/{SERVICE}/Push")
         try:
             answer = await call(_stream(parcel, data), timeout=wait + GRACE, wait_for_ready=True)
             receipt = Receipt.from_bytes(answer)
@@ -316,7 +345,7 @@ class Node:
             return 0
         self.book.answered(name)
         if not receipt.taken:
-            self._say_once(f"'{name}' did not take '{artifact.name}': {receipt.reason[:200]}")
+            self._say_once(name, f"'{name}' did not take '{artifact.name}': {plain(receipt.reason)}")
             return 0
         self._sent(name, artifact.name, len(data))
         return len(data)
@@ -341,19 +370,36 @@ class Node:
             self.broken = error
             raise
 
-    def _channel(self, name: str, endpoint: str) -> grpc.aio.Channel:
-        key = name, endpoint
+    def _channel_to(self, entry: Entry) -> grpc.aio.Channel:
+        """For artifacts: with nobody but the holder of this certificate. An older one of its name may be revoked."""
+        return self._channel(entry.announcement.name, entry.announcement.endpoint, entry.credential)
+
+    def _channel(self, name: str, endpoint: str, credential: Credential | None = None) -> grpc.aio.Channel:
+        """For meetings any certificate of this name will do: all that is told there is signed, and brings the next."""
+        key = name, endpoint, credential.serial if credential else ""
         if key not in self._channels:
+            self._retire_channels(name)
+            trusted = credential.certificate if credential else self.identity.authority
             credentials = grpc.ssl_channel_credentials(
-                self.identity.authority, self.identity.private_key, self.identity.credential.certificate
+                trusted, self.identity.private_key, self.identity.credential.certificate
             )
             options = [*_CHANNEL_OPTIONS, ("grpc.ssl_target_name_override", name)]
             self._channels[key] = grpc.aio.secure_channel(endpoint, credentials, options=options)
         return self._channels[key]
 
+    def _retire_channels(self, name: str) -> None:
+        """Make room for one more to this name; the oldest goes, when all of its calls have ended by themselves."""
+        to_it = [key for key in self._channels if key[0] == name]
+        for key in to_it[: len(to_it) + 1 - MOST_CHANNELS]:
+            channel = self._channels.pop(key)
+            longest_call = 2 * self.settings.patience + self.settings.deadline + GRACE
+            closing = asyncio.ensure_future(channel.close(longest_call))
+            self._retired[closing] = channel
+            closing.add_done_callback(lambda task: self._retired.pop(task, None))
+
     def _failed(self, name: str, error: grpc.aio.AioRpcError) -> None:
         """What a call that did not succeed says of the other side."""
-        code, details = error.code(), str(error.details() or "")[:300]
+        code, details = error.code(), plain(str(error.details() or ""), LONGEST_DETAILS)
         if code == grpc.StatusCode.NOT_FOUND:  # it is there, and has nothing
             self.book.answered(name)
             return
@@ -361,75 +407,115 @@ class Node:
             self._disagrees(name, details)
             return
         self.book.failed(name)
-        if code not in GONE:
-            self._say_once(f"'{name}' refused: {details}")
+        if code == grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in details:
+            self.conduct.offended(name, details)
+        elif code not in GONE:
+            self._say_once(name, f"'{name}' refused: {details}")
         elif "handshake" in details.lower() or "certificate" in details.lower():
-            self._say_once(f"'{name}' cannot be talked to: its certificate, or this peer's, is refused ({details})")
+            text = f"'{name}' cannot be talked to: its certificate, or this peer's, is refused ({details})"
+            self._say_once(name, text)
 
     def _disagrees(self, name: str, details: str) -> None:
-        self._say_once(f"'{name}' does not run the same: {details}")
+        """Somebody does not run the same. If all seeds say so it is us, and there is nobody to work with."""
+        self._say_once(name, f"'{name}' does not run the same: {details}")
         if name in self.book.entries:
             self.book.entries[name].trouble = details
-        if any(name == seed for seed, _ in self.seeds) and self.book.mine.round == 0:
+        self._unlike.add(name)
+        if self.seeds and self.book.mine.round == 0 and all(seed in self._unlike for seed, _ in self.seeds):
             self.refused = AgreementError(f"'{name}' does not run the same: {details}")
 
-    def _say_once(self, text: str) -> None:
-        if text not in self._said and len(self._said) < 1000:
-            self._said.add(text)
+    def _say_once(self, name: str, text: str) -> None:
+        """Something about this peer."""
+        said = self._said.setdefault(name, set())
+        if text not in said and len(said) < MOST_SAID:
+            said.add(text)
             self.say(text)
 
     # -- when others come ----------------------------------------------------------------------
 
-    async def caller(self, context: Any) -> Credential:
-        """Whose certificate this call came with; who is revoked or ignored is turned away."""
+    async def serve_meeting(self, request: bytes, context: Any) -> bytes:
+        holder = await self._holder(context)
+        if self.book.roster.refuses(holder.serial):
+            return await self._dismissed(holder, request, context)
+        return await self._served(context, lambda caller: self._answer_meeting(caller, request, context))
+
+    async def serve_fetch(self, request: bytes, context: Any) -> None:
+        await self._served(context, lambda caller: self._answer_fetch(caller, request, context))
+
+    async def serve_push(self, requests: AsyncIterator[bytes], context: Any) -> bytes:
+        return await self._served(context, lambda caller: self._answer_push(caller, requests, context))
+
+    async def _served(self, context: Any, answer: Callable[[Credential], Awaitable[T]]) -> T:
+        """Answer a call, if its caller may call; what is wrong with it is its caller's offence."""
+        caller = await self._holder(context)
+        await self._admit(caller, context)
+        self._calls[caller.name] += 1
+        try:
+            return await answer(caller)
+        except ProtocolError as error:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+        except (WireError, ArtifactError, IdentityError) as error:
+            self.conduct.offended(caller.name, str(error))
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, plain(str(error)))
+        except TimeoutError:
+            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, f"'{caller.name}' was too slow")
+        finally:
+            self._calls[caller.name] -= 1
+        raise AssertionError  # (abort raises)
+
+    async def _holder(self, context: Any) -> Credential:
+        """Whose certificate this call came with."""
         pem = next(iter(context.auth_context().get("x509_pem_cert", [])), b"")
         try:
-            credential = credential_of(pem, self.identity.authority)
+            return credential_of(pem, self.identity.authority)
         except IdentityError as error:
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, str(error))
-        if self.book.roster.refuses(credential.serial):
-            await context.abort(grpc.StatusCode.PERMISSION_DENIED, f"'{credential.name}' was revoked")
-        if self.conduct.ignores(credential.name):
-            await context.abort(grpc.StatusCode.PERMISSION_DENIED, f"'{credential.name}' is ignored for a while")
-        return credential
+        raise AssertionError  # (abort raises)
 
-    async def same(self, context: Any, protocol: int, agreement: str) -> None:
-        if protocol != PROTOCOL:
-            text = f"protocol {protocol} is spoken there and {PROTOCOL} here: update Coterie on the older side"
-            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, text)
+    async def _admit(self, caller: Credential, context: Any) -> None:
+        """Turn away who is revoked, who is ignored, and who has too many calls here."""
+        if self.book.roster.refuses(caller.serial):
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, f"'{caller.name}' was revoked")
+        if self.conduct.ignores(caller.name):
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, f"'{caller.name}' is ignored for a while")
+        if self._calls[caller.name] >= AT_ONCE:
+            text = f"'{caller.name}' has {AT_ONCE} calls here already"
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
+
+    async def _dismissed(self, caller: Credential, request: bytes, context: Any) -> bytes:
+        """Who was revoked gets the roster if it has an older one, so that it can know; and nothing else."""
+        roster = self.book.roster
+        with suppress(WireError):
+            if Meeting.from_bytes(request).roster_version < roster.version:
+                return Meeting(PROTOCOL, {}, {}, [], [], roster.to_bytes().decode(), roster.version).to_bytes()
+        await self._admit(caller, context)
+        raise AssertionError  # (it is not admitted)
+
+    async def _agree(self, context: Any, agreement: str) -> None:
         if agreement != self.agreement:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "another method, labels or shapes: meet first")
 
-    async def serve_meeting(self, request: bytes, context: Any) -> bytes:
-        caller = await self.caller(context)
-        try:
-            meeting = Meeting.from_bytes(request)
-            if meeting.protocol != PROTOCOL:
-                await self.same(context, meeting.protocol, "")
-            differs = difference(self.terms, meeting.agreement, caller.name)
-            if differs:
-                self._say_once(f"'{caller.name}' was refused: {differs}")
-                await context.abort(grpc.StatusCode.FAILED_PRECONDITION, differs)
-            self._heard(caller.name, meeting)
-        except (WireError, IdentityError) as error:
-            await self._offence(caller, error, context)
+    async def _answer_meeting(self, caller: Credential, request: bytes, context: Any) -> bytes:
+        meeting = Meeting.from_bytes(request)
+        differs = difference(self.terms, meeting.agreement, caller.name)
+        if differs:
+            self._say_once(caller.name, f"'{caller.name}' was refused: {differs}")
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, differs)
+        self._heard(caller.name, meeting)
         self.book.answered(caller.name)
         news, certificates = self.book.news_for(meeting.known)
         roster = self.book.roster
         newer = roster.to_bytes().decode() if roster.version > meeting.roster_version else ""
         return Meeting(PROTOCOL, self.terms, self.book.known(), news, certificates, newer, roster.version).to_bytes()
 
-    async def serve_fetch(self, request: bytes, context: Any) -> AsyncIterator[bytes]:
-        caller = await self.caller(context)
-        try:
-            ask = Ask.from_bytes(request)
-        except WireError as error:
-            await self._offence(caller, error, context)
-        await self.same(context, ask.protocol, ask.agreement)
+    async def _answer_fetch(self, caller: Credential, request: bytes, context: Any) -> None:
+        ask = Ask.from_bytes(request)
+        await self._agree(context, ask.agreement)
         self.book.answered(caller.name)
         artifact = await self.host.find(ask.name, ask.round, min(max(ask.wait, 0.0), self.settings.patience))
         if artifact is None:
-            await context.abort(grpc.StatusCode.NOT_FOUND, f"nothing called '{ask.name[:80]}' of round {ask.round}")
+            text = f"nothing called '{plain(ask.name, 80)}' of round {ask.round}"
+            await context.abort(grpc.StatusCode.NOT_FOUND, text)
             raise AssertionError  # (abort raises)
         encoding, data = await aside(artifact.nbytes, lambda: self._encoded(caller.name, artifact, ask))
         checksum = await aside(len(data), lambda: digest_of(data))
@@ -439,9 +525,9 @@ class Node:
         )  # fmt: skip
         self._audit(caller.name, "fetch", parcel, artifact)
         self._sent(caller.name, artifact.name, len(data))
-        yield parcel.to_bytes()
-        for chunk in chunks(data):
-            yield chunk
+        async with asyncio.timeout(self.settings.patience):  # some read slowly, or not at all
+            async for message in _stream(parcel, data):
+                await context.write(message)
 
     def _encoded(self, to: str, artifact: Artifact, ask: Ask) -> tuple[str, bytes]:
         """As this peer would like to send it, if the other understands that."""
@@ -453,54 +539,53 @@ class Node:
             return sender.encode(artifact, ask.have)
         return wanted, compression.encode(artifact, wanted)
 
-    async def serve_push(self, requests: AsyncIterator[bytes], context: Any) -> bytes:
-        caller = await self.caller(context)
+    async def _answer_push(self, caller: Credential, requests: AsyncIterator[bytes], context: Any) -> bytes:
+        parcel, author, data = await self._incoming(caller, requests, context)
+        decode, number = compression.decode, author.number
+        artifact = await aside(len(data), lambda: opened(parcel, data, number, decode, self.largest))
         try:
-            parcel, data = await self._incoming(requests)
-            await self.same(context, parcel.protocol, parcel.agreement)
-            author = self._author_of(parcel, caller)
-            artifact = compression.decode(data, parcel.encoding, self.largest)
-            check_label(artifact, parcel, author.number)
             self.host.take(artifact, data, author.name, parcel.number)
-        except (WireError, ArtifactError) as error:
-            await self._offence(caller, error, context)
         except RunError as error:
             self.broken = error
             await context.abort(grpc.StatusCode.INTERNAL, "this peer cannot keep letters")
-        except TimeoutError:
-            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "the parcel did not arrive whole in time")
         self.book.answered(caller.name)
         return Receipt(True).to_bytes()
 
-    async def _incoming(self, requests: AsyncIterator[bytes]) -> tuple[Parcel, bytes]:
+    async def _incoming(
+        self, caller: Credential, requests: AsyncIterator[bytes], context: Any
+    ) -> tuple[Parcel, Credential, bytes]:
+        """A letter: who made it, and its bytes; what its first message says is checked before the rest arrives."""
+        assembly = author = None
         async with asyncio.timeout(self.settings.patience):
-            assembly = None
             async for message in requests:
-                if assembly is None:
-                    assembly = Assembly(Parcel.from_bytes(message), self.largest)
-                else:
+                if assembly is not None:
                     assembly.add(message)
-        if assembly is None:
+                    continue
+                parcel = Parcel.from_bytes(message)
+                await self._agree(context, parcel.agreement)
+                author, assembly = self._author_of(parcel, caller), Assembly(parcel, self.largest)
+        if assembly is None or author is None:
             raise WireError("a parcel without a beginning")
-        return assembly.parcel, assembly.whole()
+        return assembly.parcel, author, assembly.whole()
 
     def _author_of(self, parcel: Parcel, caller: Credential) -> Credential:
         """Who made it: the sender, or somebody else whose signature it carries."""
+        what = f"'{plain(parcel.name, 80)}' is said to be by '{plain(parcel.author, 80)}'"
         entry = self.book.entries.get(parcel.author)
         author = caller if parcel.author == caller.name else entry.credential if entry else None
         if author is None:
-            raise WireError(f"'{parcel.name}' is said to be by '{parcel.author[:64]}', whom nobody knows")
+            raise WireError(f"{what}, whom nobody knows")
         try:
             signature = bytes.fromhex(parcel.signature)
         except ValueError:
             signature = b""
         if not author.verify(parcel.signed_part(), signature):
-            raise WireError(f"'{parcel.name}' is said to be by '{parcel.author}', and is not signed by it")
+            raise WireError(f"{what}, and is not signed by it")
+        if parcel.to != self.identity.name:
+            raise WireError(f"{what}, and is for '{plain(parcel.to, 80)}'")
+        if parcel.encoding != "none":  # it is kept as it came
+            raise WireError(f"{what}, and a letter cannot be encoded as '{plain(parcel.encoding, 80)}'")
         return author
-
-    async def _offence(self, caller: Credential, error: Exception, context: Any) -> None:
-        self.conduct.offended(caller.name, str(error))
-        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error)[:300])
 
 
 class _Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]
@@ -517,16 +602,31 @@ class _Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]
         return self._handlers.get(handler_call_details.method)
 
 
+def opened(
+    parcel: Parcel, data: bytes, number: int, decode: Callable[[bytes, str, int], Artifact], largest: int
+) -> Artifact:
+    """The artifact in a parcel, checked. What torch cannot make anything of (types, shapes) is its author's fault."""
+    try:
+        artifact = decode(data, parcel.encoding, largest)
+        check_label(artifact, parcel, number)
+    except RuntimeError as error:
+        raise ArtifactError(f"'{plain(parcel.name, 80)}' is not a readable artifact: {error}") from error
+    return artifact
+
+
 def check_label(artifact: Artifact, parcel: Parcel, number: int) -> None:
     """An artifact must be what its parcel says, by who sent it, and of finite numbers."""
     said = (artifact.name, artifact.round, artifact.author)
     if said != (parcel.name, parcel.round, number):
         raise ArtifactError(
-            f"'{parcel.name}' of round {parcel.round} by {number} came, and inside it says '{said[0]}' of round "
-            f"{said[1]} by {said[2]}"
+            f"'{plain(parcel.name, 80)}' of round {parcel.round} by {number} came, and inside it says "
+            f"'{plain(said[0], 80)}' of round {plain(str(said[1]), 20)} by {plain(str(said[2]), 20)}"
         )
     if artifact.not_finite:
-        raise ArtifactError(f"'{artifact.name}': '{artifact.not_finite}' has numbers that are not finite")
+        raise ArtifactError(f"'{artifact.name}': '{plain(artifact.not_finite, 80)}' has numbers that are not finite")
+    for key, fact in artifact.facts.items():
+        if not isinstance(fact, str) and not abs(fact) < LARGEST_NUMBER:
+            raise ArtifactError(f"'{artifact.name}': the fact '{plain(key, 80)}' is not a finite number")
 
 
 async def aside(size: int, work: Callable[[], T]) -> T:

@@ -1,0 +1,230 @@
+"""A peer from its file: what it says when something does not fit, and what it does with data of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from coterie import cli
+from coterie.errors import ConfigError, CoterieError, DataError, RunError
+from coterie.joining import PeerFile, read_file, take_part
+from coterie.local_circle import free_ports
+from coterie.network import authority
+from coterie.network.agreement import AgreementError
+from coterie.network.keys import Identity
+
+BASE = """
+seed = 0
+rounds = 2
+peers = {peers}
+[method]
+name = "{method}"
+[data]
+name = "{data}"
+label = "kind"
+{more}
+[model]
+hidden = [4]
+[network]
+deadline = 30
+interval = 0.2
+gather = 30
+linger = 10
+"""
+
+
+class Circle:
+    """Folders and files of a few peers with names, ports and keys."""
+
+    def __init__(self, folder: Path, names: tuple[str, ...]) -> None:
+        self.folder, self.names = folder, names
+        self.ports = dict(zip(names, free_ports(len(names)), strict=True))
+        authority.create_authority(folder / "keys")
+        for name in names:
+            authority.issue(name, folder / "keys")
+
+    def file(self, name: str, method: str = "gossip", data: str = "wine", peer: str = "", more: str = "") -> PeerFile:
+        text = BASE.format(peers=len(self.names), method=method, data=data, more=more)
+        first = self.names[0]
+        text += f"""
+[peer]
+keys = "keys/{name}"
+listen = "127.0.0.1:{self.ports[name]}"
+seeds = ["{first}@127.0.0.1:{self.ports[first]}"]
+{peer}
+"""
+        (self.folder / f"{name}.toml").write_text(text)
+        return read_file(self.folder / f"{name}.toml", ["method.k=1"] if method in ("gossip", "fixed") else [])
+
+
+def together(*files: PeerFile, say: Callable[[str], None] = lambda _: None) -> list[Any]:
+    async def work() -> list[Any]:
+        return await asyncio.gather(*(take_part(f, say=say) for f in files), return_exceptions=True)
+
+    return asyncio.run(asyncio.wait_for(work(), 60))
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> Circle:
+    return Circle(tmp_path, ("north", "south"))
+
+
+def write_table(path: Path, labels: list[str], rows: int = 40, columns: tuple[str, ...] = ("a", "b")) -> None:
+    rng = np.random.default_rng(len(labels))
+    numbers = rng.normal(size=(rows, len(columns))).round(3).tolist()
+    lines = [",".join(map(str, [*row, labels[i % len(labels)]])) for i, row in enumerate(numbers)]
+    path.write_text("\n".join([",".join([*columns, "kind"]), *lines]))
+
+
+def test_two_with_tables_of_their_own(two: Circle, tmp_path: Path) -> None:
+    """South has never seen one of the labels; the files lie beside the peers', wherever the command is run."""
+    write_table(tmp_path / "n.csv", ["x", "y", "z"])
+    write_table(tmp_path / "s.csv", ["z", "x"])
+    labels = 'labels = ["x", "y", "z"]'
+    done = together(two.file("north", data="n.csv", more=labels), two.file("south", data="s.csv", more=labels))
+    for summary in done:
+        assert summary["rounds"] == 2
+        assert summary["messages"] == 2  # one model of the other in each round
+    started = json.loads((tmp_path / "south" / "events.jsonl").read_text().splitlines()[0])
+    assert started["classes"][0][1] == 0
+    status = json.loads((tmp_path / "north" / "status.json").read_text())
+    assert [p["name"] for p in status["peers"]] == ["south"]
+    assert status["peers"][0]["sent"] == 2
+
+
+def test_a_label_that_nobody_agreed_on(two: Circle, tmp_path: Path) -> None:
+    write_table(tmp_path / "n.csv", ["x", "y", "q"])
+    file = two.file("north", data="n.csv", more='labels = ["x", "y"]')
+    with pytest.raises(DataError, match=r"label 'q', which is not one of data.labels: x, y"):
+        asyncio.run(take_part(file, say=lambda _: None))
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "said"),
+    [
+        ({"more": "train = 0.6"}, {"method": "fixed"}, 'method.name is "gossip" here and "fixed" at \'south\''),
+        ({"data": "wine"}, {"data": "digits"}, "labels is "),
+    ],
+)
+def test_a_mismatch_is_refused_at_once_and_names_both_values(
+    two: Circle, mine: dict[str, str], theirs: dict[str, str], said: str
+) -> None:
+    heard: list[str] = []
+    north, south = two.file("north", **mine), two.file("south", **theirs)
+
+    async def work() -> None:
+        waiting = asyncio.create_task(take_part(north, say=heard.append))
+        try:
+            with pytest.raises(AgreementError, match="does not run the same") as error:
+                await asyncio.wait_for(take_part(south, say=lambda _: None), 20)
+            assert said.replace("here", "HERE").split(" HERE")[0] in str(error.value)
+        finally:
+            waiting.cancel()
+            await asyncio.gather(waiting, return_exceptions=True)
+
+    asyncio.run(work())
+    assert any("'south' was refused" in text and said in text for text in heard)
+
+
+def test_columns_are_part_of_the_agreement(two: Circle, tmp_path: Path) -> None:
+    write_table(tmp_path / "n.csv", ["x", "y"])
+    write_table(tmp_path / "s.csv", ["x", "y"], columns=("a", "c"))
+    heard: list[str] = []
+
+    async def work() -> None:
+        waiting = asyncio.create_task(take_part(two.file("north", data="n.csv"), say=heard.append))
+        with pytest.raises(AgreementError, match=r'\["a","b"\].*\["a","c"\]'):
+            await asyncio.wait_for(take_part(two.file("south", data="s.csv"), say=lambda _: None), 20)
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ({"peer": 'name = "west"'}, "peer.name = 'west', but .* has the certificate of 'north'"),
+        ({"peer": "index = 7"}, "peer.index = 7: the data are divided among 2 peers"),
+        ({"method": "fedavg"}, "fedavg has a server: set peer.server"),
+    ],
+)
+def test_what_does_not_fit_is_said_before_anything_starts(two: Circle, words: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        asyncio.run(take_part(two.file("north", **words), say=lambda _: None))
+
+
+def test_a_seed_needs_a_name(two: Circle) -> None:
+    file = two.file("north")
+    file = read_file(file.path, ["peer.seeds=127.0.0.1:7400", "method.k=1"])
+    with pytest.raises(ConfigError, match=r"peer.seeds: '127.0.0.1:7400' is not NAME@HOST:PORT"):
+        file.seeds()
+
+
+def test_unknown_keys_of_a_peer_file(two: Circle, capsys: pytest.CaptureFixture[str]) -> None:
+    path = two.file("north").path
+    path.write_text(path.read_text() + "sedes = []\n")
+    assert cli.main(["peer", str(path)]) == 2
+    assert "unknown key 'sedes'. Did you mean 'seeds'?" in capsys.readouterr().err
+
+
+def test_a_port_that_is_taken(two: Circle) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", two.ports["north"]))
+        taken.listen()
+        with pytest.raises(CoterieError, match=r"peer.listen = '127.0.0.1:\d+' cannot be used.*is the port taken"):
+            asyncio.run(take_part(two.file("north"), say=lambda _: None))
+
+
+def test_one_process_at_a_time(two: Circle) -> None:
+    async def work() -> None:
+        first = asyncio.create_task(take_part(two.file("north"), say=lambda _: None))
+        await asyncio.sleep(0.5)
+        with pytest.raises(RunError, match="in use by another process of this peer"):
+            await take_part(two.file("north"), say=lambda _: None)
+        first.cancel()
+        await asyncio.gather(first, return_exceptions=True)
+
+    asyncio.run(work())
+
+
+def test_a_finished_peer_is_not_started_again_by_accident_but_another_method_is_refused(two: Circle) -> None:
+    together(two.file("north"), two.file("south"))
+    before = (two.folder / "north" / "events.jsonl").read_text()
+    done = together(two.file("north"), two.file("south"))
+    assert (two.folder / "north" / "events.jsonl").read_text() == before
+    assert all(summary["rounds"] == 2 for summary in done)
+    with pytest.raises(RunError, match="holds a run with another method"):
+        asyncio.run(take_part(two.file("north", method="local"), say=lambda _: None))
+
+
+def test_a_server_that_does_not_come(two: Circle) -> None:
+    file = two.file("north", method="fedavg", peer='server = "hub"')
+    file = read_file(file.path, ["network.gather=1"])
+    with pytest.raises(CoterieError, match=r"peer.server = 'hub' did not come"):
+        asyncio.run(take_part(file, say=lambda _: None))
+
+
+def test_status_of_a_peer_and_of_nothing(two: Circle, capsys: pytest.CaptureFixture[str]) -> None:
+    together(two.file("north"), two.file("south"))
+    assert cli.main(["status", str(two.folder / "north")]) == 0
+    shown = capsys.readouterr().out
+    assert "north (number 0)" in shown
+    assert "done, round 2/2" in shown
+    assert "south" in shown
+    assert cli.main(["status", str(two.folder / "keys")]) == 2
+    assert "has no status.json" in capsys.readouterr().err
+
+
+def test_nothing_private_in_what_a_peer_writes(two: Circle) -> None:
+    together(two.file("north"), two.file("south"))
+    secret = Identity.load(two.folder / "keys" / "north").private_key.split(b"\n")[1]
+    for path in (two.folder / "north").rglob("*"):
+        assert not path.is_file() or secret not in path.read_bytes()
