@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
@@ -78,29 +80,54 @@ class EventLog:
         self._file: TextIO | None = None
 
     def write(self, event: Event) -> None:
-        if self._file is None:
-            self._file = self.path.open("a", encoding="utf-8")
-        self._file.write(_line(event))
+        with _told(self.path):
+            if self._file is None:
+                self._file = self.path.open("a", encoding="utf-8")
+            self._file.write(_line(event))
 
     def flush(self) -> None:
         if self._file is not None:
-            self._file.flush()
+            with _told(self.path):
+                self._file.flush()
+
+    def sync(self) -> None:
+        """Down to the disk: what was written and flushed before survives a power cut, too."""
+        if self._file is not None:
+            with _told(self.path):
+                os.fsync(self._file.fileno())
 
     def close(self) -> None:
         if self._file is not None:
-            self._file.close()
-            self._file = None
+            file, self._file = self._file, None
+            with _told(self.path):
+                file.close()
 
     def keep_until(self, round: int) -> list[Event]:
         """Forget every record after this round, on disk too; returns what is kept."""
         kept = [e for e in read(self.path) if getattr(e, "round", 0) <= round]
         self.close()
         temporary = self.path.with_suffix(".tmp")
-        with temporary.open("w", encoding="utf-8") as file:
-            for event in kept:
-                file.write(_line(event))
+        try:
+            with _told(temporary), temporary.open("w", encoding="utf-8") as file:
+                for event in kept:
+                    file.write(_line(event))
+                file.flush()
+                os.fsync(file.fileno())
+        except RunError:
+            temporary.unlink(missing_ok=True)
+            raise
         temporary.replace(self.path)
         return kept
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """What the system refuses is said with the file's name."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or error
+        raise RunError(f"{path} could not be written ({reason}): make room on the disk, then go on") from error
 
 
 def _line(event: Event) -> str:

@@ -1,13 +1,16 @@
 """A peer's letter box on disk: what was taken in survives a crash, and no letter counts twice.
 
-A letter is acknowledged once its file is there. The file goes when a checkpoint says that the letter was used.
+A letter is acknowledged once its file is there. The file goes when no checkpoint is left that was made before the
+letter was used.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from coterie.errors import ArtifactError, RunError
 from coterie.shelf import Artifact
@@ -19,16 +22,25 @@ class Letter:
     artifact: Artifact
 
 
+EMPTY: Mapping[str, Any] = {"last": {}, "unread": []}  # what is known of letters before there is a checkpoint
+
+
 class LetterBox:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.last: dict[str, int] = {}  # by sender and its epoch, the number of its last letter
         self._unread: list[Letter] = []
-        self._used: list[Path] = []
+        self._used: list[Path] = []  # since the last checkpoint
+        self._settled: list[Path] = []  # between the last and the one before, which may still have to serve
 
-    def open(self, last: dict[str, int]) -> None:
+    def state(self) -> dict[str, Any]:
+        """For a checkpoint: which letters had come, and which of them had not been used."""
+        return {"last": dict(self.last), "unread": [letter.path.name for letter in self._unread]}
+
+    def open(self, state: Mapping[str, Any]) -> None:
         """What lies there from before a crash, given what a checkpoint knew."""
-        self.last = dict(last)
+        known, unread = state["last"], set(state["unread"])
+        self.last = dict(known)
         for path in sorted(self.folder.glob("*.letter"), key=lambda p: p.stat().st_mtime_ns):
             try:
                 artifact = Artifact.from_bytes(path.read_bytes())
@@ -36,6 +48,9 @@ class LetterBox:
                 path.unlink(missing_ok=True)  # was never acknowledged
                 continue
             sender, _, count = path.stem.rpartition(".")
+            if int(count) <= known.get(sender, -1) and path.name not in unread:
+                self._settled.append(path)
+                continue
             self.last[sender] = max(self.last.get(sender, -1), int(count))
             self._unread.append(Letter(path, artifact))
 
@@ -62,6 +77,7 @@ class LetterBox:
                 file.flush()
                 os.fsync(file.fileno())
             temporary.replace(path)
+            _sync_folder(self.folder)  # who is told that it was taken will not send it again
         except OSError as error:
             temporary.unlink(missing_ok=True)
             raise RunError(f"{path} could not be written ({error}): is the disk full?") from error
@@ -77,7 +93,16 @@ class LetterBox:
         return [letter.artifact for letter in taken]
 
     def settled(self) -> None:
-        """A checkpoint was written: what was used before it will not be needed again."""
-        for path in self._used:
+        """A checkpoint was written: what was used before the last one will not be needed again."""
+        for path in self._settled:
             path.unlink(missing_ok=True)
-        self._used = []
+        self._settled, self._used = self._used, []
+
+
+def _sync_folder(folder: Path) -> None:
+    """The names of files, too, survive a power cut."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

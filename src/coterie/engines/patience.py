@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections import deque
 
 RECENT = 20  # fetches that are remembered
@@ -26,3 +27,18 @@ class Deadline:
     def learn(self, seconds: float) -> None:
         """Those who answered took so long. (Who did not answer teaches nothing: the dead would raise it for ever.)"""
         self.recent.append(seconds)
+
+
+class Pace:
+    """How long a round of one's own takes, without the waiting for others: so a peer that is behind can say whether
+    it will have something in time."""
+
+    def __init__(self) -> None:
+        self.recent: deque[float] = deque(maxlen=RECENT)
+
+    def learn(self, seconds: float) -> None:
+        self.recent.append(seconds)
+
+    def of_rounds(self, count: int) -> float:
+        """Seconds that so many rounds will take, as far as one knows."""
+        return count * statistics.median(self.recent) if self.recent else 0.0

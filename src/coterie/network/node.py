@@ -179,19 +179,24 @@ class Node:
         try:
             while True:
                 self._look_for_roster()
-                await asyncio.gather(*(self.meet(name, endpoint) for name, endpoint in self._whom_to_meet()))
+                await self._meet_some()
                 gathering = self.book.mine.round == 0
                 pause = min(GATHERING_INTERVAL, self.settings.interval) if gathering else self.settings.interval
                 await asyncio.sleep(pause * random.uniform(0.5, 1.5))
         except Exception as error:  # nobody awaits this: the engine finds it, instead of a peer that fell silent
             self.broken = error
 
-    def _whom_to_meet(self) -> list[tuple[str, str]]:
+    async def _meet_some(self) -> None:
         there, silent = self.book.there(), [e for e in self.book.companions() if e.silent]
         chosen = random.sample(there, min(FANOUT, len(there))) + random.sample(silent, min(FANOUT, len(silent)))
-        places = [(e.announcement.name, e.announcement.endpoint) for e in chosen]
         unmet = [seed for seed in self.seeds if seed[0] not in self.book.entries]
-        return [(name, endpoint) for name, endpoint in (*places, *unmet) if not self.conduct.ignores(name)]
+        await self._meet_all([*map(_place, chosen), *unmet])
+        if any(not e.silent for e in silent):  # what cut it off is over: most likely for the others, too
+            await self._meet_all([_place(e) for e in silent if e.silent])
+
+    async def _meet_all(self, places: Iterable[tuple[str, str]]) -> None:
+        wanted = [(name, endpoint) for name, endpoint in places if not self.conduct.ignores(name)]
+        await asyncio.gather(*(self.meet(name, endpoint) for name, endpoint in wanted))
 
     async def meet(self, name: str, endpoint: str) -> bool:
         """Tell a peer what is new, and hear what is new there; whether it answered."""
@@ -627,6 +632,10 @@ def check_label(artifact: Artifact, parcel: Parcel, number: int) -> None:
     for key, fact in artifact.facts.items():
         if not isinstance(fact, str) and not abs(fact) < LARGEST_NUMBER:
             raise ArtifactError(f"'{artifact.name}': the fact '{plain(key, 80)}' is not a finite number")
+
+
+def _place(entry: Entry) -> tuple[str, str]:
+    return entry.announcement.name, entry.announcement.endpoint
 
 
 async def aside(size: int, work: Callable[[], T]) -> T:
