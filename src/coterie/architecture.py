@@ -35,7 +35,8 @@ class Architecture:
         """This thread's module to compute with; its weights are whatever was bound last."""
         net: Net | None = getattr(self._scratch, "net", None)
         if net is None:
-            net = self._scratch.net = self.build().to(self.device)
+            with torch_seeded("scratch"):  # what it draws is never used, and must not be drawn out of another's hands
+                net = self._scratch.net = self.build().to(self.device)
         return net
 
     def initial(self, seed: int, draw: int = 0) -> Model:

@@ -15,6 +15,7 @@ from typing import Any
 
 from coterie import data, settings
 from coterie.engines import checkpoint
+from coterie.engines.letters import EMPTY
 from coterie.engines.network import NetworkEngine
 from coterie.errors import ConfigError, Interrupted, RunError
 from coterie.events import EventLog, Offence, PeerRound, RunStarted, of_kind, read
@@ -157,7 +158,7 @@ async def take_part(
             if begun is not None:
                 engine.restore(*begun)
             else:
-                engine.letters.open({})
+                engine.letters.open(EMPTY)
             on_start(engine)
             return await _live(file, engine, say)
         finally:

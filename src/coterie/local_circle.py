@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -25,6 +26,7 @@ from coterie.running import OnRound, Progress, check_folder, finish, of_folder, 
 LOOK = 0.1  # seconds between two looks at the processes
 RESTARTS = 20  # of one peer, before `up` gives up on it
 SERVER = "server"
+PORTS = range(20_000, 32_000)  # below those of outgoing connections, on Linux (from 32768) and elsewhere (from 49152)
 SEEDS = 3  # of the peers are told to everybody: one would do, if it were never down
 
 
@@ -38,7 +40,9 @@ class Member:
     process: subprocess.Popen[bytes] | None = None
     restarts: int = 0
     done: bool = False
-    position: int = 0  # how much of its events was read
+    events: int = 0  # which file its events were read from (it makes another when it comes back)
+    position: int = 0  # how much of that was read
+    round: int = 0  # the last that was shown
 
 
 class LocalCircle:
@@ -162,8 +166,9 @@ class LocalCircle:
         path = member.out / "events.jsonl"
         try:
             with path.open("rb") as file:
-                if path.stat().st_size < member.position:
-                    member.position = 0  # it came back from a checkpoint: its file was cut
+                about = os.fstat(file.fileno())
+                if about.st_ino != member.events or about.st_size < member.position:
+                    member.events, member.position = about.st_ino, 0  # it came back, and cut its file at a checkpoint
                 file.seek(member.position)
                 lines = file.read()
         except OSError:
@@ -172,7 +177,8 @@ class LocalCircle:
         member.position += len(whole)
         for line in whole.splitlines():
             record = json.loads(line)
-            if record["event"] == "round":
+            if record["event"] == "round" and record["round"] > member.round:
+                member.round = record["round"]
                 self._progress.see(PeerRound(**record))
 
 
@@ -184,15 +190,20 @@ def resumable(out: Path, **options: Any) -> LocalCircle:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of the loopback that nobody uses now."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [int(one.getsockname()[1]) for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
+    """Ports of the loopback that nobody uses now, out of those that the system gives to nobody by itself: a peer
+    that starts late, or again, must not find its port taken by another's outgoing connection."""
+    ports: list[int] = []
+    for port in random.SystemRandom().sample(PORTS, len(PORTS)):
+        with socket.socket() as one:
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                one.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        ports.append(port)
+        if len(ports) == count:
+            return ports
+    raise RunError(f"this machine has no {count} free ports from {PORTS.start} to {PORTS.stop - 1}")
 
 
 def _reason(code: int) -> str:

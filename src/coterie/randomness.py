@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,9 @@ import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+
+_DRAWING = threading.RLock()
 
 
 def number(*keys: object) -> int:
@@ -53,9 +57,12 @@ def _numbers(keys: Sequence[int], count: int) -> np.ndarray:
 
 @contextmanager
 def torch_seeded(*keys: object) -> Iterator[None]:
-    """Run a block (building a module, dropout) with torch's own generator seeded by the keys, then restore it."""
+    """Run a block (building a module, dropout) with torch's own generator seeded by the keys, then restore it.
+
+    Torch has one generator for all threads: while one draws, others who would wait here.
+    """
     import torch
 
-    with torch.random.fork_rng(devices=[]):
+    with _DRAWING, torch.random.fork_rng(devices=[]):
         torch.manual_seed(number(*keys) % 2**63)
         yield

@@ -135,8 +135,8 @@ def test_totals_are_what_was_delivered(
                     size[artifact.name] += len(artifact.to_bytes())
             return answer
 
-    def counted(self: Peer, peers: int | Iterable[int], name: str) -> Counted:
-        return Counted(fetch(self, peers, name), self.id)
+    def counted(self: Peer, peers: int | Iterable[int], name: str, **expected: Any) -> Counted:
+        return Counted(fetch(self, peers, name, **expected), self.id)
 
     def counted_send(self: Peer, *what: Any, **facts: Any) -> Send:
         request = send(self, *what, **facts)  # nobody leaves for good here: all that is sent arrives

@@ -141,7 +141,11 @@ class RealCircle:
         self.place(dict(zip(names, addresses, strict=True)), e=e, **peer)
 
     def place(
-        self, addresses: dict[str, str], namespaces: dict[str, str] | None = None, e: Experiment | None = None, **peer: Any
+        self,
+        addresses: dict[str, str],
+        namespaces: dict[str, str] | None = None,
+        e: Experiment | None = None,
+        **peer: Any,
     ) -> None:
         """Keys and a file for each name, at these addresses. The first few ever placed are everybody's seeds."""
         self.seeds = (self.seeds + [f"{name}@{address}" for name, address in addresses.items()])[:SEEDS]

@@ -43,6 +43,10 @@ class Board:
             return next((v for v in reversed(versions) if v.time <= time), None)
         return next((v for v in versions if v.artifact.round >= round), None)
 
+    def latest(self, author: int, name: str) -> Shelved | None:
+        versions = self._shelves.get((author, name))
+        return versions[-1] if versions else None
+
     def until(self, round: int) -> list[Shelved]:
         """What a run that goes on after this round needs: in a synchronous run, nothing."""
         if not self.asynchronous:

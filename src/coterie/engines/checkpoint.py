@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -31,16 +32,17 @@ def save(folder: Path, round: int, tree: Mapping[str, Any]) -> None:
     path = folder / f"round-{round:06d}.safetensors"
     temporary = path.with_suffix(".tmp")
     try:
-        save_file(tensors, temporary, metadata={"tree": text})
+        save_file(tensors, temporary, metadata={"tree": text, "sum": _sum(text, tensors)})
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
         temporary.replace(path)
     except (OSError, SafetensorError) as error:
         temporary.unlink(missing_ok=True)
-        hint = ": is the disk full?" if isinstance(error, OSError) else ""
-        raise RunError(f"the checkpoint {path} could not be written ({error}){hint}") from error
-    for old in sorted(folder.glob("round-*.safetensors"))[:-KEPT]:
-        old.unlink()
+        raise RunError(f"the checkpoint {path} could not be written ({error}): is the disk full?") from error
+    there = sorted(folder.glob("round-*.safetensors"))
+    kept = [p for p in there if p <= path][-KEPT:]  # a later one could not be read, or this run had gone on from it
+    for other in set(there) - set(kept):
+        other.unlink()
 
 
 def load(folder: Path, on_broken: Callable[[str], None] = lambda _: None) -> tuple[int, dict[str, Any]] | None:
@@ -62,10 +64,21 @@ def load(folder: Path, on_broken: Callable[[str], None] = lambda _: None) -> tup
 
 def _read(path: Path) -> dict[str, Any]:
     with safe_open(path, framework="pt") as file:
-        tree = json.loads(file.metadata()["tree"])
-        unpacked = _unpack(tree, {key: file.get_tensor(key) for key in file.keys()})  # noqa: SIM118
+        about = file.metadata()
+        tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+    if about["sum"] != _sum(about["tree"], tensors):
+        raise ValueError("its content is not what was written: the file is damaged")
+    unpacked = _unpack(json.loads(about["tree"]), tensors)
     assert isinstance(unpacked, dict)
     return unpacked
+
+
+def _sum(text: str, tensors: Mapping[str, Tensor]) -> str:
+    """Tells a damaged file from a whole one. (Not from a forged one: who can write here can do anything.)"""
+    found = zlib.crc32(text.encode())
+    for key in sorted(tensors):
+        found = zlib.crc32(tensors[key].reshape(-1).view(torch.uint8).numpy().data, found)
+    return f"{found:08x}"
 
 
 def of_peer(me: Peer) -> dict[str, Any]:

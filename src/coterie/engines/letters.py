@@ -6,13 +6,13 @@ letter was used.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from coterie.errors import ArtifactError, RunError
+from coterie.network.keys import write_whole
 from coterie.shelf import Artifact
 
 
@@ -41,6 +41,8 @@ class LetterBox:
         """What lies there from before a crash, given what a checkpoint knew."""
         known, unread = state["last"], set(state["unread"])
         self.last = dict(known)
+        for half in self.folder.glob(".*.part"):
+            half.unlink()
         for path in sorted(self.folder.glob("*.letter"), key=lambda p: p.stat().st_mtime_ns):
             try:
                 artifact = Artifact.from_bytes(path.read_bytes())
@@ -69,18 +71,11 @@ class LetterBox:
         return True
 
     def _write(self, path: Path, data: bytes) -> None:
-        temporary = path.with_suffix(".tmp")
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            with temporary.open("wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(path)
-            _sync_folder(self.folder)  # who is told that it was taken will not send it again
+            write_whole(path, data)
         except OSError as error:
-            temporary.unlink(missing_ok=True)
-            raise RunError(f"{path} could not be written ({error}): is the disk full?") from error
+            raise RunError(f"{path} could not be written ({error.strerror}): is the disk full?") from error
 
     def has(self, name: str) -> bool:
         return any(letter.artifact.name == name for letter in self._unread)
@@ -97,12 +92,3 @@ class LetterBox:
         for path in self._settled:
             path.unlink(missing_ok=True)
         self._settled, self._used = self._used, []
-
-
-def _sync_folder(folder: Path) -> None:
-    """The names of files, too, survive a power cut."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

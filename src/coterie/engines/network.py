@@ -7,6 +7,7 @@ that recent rounds taught, a letter or a server by the run's patience.
 from __future__ import annotations
 
 import asyncio
+import random
 import statistics
 import time
 from collections import Counter
@@ -21,12 +22,12 @@ from coterie.engines.board import Board, Shelved
 from coterie.engines.letters import LetterBox
 from coterie.engines.measuring import is_due, jobs_of, measured
 from coterie.engines.participants import packed, unpacked
-from coterie.engines.patience import Deadline
+from coterie.engines.patience import Deadline, Pace
 from coterie.errors import ArtifactError, CoterieError
 from coterie.events import EventLog, PeerRound
 from coterie.methods.base import Method
 from coterie.network.membership import DONE, GATHERING, READY, RUNNING
-from coterie.network.node import Node
+from coterie.network.node import Delivery, Node
 from coterie.network.settings import NetworkSettings
 from coterie.network.wire import WireError
 from coterie.peer import Evaluate, Fetch, Peer, Predict, Receive, Request, Send, Train
@@ -37,6 +38,7 @@ T = TypeVar("T")
 VERSIONS = 4  # of an artifact that stay on the shelf for those who are behind
 LOOK = 0.02  # seconds between two looks at something that others change
 SERVER_PAUSE = 0.25  # seconds between two tries to reach a server that is away
+FAREWELLS = 16  # peers who are told that one has finished: so they need not wonder where it is
 HEAR_FIRST = 5.0  # seconds that a peer which comes back waits until somebody answers
 
 
@@ -68,7 +70,7 @@ class NetworkEngine:
         self.asynchronous = asynchronous or method.asynchronous
         self.board = Board(self.asynchronous, VERSIONS)
         self.letters = LetterBox(folder / "letters")
-        self.deadline = Deadline(settings.deadline, settings.patience)
+        self.deadline, self.pace = Deadline(settings.deadline, settings.patience), Pace()
         self.round = 0  # the one it is in, or is about to begin
         self.epoch = format(time.time_ns(), "x")  # of this run of the peer, through all its restarts
         self.letters_sent = 0
@@ -89,7 +91,7 @@ class NetworkEngine:
     async def run(self) -> None:
         resumed = self.round > 0
         joined = await (self._come_back() if resumed else self._gather())
-        self._find_server()
+        await self._find_server()
         self.me.peers = self._peers()
         if not resumed:
             self.me.begin(0)
@@ -110,7 +112,9 @@ class NetworkEngine:
         me.begin(t)
         self._announce(RUNNING)
         self.waited, self._stale = 0.0, {}
+        began = time.monotonic()
         await self._drive(self.method.serve(me, t) if me.id == me.server else self.method.round(me, t))
+        self.pace.learn(time.monotonic() - began - self.waited)
         self._report_declined()
         notes = {**me.notes, "waited": round(self.waited, 3), **({"stale": self._stale} if self._stale else {})}
         record = PeerRound(
@@ -164,7 +168,7 @@ class NetworkEngine:
         """After a crash: hear from somebody first, if anybody is there, and go on where one was."""
         self.say(f"back in round {self.round}")
         self._announce(RUNNING)
-        until = time.monotonic() + HEAR_FIRST
+        until = time.monotonic() + (HEAR_FIRST if self.expected > 1 else 0.0)
         while time.monotonic() < until and not self.node.book.there():
             self._check_node()
             await asyncio.sleep(LOOK)
@@ -174,21 +178,30 @@ class NetworkEngine:
     async def _linger(self) -> None:
         """Others may still want what is on the shelf: stay until they have finished, too."""
         until = time.monotonic() + self.settings.linger
-        while time.monotonic() < until:
+        while time.monotonic() < until and self._is_needed():
             self._check_node()
-            if all(e.announcement.state == DONE for e in self.node.book.there()):
-                return
             await asyncio.sleep(LOOK)
+        there = self.node.book.there()
+        told = random.sample(there, min(FAREWELLS, len(there)))
+        await asyncio.gather(*(self.node.meet(e.announcement.name, e.announcement.endpoint) for e in told))
 
-    def _find_server(self) -> None:
-        """Its number is in its certificate."""
+    def _is_needed(self) -> bool:
+        """Whether somebody is on its way to the end. Who fell silent a moment ago may be starting again."""
+        others = [e for e in self.node.book.companions() if e.announcement.state != DONE]
+        return any(e.failed is None or time.monotonic() - e.failed < self.settings.patience for e in others)
+
+    async def _find_server(self) -> None:
+        """Its number is in its certificate. (After a crash it may be starting again, too.)"""
         if self.server == self.node.identity.name:
             self.me.server = self.me.id
         elif self.server:
-            entry = self.node.book.entries.get(self.server)
-            if entry is None:
-                raise CoterieError(f"peer.server = '{self.server}' did not come: start it, then this peer again")
-            self.me.server = entry.credential.number
+            until = time.monotonic() + self.settings.gather
+            while self.server not in self.node.book.entries:
+                self._check_node()
+                if time.monotonic() > until:
+                    raise CoterieError(f"peer.server = '{self.server}' did not come: start it, then this peer again")
+                await asyncio.sleep(LOOK)
+            self.me.server = self.node.book.entries[self.server].credential.number
 
     def _announce(self, state: str) -> None:
         self.node.book.announce(state=state, round=min(self.round, self.rounds), knows=len(self._peers()) + 1)
@@ -256,11 +269,11 @@ class NetworkEngine:
             return (own.artifact if own else None), None
         began = time.monotonic()
         delivery = await self.node.fetch(j, request.name, request.round, wait)
-        while delivery is None and j == self.me.server and time.monotonic() - began < self.settings.patience:
+        while j == self.me.server and not self._served(delivery, request) and self._has_patience(began):
             # Without its server a peer can do nothing: it may be starting again.
             await asyncio.sleep(SERVER_PAUSE)
             self._check_node()
-            if self._server_is_past(request.round):
+            if delivery is None and self._server_is_past(request.round):
                 break
             delivery = await self.node.fetch(j, request.name, request.round, wait)
         if delivery is None or not self._plausible(delivery.artifact, request):
@@ -271,6 +284,13 @@ class NetworkEngine:
             self._stale[j] = request.round - delivery.artifact.round
         return delivery.artifact, time.monotonic() - began
 
+    @staticmethod
+    def _served(delivery: Delivery | None, request: Fetch) -> bool:
+        return delivery is not None and delivery.artifact.round >= request.round
+
+    def _has_patience(self, began: float) -> bool:
+        return time.monotonic() - began < self.settings.patience
+
     def _server_is_past(self, round: int) -> bool:
         """It answers, and has finished this round: what was not there will not come."""
         assert self.me.server is not None
@@ -278,8 +298,7 @@ class NetworkEngine:
         return entry is not None and not entry.silent and entry.announcement.round > round
 
     def _plausible(self, artifact: Artifact, request: Fetch) -> bool:
-        first = 0 if self.asynchronous else request.round
-        if first <= artifact.round <= self.rounds:
+        if 0 <= artifact.round <= self.rounds:
             return True
         name = self.node.book.by_number.get(artifact.author, "?")
         what = f"'{request.name}' of round {artifact.round} came in round {request.round} of {self.rounds}"
@@ -330,7 +349,11 @@ class NetworkEngine:
     # -- for the node: when others come --------------------------------------------------------
 
     async def find(self, name: str, round: int, wait: float) -> Artifact | None:
-        """What is on the shelf, waiting for it if it may still come."""
+        """What is on the shelf, waiting for it if it may still come.
+
+        Who is too far behind to have it in time says so at once, with the latest that there is: else it would hold up
+        everybody in every round until it has caught up.
+        """
         until = time.monotonic() + wait
         while True:
             found = self.board.find(self.me.id, name, round, time.monotonic())
@@ -339,6 +362,9 @@ class NetworkEngine:
             left = until - time.monotonic()
             if self.asynchronous or left <= 0 or 0 < round < self.round:
                 return None
+            if self.pace.of_rounds(round - self.round) > left:
+                latest = self.board.latest(self.me.id, name)
+                return latest.artifact if latest else None
             await self._until_changed(left)
 
     def bytes_of(self, artifact: Artifact) -> bytes:
@@ -378,12 +404,17 @@ class NetworkEngine:
         shelved = [version.artifact for version in self.board.everything()]
         tree = {
             **checkpoint.of_peer(self.me), "epoch": self.epoch, "letters_sent": self.letters_sent,
-            "letters": self.letters.last, "seconds": self.seconds(), "recent": list(self.deadline.recent),
+            "letters": self.letters.state(), "seconds": self.seconds(), "recent": list(self.deadline.recent),
+            "pace": list(self.pace.recent),
             "shelves": [packed(a) for a in shelved if a.round >= t or self.asynchronous],
         }  # fmt: skip
-        await self._compute(partial(checkpoint.save, self.folder / "checkpoint", t), tree)
+        await self._compute(partial(self._write, t), tree)
         self.letters.settled()
         self.node.audit.sync()
+
+    def _write(self, t: int, tree: dict[str, Any]) -> None:
+        self.log.sync()  # first: a checkpoint without the record of its round would leave a gap in the log
+        checkpoint.save(self.folder / "checkpoint", t, tree)
 
     def restore(self, round: int, tree: dict[str, Any]) -> None:
         """Go on after this round, as it was when it ended."""
@@ -393,4 +424,5 @@ class NetworkEngine:
         self.letters.open(tree["letters"])
         self.seconds_before = tree["seconds"]
         self.deadline.recent.extend(tree["recent"])
+        self.pace.recent.extend(tree["pace"])
         self.board.restore([Shelved(0.0, unpacked(saved)) for saved in tree["shelves"]])

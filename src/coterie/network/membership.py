@@ -21,6 +21,7 @@ LONGEST_ENDPOINT = 300
 # A host's name or address, and a port: to gRPC, other forms are files, or servers to ask for names.
 ENDPOINT = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Za-z.:%_-]+\]):[0-9]{1,5}")
 MOST_ENTRIES = 10_000
+SILENCE = 10.0  # seconds without an answer to greetings after which somebody is taken to be gone
 MOST_NEWS = 1_000  # in one message, so that it is never too large to be taken; the next one brings the rest
 
 
@@ -77,6 +78,7 @@ class Entry:
     credential: Credential
     answered: float | None = None  # when it last answered, or came to ask
     failed: float | None = None  # when it last did not, if that is the newer
+    unheard: float | None = None  # since when greetings get no answer, if they get none
     trouble: str = ""  # why it is not asked: another agreement, say; until it announces something else
 
     @property
@@ -171,11 +173,21 @@ class AddressBook:
 
     def answered(self, name: str) -> None:
         if name in self.entries:
-            self.entries[name].answered, self.entries[name].failed = self.now(), None
+            entry = self.entries[name]
+            entry.answered, entry.failed, entry.unheard = self.now(), None, None
 
     def failed(self, name: str) -> None:
         if name in self.entries and self.entries[name].failed is None:
             self.entries[name].failed = self.now()
+
+    def unheard(self, name: str) -> None:
+        """A greeting got no answer in time. That counts only if it goes on for a while."""
+        entry = self.entries.get(name)
+        if entry is None:
+            return
+        entry.unheard = entry.unheard or self.now()
+        if self.now() - entry.unheard > SILENCE:
+            self.failed(name)
 
     def companions(self) -> list[Entry]:
         """Those with whom one can work: the same agreement, no trouble."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import suppress
@@ -46,10 +47,12 @@ from coterie.shelf import Artifact
 
 SERVICE = "coterie.Peer"
 LARGE = 1 << 20  # bytes
+TRY_AGAIN = 0.2  # seconds after a connection broke
 GRACE = 2.0  # seconds on top of a wait that was asked for, and between two chunks: the network's own delays
 MEETING_TAKES = 3.0  # seconds at most
 FANOUT = 2  # of those who answered lately, and as many of those who did not
 GATHERING_INTERVAL = 0.25  # seconds between exchanges before the first round: everybody is eager to start
+BREAKS_OFF = 0.5  # seconds at most from the end of a stream to the news that it was not meant to end
 AT_ONCE = 8  # calls of one peer that are served at a time: each may hold an artifact; an honest one has three
 MOST_CHANNELS = 8  # to one name: a peer that moves leaves some behind
 LONGEST_DETAILS = 2000  # characters of why a call was refused: both values of three settings
@@ -178,11 +181,13 @@ class Node:
         """For ever: exchange announcements with a few peers, those who fell silent among them."""
         try:
             while True:
+                began = time.monotonic()
                 self._look_for_roster()
                 await self._meet_some()
                 gathering = self.book.mine.round == 0
                 pause = min(GATHERING_INTERVAL, self.settings.interval) if gathering else self.settings.interval
-                await asyncio.sleep(pause * random.uniform(0.5, 1.5))
+                # Where somebody does not answer, waiting for that was pause enough.
+                await asyncio.sleep(max(0.0, pause * random.uniform(0.5, 1.5) - (time.monotonic() - began)))
         except Exception as error:  # nobody awaits this: the engine finds it, instead of a peer that fell silent
             self.broken = error
 
@@ -205,7 +210,10 @@ class Node:
             answer = await call(self._meeting(name).to_bytes(), timeout=MEETING_TAKES)
             self._heard(name, Meeting.from_bytes(answer))
         except grpc.aio.AioRpcError as error:
-            self._failed(name, error)
+            if broke_off(error) or error.code() == grpc.StatusCode.DEADLINE_EXCEEDED:
+                self.book.unheard(name)  # a busy machine, perhaps: fetches decide
+            else:
+                self._failed(name, error)
             return False
         except ProtocolError as error:
             self._disagrees(name, str(error))
@@ -265,10 +273,26 @@ class Node:
         return None if self.conduct.ignores(entry.announcement.name) else entry
 
     async def fetch(self, number: int, name: str, round: int, wait: float) -> Delivery | None:
-        """An artifact of one peer, checked; None if it has none, is not there, or sent something else."""
-        entry = self.entry(number)
-        if entry is None or entry.silent:
-            return None
+        """An artifact of one peer, checked; None if it has none, is not there, or sent something else.
+
+        A refused connection means that nobody is there. One that breaks may only be a busy machine: that is tried
+        again, as long as there is time.
+        """
+        until = time.monotonic() + wait
+        while True:
+            entry = self.entry(number)
+            if entry is None or entry.silent:
+                return None
+            left = until - time.monotonic()
+            try:
+                return await self._fetch_once(entry, name, round, max(left, 0.0))
+            except ConnectionError:
+                if left <= 0:
+                    self.book.failed(entry.announcement.name)
+                    return None
+                await asyncio.sleep(min(TRY_AGAIN, left))
+
+    async def _fetch_once(self, entry: Entry, name: str, round: int, wait: float) -> Delivery | None:
         author = entry.announcement.name
         receiver = self._receivers.get((author, name)) or compression.Receiver()
         accepts = list(compression.ENCODINGS)
@@ -281,6 +305,8 @@ class Node:
             number = entry.credential.number
             artifact = await aside(len(data), lambda: opened(parcel, data, number, decode, self.largest))
         except grpc.aio.AioRpcError as error:
+            if broke_off(error):
+                raise ConnectionError(author) from error
             self._failed(author, error)
             return None
         except TimeoutError:
@@ -416,7 +442,7 @@ class Node:
             self.conduct.offended(name, details)
         elif code not in GONE:
             self._say_once(name, f"'{name}' refused: {details}")
-        elif "handshake" in details.lower() or "certificate" in details.lower():
+        elif is_about_certificates(details):
             text = f"'{name}' cannot be talked to: its certificate, or this peer's, is refused ({details})"
             self._say_once(name, text)
 
@@ -456,14 +482,17 @@ class Node:
         await self._admit(caller, context)
         self._calls[caller.name] += 1
         try:
-            return await answer(caller)
-        except ProtocolError as error:
-            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
-        except (WireError, ArtifactError, IdentityError) as error:
-            self.conduct.offended(caller.name, str(error))
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, plain(str(error)))
-        except TimeoutError:
-            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, f"'{caller.name}' was too slow")
+            try:
+                return await answer(caller)
+            except ProtocolError as error:
+                refusal = grpc.StatusCode.FAILED_PRECONDITION, str(error)
+            except (WireError, ArtifactError, IdentityError) as error:
+                self.conduct.offended(caller.name, str(error))
+                refusal = grpc.StatusCode.INVALID_ARGUMENT, plain(str(error))
+            except TimeoutError:
+                refusal = grpc.StatusCode.DEADLINE_EXCEEDED, f"'{caller.name}' was too slow"
+            # Not in the clauses above, where the error keeps what was received or read: this waits for the caller.
+            await context.abort(*refusal)
         finally:
             self._calls[caller.name] -= 1
         raise AssertionError  # (abort raises)
@@ -569,6 +598,8 @@ class Node:
                 parcel = Parcel.from_bytes(message)
                 await self._agree(context, parcel.agreement)
                 author, assembly = self._author_of(parcel, caller), Assembly(parcel, self.largest)
+        if assembly is None or not assembly.complete:
+            await asyncio.sleep(BREAKS_OFF)
         if assembly is None or author is None:
             raise WireError("a parcel without a beginning")
         return assembly.parcel, author, assembly.whole()
@@ -636,6 +667,17 @@ def check_label(artifact: Artifact, parcel: Parcel, number: int) -> None:
 
 def _place(entry: Entry) -> tuple[str, str]:
     return entry.announcement.name, entry.announcement.endpoint
+
+
+def broke_off(error: grpc.aio.AioRpcError) -> bool:
+    """Whether a connection was lost or not made in time, other than by a refusal: of the port, or of a certificate."""
+    details = str(error.details() or "").lower()
+    return error.code() == grpc.StatusCode.UNAVAILABLE and not ("refused" in details or is_about_certificates(details))
+
+
+def is_about_certificates(details: str) -> bool:
+    """Whether TLS did not come about, by what gRPC says: of another authority, expired, or of another name."""
+    return any(word in details.lower() for word in ("ssl handshake", "certificate", "verification"))
 
 
 async def aside(size: int, work: Callable[[], T]) -> T:

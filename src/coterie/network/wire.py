@@ -160,6 +160,10 @@ class Assembly:
             raise WireError(f"'{self._name}' has more than the {self.parcel.size} bytes announced")
         self._data += chunk
 
+    @property
+    def complete(self) -> bool:
+        return len(self._data) == self.parcel.size
+
     def whole(self) -> bytes:
         data = bytes(self._data)
         if len(data) != self.parcel.size:
