@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Protocol, TypeVar, overload
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from coterie import randomness
@@ -21,6 +22,7 @@ from coterie.training.jobs import (
     EvaluateJob,
     FitJob,
     OptimizerMemory,
+    Pool,
     Prediction,
     Score,
     Split,
@@ -158,20 +160,22 @@ class Peer:
         given: Mapping[str, Tensor] | None = None,
         only: str | None = None,
         views: int = 0,
+        on: tuple[Tensor, Tensor] | None = None,
         **settings: Any,
     ) -> Train:
         """Train a model (one's own if none is named) in place, on one's training data.
 
-        `given` goes to the loss; `only` trains one part ("head"); `views` are so many augmented twins of
-        every batch, for a loss that compares them; any [train] setting can be overridden.
-        The learning rate decays by `lr_decay` per round.
+        `on` are samples and labels to train on instead (what others sent, say); `given` goes to the loss; `only`
+        trains one part ("head"); `views` are so many augmented twins of every batch, for a loss that compares them;
+        any [train] setting can be overridden. The learning rate decays by `lr_decay` per round.
         """
         wanted = self.settings if not settings else _override(self.settings, settings)
         if wanted.lr_decay != 1.0:
             wanted = replace(wanted, lr=wanted.lr * wanted.lr_decay ** max(self.round - 1, 0))
         key = (self.seed, self.id, self.round, "train", self._count("train"))
         memory = self.memory if wanted.keep_optimizer and model is None else None
-        job = FitJob(model or self.model, self._data().train, loss, wanted, key, given or {}, only, memory, views)
+        split = self._data().train if on is None else Split(Pool(*on), torch.arange(len(on[1]), device=on[1].device))
+        job = FitJob(model or self.model, split, loss, wanted, key, given or {}, only, memory, views)
         return Train(job)
 
     def evaluate(self, models: Iterable[Mapping[str, Tensor]], split: str = "train", samples: int = 0) -> Evaluate:

@@ -41,6 +41,13 @@ CASES: dict[str, tuple[str, ...]] = {
     "fedclassavg-mixed": MIXED,
     "fedproto": (),
     "fedproto-mixed": MIXED,
+    "fedprox": (),
+    "lg-fedavg": (),
+    "lg-fedavg-mixed": MIXED,
+    "feddistill": (),
+    "feddistill-mixed": MIXED[:1],
+    "fedgh": (),
+    "fedgh-mixed": MIXED,
     "pfedsim": ("method.t_warm=1",),
     "pfedsim-half": ("method.t_warm=1", "method.fraction=0.5"),
     "flt": ("method.embeddings=5",),
@@ -85,7 +92,7 @@ def small(case: str, *words: str) -> Experiment:
 
 
 def method_of(case: str) -> str:
-    return case.partition("-")[0]
+    return max((name for name in METHODS if case == name or case.startswith(f"{name}-")), key=len)
 
 
 def unlisted() -> set[str]:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from coterie.architecture import Architecture, Model
 from coterie.methods import METHODS
-from coterie.methods.fedproto import fedproto_loss
+from coterie.methods.class_means import feddistill_loss, fedproto_loss, head_loss
 from coterie.methods.head_sharing import classavg_loss
 from coterie.methods.mapl import mapl_loss
 from coterie.training import FitJob, Loss, OptimizerMemory, Pool, Split, TrainSettings, batched, losses, plain
@@ -33,9 +33,14 @@ def head_reference(model: Model) -> dict[str, Tensor]:
     return {**ref, "rho": torch.tensor(0.3), "tau": 0.5 + model.vector[0].abs()}
 
 
+def some_logits(model: Model) -> dict[str, Tensor]:
+    near = model["head.weight"] @ model["head.weight"].T
+    return {"means": near, "known": torch.tensor([1.0, 0.0, 1.0]), "lam": torch.tensor(0.7)}
+
+
 def some_prototypes(model: Model) -> dict[str, Tensor]:
     near = model["head.weight"] + 0.1
-    return {"prototypes": near, "known": torch.tensor([1.0, 0.0, 1.0]), "lam": torch.tensor(0.7)}
+    return {"means": near, "known": torch.tensor([1.0, 0.0, 1.0]), "lam": torch.tensor(0.7)}
 
 
 def terms(model: Model) -> dict[str, Tensor]:
@@ -49,10 +54,13 @@ GIVEN: dict[Loss, Callable[[Model], Mapping[str, Tensor]]] = {
     losses.proximal: reference,
     classavg_loss: head_reference,
     fedproto_loss: some_prototypes,
+    feddistill_loss: some_logits,
+    head_loss: lambda _: {},
     mapl_loss: terms,
 }
 VIEWS: dict[Loss, int] = {classavg_loss: 2, mapl_loss: 2}
 PARTS: dict[Loss, tuple[str, ...]] = {mapl_loss: ("projector", "prototypes")}
+ONLY: dict[Loss, str] = {head_loss: "head"}  # reads features: there is nothing else to train
 SGD = TrainSettings(epochs=2, batch=4, lr=0.1, momentum=0.0)
 SETTINGS = {
     "sgd": SGD,
@@ -76,6 +84,11 @@ SIZES = {
 def _unrecorded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Recording takes a while; the tests below that are about it ask for it."""
     monkeypatch.setattr(Gradients, "USES_BEFORE_RECORDING", 10**9)
+
+
+def net_for(make_mlp: MakeMLP, loss: Loss) -> Architecture:
+    """With the parts that the loss wants; where it reads samples as features, with as many features."""
+    return make_mlp((4,) if loss in ONLY else (5,), parts=PARTS.get(loss, ()))
 
 
 def losses_there_are() -> set[Loss]:
@@ -153,7 +166,7 @@ def test_every_loss_has_a_case() -> None:
 def test_for_every_loss_and_optimiser(
     make_mlp: MakeMLP, make_pool: MakePool, loss: Loss, settings: TrainSettings
 ) -> None:
-    Case(make_mlp(parts=PARTS.get(loss, ())), make_pool(16), (6, 7, 3), settings, loss).check()
+    Case(net_for(make_mlp, loss), make_pool(16), (6, 7, 3), settings, loss, ONLY.get(loss)).check()
 
 
 @pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES.keys())
@@ -166,9 +179,7 @@ def test_for_all_numbers_of_samples(
 
 @pytest.mark.parametrize("loss", GIVEN, ids=lambda loss: loss.__name__)
 def test_for_a_part_of_the_model(make_mlp: MakeMLP, make_pool: MakePool, loss: Loss) -> None:
-    case = Case(
-        make_mlp(parts=PARTS.get(loss, ())), make_pool(13), (6, 7), SETTINGS["sgd with momentum"], loss, only="head"
-    )
+    case = Case(net_for(make_mlp, loss), make_pool(13), (6, 7), SETTINGS["sgd with momentum"], loss, only="head")
     case.check()
     for loop in (lambda jobs: [plain.fit(job) for job in jobs], batched.fit):
         models = case.models()
@@ -234,9 +245,9 @@ def test_for_a_convolution_with_group_norm(convolutional: Architecture, make_poo
 def test_for_every_loss_when_recorded(
     make_mlp: MakeMLP, make_pool: MakePool, loss: Loss, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    mlp = make_mlp(parts=PARTS.get(loss, ()))
+    mlp = net_for(make_mlp, loss)
     monkeypatch.setattr(Gradients, "USES_BEFORE_RECORDING", 3)
-    Case(mlp, make_pool(8), (4, 4), TrainSettings(epochs=5, batch=4, lr=0.1), loss).check()
+    Case(mlp, make_pool(8), (4, 4), TrainSettings(epochs=5, batch=4, lr=0.1), loss, ONLY.get(loss)).check()
     assert len(Gradients.of(mlp, loss)._recorded) == 1
 
 
@@ -264,7 +275,7 @@ def test_recorded_calls_of_several_shapes_do_not_mix(
     """Same architecture object: other batch sizes, peers, parts and losses, each recorded at once."""
     monkeypatch.setattr(Gradients, "USES_BEFORE_RECORDING", 1)
     architecture, pool = make_mlp(), make_pool(20)
-    for loss in set(GIVEN) - set(PARTS):
+    for loss in set(GIVEN) - set(PARTS) - set(ONLY):
         for sizes, only in (((4, 4), None), ((4, 4), "head"), ((3, 3, 3), None)):
             Case(architecture, pool, sizes, loss=loss, only=only).check()
 

@@ -8,7 +8,7 @@ from methods_support import MIXED, small
 from coterie import experiment
 from coterie.errors import ModelError
 
-AGNOSTIC = ["fedsim", "fedclassavg", "fedproto"]
+AGNOSTIC = ["fedsim", "lg-fedavg", "fedclassavg", "fedproto", "fedgh"]
 
 
 @pytest.mark.parametrize("method", ["pfedsim", "flt", "dfedavgm"])

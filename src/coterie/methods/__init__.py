@@ -9,12 +9,13 @@ from pathlib import Path
 
 from coterie.errors import ConfigError, unknown
 from coterie.methods.base import Method
+from coterie.methods.class_means import FedDistill, FedGH, FedProto
 from coterie.methods.dfedavgm import DFedAvgM
 from coterie.methods.fedavg import FedAvg
-from coterie.methods.fedproto import FedProto
+from coterie.methods.fedprox import FedProx
 from coterie.methods.flt import FLT
 from coterie.methods.gossip import Fixed, Gossip, Oracle
-from coterie.methods.head_sharing import FedClassAvg, FedSim
+from coterie.methods.head_sharing import FedClassAvg, FedSim, LGFedAvg
 from coterie.methods.ifca import IFCA
 from coterie.methods.local import Local
 from coterie.methods.mapl import MAPL, MAPLPlus
@@ -33,6 +34,10 @@ METHODS: dict[str, type[Method]] = {
     "fedsim": FedSim,
     "fedclassavg": FedClassAvg,
     "fedproto": FedProto,
+    "fedprox": FedProx,
+    "lg-fedavg": LGFedAvg,
+    "feddistill": FedDistill,
+    "fedgh": FedGH,
     "pfedsim": PFedSim,
     "flt": FLT,
     "dfedavgm": DFedAvgM,

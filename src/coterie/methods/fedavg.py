@@ -25,11 +25,14 @@ class FedAvg(Method):
 
     async def round(self, me: Peer, t: int) -> None:
         if self.takes_part(me, t):
-            await me.train()
+            await self.learn(me)
             me.shelve("update", me.model, samples=me.samples)
         assert me.server is not None
         for model in (await me.fetch(me.server, "global", like=me.model)).values():
             me.model.load(model)
+
+    async def learn(self, me: Peer) -> None:
+        await me.train()
 
     async def serve(self, me: Peer, t: int) -> None:
         updates = await me.fetch(self.participants(me, t), "update", like=me.model, facts=["samples"])

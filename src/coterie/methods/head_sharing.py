@@ -1,4 +1,4 @@
-"""FedSim and FedClassAvg: a server averages the heads alone, so backbones may be of any architecture."""
+"""FedSim, LG-FedAvg and FedClassAvg: a server averages the heads alone, so backbones may be of any architecture."""
 
 import math
 from dataclasses import dataclass
@@ -37,6 +37,14 @@ class FedSim(Method):
         if heads:
             me.model.load(mean(list(heads), [float(head.facts["samples"]) for head in heads]))
         me.shelve("global", me.model.part("head"))
+
+
+@dataclass(frozen=True)
+class LGFedAvg(FedSim):
+    """The same rule as FedSim's, under the name by which FedPAE compares with it."""
+
+    summary: ClassVar[str] = "any architectures: backbones stay local, a server averages the heads (as FedSim)"
+    paper: ClassVar[str] = "Liang et al., Think Locally, Act Globally, 2020"
 
 
 def classavg_loss(net: BoundNet, batch: Batch, given: Given) -> Tensor:
