@@ -19,6 +19,7 @@ from coterie.methods.head_sharing import FedClassAvg, FedSim, LGFedAvg
 from coterie.methods.ifca import IFCA
 from coterie.methods.local import Local
 from coterie.methods.mapl import MAPL, MAPLPlus
+from coterie.methods.mentees import FML, FedKD
 from coterie.methods.panm import PANM
 from coterie.methods.pens import PENS
 from coterie.methods.pfedsim import PFedSim
@@ -38,6 +39,8 @@ METHODS: dict[str, type[Method]] = {
     "lg-fedavg": LGFedAvg,
     "feddistill": FedDistill,
     "fedgh": FedGH,
+    "fml": FML,
+    "fedkd": FedKD,
     "pfedsim": PFedSim,
     "flt": FLT,
     "dfedavgm": DFedAvgM,

@@ -104,9 +104,7 @@ class FedProto(_ToCommonMeans):
 @dataclass(frozen=True)
 class FedDistill(_ToCommonMeans):
     summary: ClassVar[str] = "any architectures: a server averages the classes' mean logits, and peers draw near them"
-    paper: ClassVar[str] = (
-        "Jeong et al., Federated Distillation and Augmentation under Non-IID Private Data, 2018"
-    )
+    paper: ClassVar[str] = "Jeong et al., Federated Distillation and Augmentation under Non-IID Private Data, 2018"
     loss: ClassVar[Loss] = feddistill_loss
     shared: ClassVar[str] = "logits"
 

@@ -1,7 +1,7 @@
 """The one shape every model has: backbone, head and, where a method wants it, a projector.
 
 Methods exchange *parts* of a model by these names: parameters begin with ``backbone.``, ``head.`` or
-``projector.``, or are ``prototypes``, whatever the architecture.
+``projector.``, ``mentee.`` or ``adapter.``, or are ``prototypes``, whatever the architecture.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ class Output(NamedTuple):
     logits: Tensor  # (B, classes)
     features: Tensor  # (B, d_z)
     projection: Tensor | None  # (B, d_p); None without a projector, and outside of training, where nobody reads it
+    mentee: Output | None = None  # of the small net that is trained beside it; None as above
+    adapted: Tensor | None = None  # (B, d_z): the mentee's features, in this net's terms
 
 
 class Net(nn.Module):
@@ -39,6 +41,8 @@ class Net(nn.Module):
         self.backbone = backbone
         self.head = nn.Linear(d_z, classes)
         self.projector: Any = projector
+        self.mentee: Net | None = None
+        self.adapter: nn.Linear | None = None
         # Only the head sees dropped features: prototypes and projections stay noiseless.
         self.drop: nn.Module = nn.Dropout(dropout) if dropout > 0 else nn.Identity()
 
@@ -55,11 +59,21 @@ class Net(nn.Module):
         """One learnable point of the projected space for each class."""
         self.prototypes = nn.Linear(d_p, self.head.out_features, bias=False).weight
 
+    def add_mentee(self, mentee: Net, adapter: bool) -> None:
+        """A small net that learns beside this one, and is what leaves its peer; and what compares their features."""
+        self.mentee = mentee
+        self.adapter = nn.Linear(mentee.d_z, self.d_z, bias=False) if adapter else None
+
     def forward(self, x: Tensor) -> Output:
         features: Tensor = self.backbone(x)
         logits: Tensor = self.head(self.drop(features))
-        projects = self.projector is not None and self.training
-        return Output(logits, features, self.projector(features) if projects else None)
+        if not self.training:
+            return Output(logits, features, None)
+        mentee: Output | None = self.mentee(x) if self.mentee is not None else None
+        adapted = self.adapter(mentee.features) if self.adapter is not None and mentee is not None else None
+        return Output(
+            logits, features, self.projector(features) if self.projector is not None else None, mentee, adapted
+        )
 
 
 # Layers without children whose vmap over stacked parameters is one batched kernel.

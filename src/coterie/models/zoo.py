@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -56,6 +56,10 @@ class ModelSettings:
     d_p: int = field(
         default=0,
         metadata={"help": "number of outputs of the projector, for methods that have one; 0 = as many as features"},
+    )
+    mentee: str = field(
+        default="",
+        metadata={"help": "the small architecture that FML and FedKD share; default: lenet for images, else mlp"},
     )
     projector_hidden: int = field(default=4096, metadata={"help": "width of the projector's hidden layer"})
     dropout: float = field(
@@ -140,8 +144,8 @@ def describe(name: str) -> str:
 def build(name: str, input_shape: Shape, classes: int, settings: ModelSettings, parts: Collection[str] = ()) -> Net:
     """A freshly initialised model; torch's global generator (``torch.manual_seed``) decides its weights.
 
-    `parts` are what the method needs beside backbone and head: "projector", "prototypes". They are drawn last, so
-    that backbone and head begin alike under all methods.
+    `parts` are what the method needs beside backbone and head: "projector", "prototypes", "mentee", "adapter". They are
+    drawn last, so that backbone and head begin alike under all methods.
     """
     if not input_shape or min(input_shape) < 1 or classes < 1:
         raise ModelError(f"model.zoo: no model for inputs of shape {input_shape} and {classes} classes")
@@ -151,6 +155,9 @@ def build(name: str, input_shape: Shape, classes: int, settings: ModelSettings, 
         net.add_projector(settings.projector_hidden, d_p)
     if "prototypes" in parts:
         net.add_prototypes(d_p)
+    if "mentee" in parts:
+        small = settings.mentee or ("lenet" if len(input_shape) == 3 else "mlp")
+        net.add_mentee(_net(small, input_shape, classes, replace(settings, d_z=0)), "adapter" in parts)
     return net
 
 
