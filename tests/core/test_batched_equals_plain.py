@@ -15,6 +15,7 @@ from coterie.methods import METHODS
 from coterie.methods.class_means import feddistill_loss, fedproto_loss, head_loss
 from coterie.methods.head_sharing import classavg_loss
 from coterie.methods.mapl import mapl_loss
+from coterie.methods.mentees import fedkd_loss, fml_loss
 from coterie.training import FitJob, Loss, OptimizerMemory, Pool, Split, TrainSettings, batched, losses, plain
 from coterie.training.batched import Gradients
 
@@ -56,10 +57,16 @@ GIVEN: dict[Loss, Callable[[Model], Mapping[str, Tensor]]] = {
     fedproto_loss: some_prototypes,
     feddistill_loss: some_logits,
     head_loss: lambda _: {},
+    fml_loss: lambda _: {"alpha": torch.tensor(0.3), "beta": torch.tensor(0.6)},
+    fedkd_loss: lambda _: {},
     mapl_loss: terms,
 }
 VIEWS: dict[Loss, int] = {classavg_loss: 2, mapl_loss: 2}
-PARTS: dict[Loss, tuple[str, ...]] = {mapl_loss: ("projector", "prototypes")}
+PARTS: dict[Loss, tuple[str, ...]] = {
+    mapl_loss: ("projector", "prototypes"),
+    fml_loss: ("mentee",),
+    fedkd_loss: ("mentee", "adapter"),
+}
 ONLY: dict[Loss, str] = {head_loss: "head"}  # reads features: there is nothing else to train
 SGD = TrainSettings(epochs=2, batch=4, lr=0.1, momentum=0.0)
 SETTINGS = {

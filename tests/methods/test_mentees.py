@@ -63,7 +63,7 @@ def test_fedkds_loss_is_its_formula(seed: int, samples: int) -> None:
 @settings(deadline=None, max_examples=40)
 @given(st.integers(0, 10**6), st.floats(0.05, 1.0))
 def test_low_rank_keeps_the_energy_asked_for_and_no_more_than_needed(seed: int, energy: float) -> None:
-    """Eckart and Young: of all matrices of a rank the cut SVD is the nearest, and misses the singular values left out."""
+    """Eckart and Young: the cut SVD is the nearest matrix of its rank, and misses the singular values left out."""
     rng = np.random.default_rng(seed)
     matrix = rng.normal(size=(12, 2)) @ rng.normal(size=(2, 30)) + 0.05 * rng.normal(size=(12, 30))
     tensor = torch.from_numpy(matrix.reshape(12, 5, 6)).float()

@@ -71,9 +71,8 @@ class Net(nn.Module):
             return Output(logits, features, None)
         mentee: Output | None = self.mentee(x) if self.mentee is not None else None
         adapted = self.adapter(mentee.features) if self.adapter is not None and mentee is not None else None
-        return Output(
-            logits, features, self.projector(features) if self.projector is not None else None, mentee, adapted
-        )
+        projection = self.projector(features) if self.projector is not None else None
+        return Output(logits, features, projection, mentee, adapted)
 
 
 # Layers without children whose vmap over stacked parameters is one batched kernel.
