@@ -235,7 +235,7 @@ class Soak:
         slopes = sorted(slope(warm(life), "rss") for life in lives if len(warm(life)) >= LEAST_SAMPLES)
         if slopes:
             print(
-                f"memory of {len(slopes)} processes that lived long enough to tell: {statistics.median(slopes):+.0f} kB a "
+                f"memory of {len(slopes)} processes that lived long enough: {statistics.median(slopes):+.0f} kB a "
                 f"minute (median), {slopes[0]:+.0f} to {slopes[-1]:+.0f}"
             )
         print("\n".join(self.troubles) or "no trouble")

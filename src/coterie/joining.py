@@ -31,6 +31,7 @@ from coterie.report.summary import write_json
 from coterie.training import Trainer
 
 STATUS_EVERY = 1.0  # seconds
+PARENT = "COTERIE_PARENT"  # in the environment: the process that looks after this one
 
 
 @dataclass(frozen=True)
@@ -130,10 +131,21 @@ async def _until_stopped(work: Coroutine[Any, Any, dict[str, Any]]) -> dict[str,
     task = asyncio.ensure_future(work)
     for kind in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(kind, task.cancel)
+    watching = asyncio.create_task(_end_with_parent(task))
     try:
         return await task
     except asyncio.CancelledError:
         raise Interrupted("stopped") from None
+    finally:
+        watching.cancel()
+
+
+async def _end_with_parent(task: asyncio.Task[Any]) -> None:
+    """A peer of `coterie up` stops when that is gone, however it went: nobody else would look after it."""
+    parent = os.environ.get(PARENT)
+    while parent is None or os.getppid() == int(parent):
+        await asyncio.sleep(STATUS_EVERY)
+    task.cancel()
 
 
 async def take_part(
@@ -150,11 +162,11 @@ async def take_part(
         raise ConfigError(f"peer.name = '{file.peer.name}', but {file.keys} has the certificate of '{identity.name}'")
     me, circle = place(file, identity)
     file.out.mkdir(parents=True, exist_ok=True)
-    with _only_one(file.out):
+    with _only_one(file.out) as start:
         begun = _prepare(file, fresh, me, circle, say)
         trainer, log = Trainer("never", 1, file.experiment.engine.threads), EventLog(file.out / "events.jsonl")
         try:
-            engine = _wire(file, identity, me, circle, trainer, log, say, on_round)
+            engine = _wire(file, identity, me, circle, trainer, log, start, say, on_round)
             if begun is not None:
                 engine.restore(*begun)
             else:
@@ -172,15 +184,26 @@ class _only_one:  # noqa: N801 (reads as a word)
     def __init__(self, out: Path) -> None:
         self.path = out / "running"
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> int:
+        """The number of this start: the time, but above that of the last start even if the clock was set back."""
         import fcntl
 
-        self.file = self.path.open("a+")
+        self.file = self.path.open("ab+", buffering=0)
         try:
             fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             self.file.close()
             raise RunError(f"{self.path.parent} is in use by another process of this peer: stop that one") from error
+        self.file.seek(0)
+        before = self.file.read()
+        number = max(time.time_ns(), int(before) + 1 if before.isdigit() else 0)
+        try:
+            self.file.truncate(0)
+            self.file.write(str(number).encode())
+        except OSError as error:
+            self.file.close()
+            raise RunError(f"{self.path} could not be written ({error.strerror}): is the disk full?") from error
+        return number
 
     def __exit__(self, *_: object) -> None:
         self.file.close()
@@ -237,6 +260,7 @@ def _wire(
     circle: Circle,
     trainer: Trainer,
     log: EventLog,
+    start: int,
     say: Callable[[str], None],
     on_round: Callable[[PeerRound], None],
 ) -> NetworkEngine:
@@ -256,7 +280,7 @@ def _wire(
     terms = agreement(e, circle.dataset, me, server)
     audit = AuditLog(out / "audit.jsonl", identity.name, identity.credential.serial, e.method_name)
     mine = Announcement(
-        identity.name, file.peer.endpoint or file.peer.listen, time.time_ns(), 0, GATHERING, 0, 1, digest(terms),
+        identity.name, file.peer.endpoint or file.peer.listen, start, 0, GATHERING, 0, 1, digest(terms),
         identity.credential.serial,
     )  # fmt: skip
     book = AddressBook(identity, identity.roster, mine, time.monotonic)

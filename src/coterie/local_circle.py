@@ -20,6 +20,7 @@ from coterie import settings
 from coterie.errors import Interrupted, RunError
 from coterie.events import EventLog, PeerRound, RunStarted, read
 from coterie.experiment import Experiment, gather
+from coterie.joining import PARENT
 from coterie.network import authority
 from coterie.running import OnRound, Progress, check_folder, finish, of_folder, run_started
 
@@ -126,7 +127,7 @@ class LocalCircle:
 
     def _start(self, member: Member) -> None:
         # One thread an operation: many processes share the cores, and their threads would only wait for each other.
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", PARENT: str(os.getpid())}
         member.out.mkdir(parents=True, exist_ok=True)
         with (member.out / "output.txt").open("ab") as output:
             member.process = subprocess.Popen(

@@ -35,7 +35,7 @@ from coterie.network import compression
 from coterie.network.compression import Receiver, Sender
 from coterie.network.keys import Identity, Roster, credential_of, issued_by
 from coterie.network.membership import AddressBook, Announcement
-from coterie.network.node import opened
+from coterie.network.parcels import opened
 from coterie.network.wire import PROTOCOL, Ask, Assembly, Meeting, Message, Parcel, Receipt, digest_of
 from coterie.shelf import Artifact
 

@@ -10,6 +10,7 @@ import random
 import shutil
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -33,7 +34,9 @@ from coterie import experiment, running
 from coterie.cli import main
 from coterie.engines.letters import EMPTY, LetterBox
 from coterie.engines.patience import FACTOR, LEAST, RECENT, Deadline, Pace
+from coterie.errors import RunError
 from coterie.events import Offence, PeerRound, of_kind, read
+from coterie.joining import _only_one
 from coterie.local_circle import LocalCircle
 from coterie.network.audit import verify
 from coterie.network.node import GRACE
@@ -190,6 +193,43 @@ def test_a_server_that_is_killed_comes_back_and_serves_on(tmp_path: Path, method
     letters = [m.name for m in disturbed.circle.members for _ in (m.out / "letters").glob("*.letter")]
     assert len(letters) <= 2 * 3  # of the last two checkpoints; the others are gone
     report(seconds=f"{summary['seconds']:.0f}", accuracy=summary["accuracy"]["last"]["mean"])
+
+
+@pytest.mark.slow
+def test_when_all_were_killed_the_first_to_start_waits_for_the_others(tmp_path: Path) -> None:
+    with real_circle(tmp_path, *GOSSIP, "peers=3", "method.k=2", "rounds=40", "network.interval=0.5") as circle:
+        circle.add("north", "east", "south")
+        circle.start()
+        circle.until_round(5, STARTING)
+        for seat in circle.seats.values():
+            seat.kill()
+        last = {seat.name: seat.round for seat in circle.seats.values()}
+        circle.start("north")
+        wait_until(lambda: circle["north"].said().count("listens on") == 2, STARTING, "the return of north")
+        circle.start("east", "south")
+        circle.until_done(STARTING)
+        for seat in circle.seats.values():
+            every_round_once(seat.rounds(), 40)
+            alone = [r.round for r in seat.rounds() if not r.messages]
+            assert not alone, f"{seat.name} was killed in round {last[seat.name] + 1}, and alone in {alone}"
+
+
+@pytest.mark.slow
+def test_peers_end_with_the_command_that_looks_after_them(tmp_path: Path) -> None:
+    settings = [*GOSSIP, "method.name=local", "rounds=100000"]
+    command = [sys.executable, "-m", "coterie", "up", "1", "panm-digits", *settings, "--plain"]
+    command += ["--out", str(tmp_path / "up")]
+    up = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    try:
+        seat = Seat("peer-0", tmp_path / "peer-0.toml", tmp_path / "up" / "peers" / "peer-0")
+        wait_until(lambda: seat.round > 0, STARTING, "the first round")
+        process = Path("/proc") / str(seat.status()["process"])
+        assert process.exists()
+    finally:
+        up.kill()
+        up.wait()
+    seconds = wait_until(lambda: not process.exists(), 30, "the end of the peer")
+    report(ended_after=f"{seconds:.1f} s")
 
 
 # -- freezing ----------------------------------------------------------------------------------
@@ -394,6 +434,46 @@ def test_a_full_disk_is_said_and_what_was_saved_still_serves(tmp_path: Path, sma
         circle.until_done(STARTING)
         assert 3 <= finished < 12
         every_round_once(seat.rounds(), 12)
+
+
+@pytest.mark.slow
+def test_a_full_disk_at_one_peer_is_no_matter_for_the_others(tmp_path: Path, small_disk: Path) -> None:
+    """Whichever file is the first that cannot be written: a checkpoint, the log, the audit."""
+    with real_circle(tmp_path, *GOSSIP, "peers=3", "method.k=2", "rounds=80", "network.interval=0.5") as circle:
+        circle.add("north", "east", "south")
+        (tmp_path / "of-north").symlink_to(small_disk)
+        circle.start()
+        for round in (5, 25):
+            circle.until_round(round, STARTING)
+            fill(small_disk / "ballast")
+            assert circle["north"].wait(60) == 2
+            last = circle["north"].said().splitlines()[-1]
+            report(said=last.replace(str(tmp_path), ""))
+            assert str(tmp_path / "of-north") in last
+            assert "disk" in last
+            assert "Traceback" not in circle["north"].said()
+            circle.until_round(circle["east"].round + 3, 60, "east", "south")
+            (small_disk / "ballast").unlink()
+            circle.start("north")
+        circle.until_done(STARTING)
+        for seat in circle.seats.values():
+            every_round_once(seat.rounds(), 80)
+            verify(seat.out / "audit.jsonl")
+
+
+def test_a_start_counts_as_later_than_the_last_even_if_the_clock_was_set_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with _only_one(tmp_path) as first:
+        assert first > 1_700_000_000 * 10**9
+        with pytest.raises(RunError, match="in use by another process"), _only_one(tmp_path):
+            pass
+    monkeypatch.setattr(time, "time_ns", lambda: 5)
+    with _only_one(tmp_path) as second:
+        assert second == first + 1
+    (tmp_path / "running").write_text("?")
+    with _only_one(tmp_path) as third:
+        assert third == 5
 
 
 def test_what_a_crash_left_damaged_is_said_and_the_one_before_serves(

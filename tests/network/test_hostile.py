@@ -33,15 +33,16 @@ from coterie.engines.network import NetworkEngine
 from coterie.events import Offence, of_kind, read
 from coterie.joining import read_file, take_part
 from coterie.local_circle import LocalCircle
+from coterie.network import channels, node, serving, status
 from coterie.network import conduct as conduct_module
-from coterie.network import node, status
 from coterie.network.agreement import AgreementError, digest
 from coterie.network.audit import AuditLog
 from coterie.network.authority import create_authority, issue, revoke
 from coterie.network.conduct import FIRST_PAUSE, OFFENCES_UNTIL_IGNORED, Conduct
 from coterie.network.keys import Identity, IdentityError, Roster, authority_and_roster, issued_by
 from coterie.network.membership import RUNNING, AddressBook, Announcement
-from coterie.network.node import SERVICE, Node, Traffic
+from coterie.network.node import Node, Traffic
+from coterie.network.serving import SERVICE
 from coterie.network.settings import NetworkSettings
 from coterie.network.wire import LARGEST_MESSAGE, PROTOCOL, Ask, Meeting, Parcel, Receipt, canonical, digest_of
 from coterie.shelf import Artifact
@@ -90,7 +91,7 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Waits that are fixed in the code, in tests that wait for their end."""
     monkeypatch.setattr(node, "GRACE", 0.2)
     monkeypatch.setattr(node, "MEETING_TAKES", 0.3)
-    monkeypatch.setattr(node, "BREAKS_OFF", 0.05)
+    monkeypatch.setattr(serving, "BREAKS_OFF", 0.05)
 
 
 def identity_in(folder: Path) -> Identity:
@@ -967,14 +968,14 @@ async def test_a_client_that_does_not_read(circle: Path) -> None:
     async with site_of(ada, patience=20) as here:
         here.keeper.shelf["model"] = model(ada, w=torch.ones(6 << 20))  # more than fits any window
         async with Client.of(here, mallory).channel() as channel:
-            held = [channel.unary_stream(f"/{SERVICE}/Fetch")(ask()) for _ in range(node.AT_ONCE)]
+            held = [channel.unary_stream(f"/{SERVICE}/Fetch")(ask()) for _ in range(serving.AT_ONCE)]
             for call in held:
                 await call.read()
             assert (await refused(Client.of(here, mallory).meet(meeting())))[0] == TOO_MUCH
             here.keeper.shelf["model"] = model(ada)
             assert len(await Client.of(here, bob).ask(ask())) == 2
         async with asyncio.timeout(5):
-            while here.node._calls["mallory"]:
+            while here.node.service.calls["mallory"]:
                 await asyncio.sleep(0.01)
         assert here.offences == []
 
@@ -989,14 +990,14 @@ async def test_a_letter_that_breaks_off_is_no_offence(circle: Path) -> None:
                 call = channel.stream_unary(f"/{SERVICE}/Push")(timeout=0.3)
                 await call.write(letter(bob, ada)[0])
                 async with asyncio.timeout(5):
-                    while not here.node._calls["bob"]:
+                    while not here.node.service.calls["bob"]:
                         await asyncio.sleep(0.01)
                 if how == "cancelled":
                     call.cancel()
                 elif how == "late":
                     await asyncio.sleep(0.4)
             async with asyncio.timeout(5):
-                while here.node._calls["bob"]:
+                while here.node.service.calls["bob"]:
                     await asyncio.sleep(0.01)
         assert here.offences == []
 
@@ -1013,17 +1014,17 @@ async def test_only_so_many_calls_at_once(circle: Path) -> None:
             return call
 
         async with Client.of(here, mallory).channel() as channel:
-            held = [await hold(channel) for _ in range(node.AT_ONCE)]
+            held = [await hold(channel) for _ in range(serving.AT_ONCE)]
             async with asyncio.timeout(5):
-                while here.node._calls["mallory"] < node.AT_ONCE:
+                while here.node.service.calls["mallory"] < serving.AT_ONCE:
                     await asyncio.sleep(0.01)
             code, why = await refused(Client.of(here, mallory).ask(ask()))
-            assert (code, why) == (TOO_MUCH, f"'mallory' has {node.AT_ONCE} calls here already")
+            assert (code, why) == (TOO_MUCH, f"'mallory' has {serving.AT_ONCE} calls here already")
             await Client.of(here, bob).meet(meeting())
             for call in held:
                 call.cancel()
             async with asyncio.timeout(5):
-                while here.node._calls["mallory"]:
+                while here.node.service.calls["mallory"]:
                     await asyncio.sleep(0.01)
         await Client.of(here, mallory).meet(meeting())
 
@@ -1037,9 +1038,9 @@ async def test_a_peer_that_moves_for_ever_leaves_no_channels_behind(circle: Path
             assert not await here.node.meet("mallory", here.endpoint_of("mallory"))
             here.node.book.answered("mallory")
             assert await here.fetch(mallory) is None
-            assert len(here.node._channels) <= node.MOST_CHANNELS
+            assert len(here.node.channels.open) <= channels.MOST_CHANNELS
         async with asyncio.timeout(10):
-            while here.node._retired:
+            while here.node.channels.retired:
                 await asyncio.sleep(0.05)
 
 

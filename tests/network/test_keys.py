@@ -32,10 +32,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.errors import CoterieError
-from coterie.network import keys, roster
+from coterie.network import authority as keeper
+from coterie.network import keys
+from coterie.network.authority import circle_of, create_authority, issue, revoke
 from coterie.network.keys import Credential, Identity, IdentityError, Roster, credential_of
 from coterie.network.keys_command import add_commands
-from coterie.network.authority import circle_of, create_authority, issue, revoke
 
 PEER_FILES = {"authority.pem", "certificate.pem", "private.key", "roster.json"}
 
@@ -364,7 +365,7 @@ def test_revoking_an_unknown_name(circle: Path, tmp_path: Path) -> None:
 
 
 def test_no_roster_is_made_that_nobody_would_read(circle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(roster, "LARGEST_ROSTER", 250)
+    monkeypatch.setattr(keeper, "LARGEST_ROSTER", 250)
     before = (circle / "roster.json").read_bytes()
     with pytest.raises(IdentityError, match="too large"):
         revoke("ada", circle)

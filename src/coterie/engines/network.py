@@ -38,8 +38,8 @@ T = TypeVar("T")
 VERSIONS = 4  # of an artifact that stay on the shelf for those who are behind
 LOOK = 0.02  # seconds between two looks at something that others change
 SERVER_PAUSE = 0.25  # seconds between two tries to reach a server that is away
+MOST_LETTERS = 10_000  # of one peer to another in a round
 FAREWELLS = 16  # peers who are told that one has finished: so they need not wonder where it is
-HEAR_FIRST = 5.0  # seconds that a peer which comes back waits until somebody answers
 
 
 class NetworkEngine:
@@ -73,7 +73,7 @@ class NetworkEngine:
         self.deadline, self.pace = Deadline(settings.deadline, settings.patience), Pace()
         self.round = 0  # the one it is in, or is about to begin
         self.epoch = format(time.time_ns(), "x")  # of this run of the peer, through all its restarts
-        self.letters_sent = 0
+        self.letters_sent: Counter[int] = Counter()  # in this round, by recipient
         self.waited = 0.0  # for others, in this round
         self.waits_for = ""
         self.bytes: Counter[str] = Counter()
@@ -81,6 +81,7 @@ class NetworkEngine:
         self.seconds_before = 0.0  # of earlier parts of the run
         self._began = time.monotonic()
         self._stale: dict[int, int] = {}
+        self._were_there: set[int] = set()  # before a crash
         self._bytes: dict[tuple[str, int], bytes] = {}  # of what is on the shelf, once somebody asked
         self._changed = asyncio.Event()  # something was shelved, a round ended, a letter came
         self._worker = ThreadPoolExecutor(1, "compute")  # so that training never keeps the network waiting
@@ -111,7 +112,7 @@ class NetworkEngine:
         me.peers = self._peers()
         me.begin(t)
         self._announce(RUNNING)
-        self.waited, self._stale = 0.0, {}
+        self.waited, self._stale, self.letters_sent = 0.0, {}, Counter()
         began = time.monotonic()
         await self._drive(self.method.serve(me, t) if me.id == me.server else self.method.round(me, t))
         self.pace.learn(time.monotonic() - began - self.waited)
@@ -165,11 +166,14 @@ class NetworkEngine:
             await asyncio.sleep(LOOK)
 
     async def _come_back(self) -> int:
-        """After a crash: hear from somebody first, if anybody is there, and go on where one was."""
+        """After a crash: hear of those who were there before, and go on where one was.
+
+        Whoever is there knows of all the others. Where nobody is, all may have crashed, and be starting one by one.
+        """
         self.say(f"back in round {self.round}")
         self._announce(RUNNING)
-        until = time.monotonic() + (HEAR_FIRST if self.expected > 1 else 0.0)
-        while time.monotonic() < until and not self.node.book.there():
+        until = time.monotonic() + self.settings.patience
+        while time.monotonic() < until and not self._were_there <= self.node.book.by_number.keys():
             self._check_node()
             await asyncio.sleep(LOOK)
         await asyncio.sleep(self.settings.interval / 2 if self.node.book.there() else 0)
@@ -313,8 +317,7 @@ class NetworkEngine:
     # -- sending -------------------------------------------------------------------------------
 
     async def _send(self, request: Send) -> bool:
-        number = f"{self.epoch}.{self.letters_sent}"
-        self.letters_sent += 1
+        number = self._next_number(request.to)
         if request.to == self.me.id:
             self.letters.put(request.artifact, request.artifact.to_bytes(), self.node.identity.name, number)
             return True
@@ -325,6 +328,15 @@ class NetworkEngine:
             self.bytes[request.artifact.name] += size
             self.messages[request.artifact.name] += 1
         return size > 0
+
+    def _next_number(self, to: int) -> str:
+        """Of a letter: the same when a round is begun again after a crash, and above all of the rounds before, to
+        whomever those went. So its recipient knows a twin, and takes nothing else for one."""
+        count = self.letters_sent[to]
+        if count >= MOST_LETTERS:
+            raise CoterieError(f"more than {MOST_LETTERS} messages to peer {to} in one round: send fewer")
+        self.letters_sent[to] += 1
+        return f"{self.epoch}.{self.me.round * MOST_LETTERS + count}"
 
     async def _receive(self, name: str) -> list[Artifact]:
         self.waits_for = f"a message '{name}'"
@@ -403,9 +415,9 @@ class NetworkEngine:
     async def _save(self, t: int) -> None:
         shelved = [version.artifact for version in self.board.everything()]
         tree = {
-            **checkpoint.of_peer(self.me), "epoch": self.epoch, "letters_sent": self.letters_sent,
+            **checkpoint.of_peer(self.me), "epoch": self.epoch,
             "letters": self.letters.state(), "seconds": self.seconds(), "recent": list(self.deadline.recent),
-            "pace": list(self.pace.recent),
+            "pace": list(self.pace.recent), "there": self._peers(),
             "shelves": [packed(a) for a in shelved if a.round >= t or self.asynchronous],
         }  # fmt: skip
         await self._compute(partial(self._write, t), tree)
@@ -420,9 +432,10 @@ class NetworkEngine:
         """Go on after this round, as it was when it ended."""
         checkpoint.to_peer(self.me, tree)
         self.round = round + 1
-        self.epoch, self.letters_sent = tree["epoch"], tree["letters_sent"]
+        self.epoch = tree["epoch"]
         self.letters.open(tree["letters"])
         self.seconds_before = tree["seconds"]
         self.deadline.recent.extend(tree["recent"])
         self.pace.recent.extend(tree["pace"])
+        self._were_there = set(tree["there"])
         self.board.restore([Shelved(0.0, unpacked(saved)) for saved in tree["shelves"]])

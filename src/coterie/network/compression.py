@@ -19,10 +19,10 @@ import zstandard
 from torch import Tensor
 
 from coterie.errors import ArtifactError, ConfigError, unknown
+from coterie.network.encodings import ENCODINGS
 from coterie.shelf import Artifact
 from coterie.weights import Weights
 
-ENCODINGS: tuple[str, ...] = ("none", "zstd", "fp16", "topk")
 LEVEL = 3  # of zstd; higher ones gain next to nothing on weights
 LARGEST_HALF = 65504.0
 MAX_WINDOW = 2**23  # bytes that zstd may keep beside the result; at our level it needs a quarter

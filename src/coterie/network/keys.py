@@ -68,6 +68,13 @@ class Credential:
         """Whether the holder of this certificate's key signed `data` with `Identity.sign`."""
         return _signed(self._public_key, SIGNED_BY_A_PEER + data, signature)
 
+    def signed(self, data: bytes, signature: str) -> bool:
+        """The same of a signature as it stands in messages, in hexadecimal."""
+        try:
+            return self.verify(data, bytes.fromhex(signature))
+        except ValueError:
+            return False
+
     @cached_property
     def _public_key(self) -> ec.EllipticCurvePublicKey:
         return public_key_of(x509.load_pem_x509_certificate(self.certificate))

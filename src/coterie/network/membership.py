@@ -62,11 +62,7 @@ class Announcement(Message):
             raise WireError(f"{of} has no possible endpoint: {plain(self.endpoint, 50)!r} is not HOST:PORT")
         if (credential.name, credential.serial) != (self.name, self.serial):
             raise WireError(f"{of} comes with the certificate of '{credential.name}'")
-        try:
-            signature = bytes.fromhex(self.signature)
-        except ValueError:
-            signature = b""
-        if not credential.verify(self.signed_part(), signature):
+        if not credential.signed(self.signed_part(), self.signature):
             raise WireError(f"{of} is not signed by it")
 
 

@@ -1,8 +1,7 @@
-"""One peer on the network: it meets others, serves what is on its shelf, takes letters, and fetches from others.
+"""One peer on the network: it meets others, fetches from them, and sends to them. (What it serves: see `serving`.)
 
-gRPC over mutual TLS with raw bytes (no generated code): every channel is bound to the one name that the other side's
-certificate must carry (where artifacts pass: to that very certificate), and every call to the name of its caller's.
-Channels are shared, and closed while running only when nobody uses them any more: closing cancels who awaits.
+gRPC over mutual TLS with raw bytes, no generated code. Meetings are with whoever has a certificate of that name;
+artifacts pass with the holder of that very certificate, for an older one of its name may be revoked.
 """
 
 from __future__ import annotations
@@ -11,26 +10,27 @@ import asyncio
 import random
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import grpc
 import grpc.aio
 
-from coterie.errors import ArtifactError, CoterieError, RunError
-from coterie.network import compression
-from coterie.network.agreement import AgreementError, difference, digest
+from coterie.errors import ArtifactError, CoterieError
+from coterie.network import compression, serving
+from coterie.network.agreement import AgreementError, digest
 from coterie.network.audit import AuditLog
+from coterie.network.channels import Channels
 from coterie.network.conduct import Conduct
-from coterie.network.keys import ROSTER, Credential, Identity, IdentityError, Roster, credential_of, write_whole
+from coterie.network.encodings import ENCODINGS
+from coterie.network.keys import ROSTER, Identity, IdentityError, Roster, write_whole
 from coterie.network.membership import AddressBook, Entry
+from coterie.network.parcels import aside, opened, stream
+from coterie.network.serving import SERVICE, Handlers, Host, Service
 from coterie.network.settings import NetworkSettings
 from coterie.network.wire import (
-    CHUNK,
-    LARGEST_MESSAGE,
-    LARGEST_NUMBER,
     PROTOCOL,
     Ask,
     Assembly,
@@ -39,61 +39,20 @@ from coterie.network.wire import (
     ProtocolError,
     Receipt,
     WireError,
-    chunks,
     digest_of,
     plain,
 )
 from coterie.shelf import Artifact
 
-SERVICE = "coterie.Peer"
-LARGE = 1 << 20  # bytes
 TRY_AGAIN = 0.2  # seconds after a connection broke
 GRACE = 2.0  # seconds on top of a wait that was asked for, and between two chunks: the network's own delays
 MEETING_TAKES = 3.0  # seconds at most
 FANOUT = 2  # of those who answered lately, and as many of those who did not
 GATHERING_INTERVAL = 0.25  # seconds between exchanges before the first round: everybody is eager to start
-BREAKS_OFF = 0.5  # seconds at most from the end of a stream to the news that it was not meant to end
-AT_ONCE = 8  # calls of one peer that are served at a time: each may hold an artifact; an honest one has three
-MOST_CHANNELS = 8  # to one name: a peer that moves leaves some behind
 LONGEST_DETAILS = 2000  # characters of why a call was refused: both values of three settings
 MOST_SAID = 20  # lines about one peer: it cannot fill a log, nor keep others out of it
 LONGEST_KNOWN = 80  # characters of a version and a serial
 GONE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
-
-_CHANNEL_OPTIONS = [
-    ("grpc.max_receive_message_length", LARGEST_MESSAGE + CHUNK),
-    ("grpc.max_send_message_length", LARGEST_MESSAGE + CHUNK),
-    ("grpc.initial_reconnect_backoff_ms", 200),
-    ("grpc.min_reconnect_backoff_ms", 3000),  # in truth how long an attempt may take: four times there and back
-    ("grpc.max_reconnect_backoff_ms", 1000),
-    # A connection over a cut cable is given up, for a new one. Else TCP would try it ever more rarely, and still be
-    # waiting long after the cable was mended.
-    ("grpc.keepalive_time_ms", 5000),
-    ("grpc.keepalive_timeout_ms", 5000),
-    ("grpc.http2.max_pings_without_data", 0),
-    ("grpc.use_local_subchannel_pool", 1),  # two names behind one address are two channels
-    ("grpc.enable_http_proxy", 0),
-]
-_SERVER_OPTIONS = [
-    ("grpc.so_reuseport", 0),  # else a second process on the same port would get half of the calls
-    ("grpc.max_receive_message_length", LARGEST_MESSAGE + CHUNK),
-    ("grpc.max_send_message_length", LARGEST_MESSAGE + CHUNK),
-    ("grpc.max_concurrent_streams", 4 * AT_ONCE),
-    ("grpc.http2.min_ping_interval_without_data_ms", 2000),  # less than the others' keepalive
-]
-
-
-T = TypeVar("T")
-
-
-class Host(Protocol):
-    """What the engine does when others come: it has the shelf and the letter box."""
-
-    async def find(self, name: str, round: int, wait: float) -> Artifact | None: ...
-
-    def bytes_of(self, artifact: Artifact) -> bytes: ...
-
-    def take(self, letter: Artifact, data: bytes, sender: str, number: str) -> None: ...
 
 
 @dataclass
@@ -133,13 +92,11 @@ class Node:
         self.traffic: dict[str, Traffic] = {}
         self.refused: AgreementError | None = None  # by a seed: there is nobody to work with
         self.broken: Exception | None = None  # something that must end the run: an audit that cannot be written
+        self.service = Service(self)
         self._server: grpc.aio.Server | None = None
-        self._channels: dict[tuple[str, str, str], grpc.aio.Channel] = {}  # by name, endpoint and serial
-        self._retired: dict[asyncio.Task[None], grpc.aio.Channel] = {}
-        self._calls: Counter[str] = Counter()  # that are being served, by who called
+        self.channels = Channels(identity, 2 * settings.patience + settings.deadline + GRACE)
         self._unlike: set[str] = set()  # who refused us, because we do not run the same
         self._they_know: dict[str, dict[str, str]] = {}  # by peer, what it said it knew
-        self._senders: dict[tuple[str, str], compression.Sender] = {}
         self._receivers: dict[tuple[str, str], compression.Receiver] = {}
         self._talking: asyncio.Task[None] | None = None
         self._said: dict[str, set[str]] = {}
@@ -151,8 +108,8 @@ class Node:
         """Listen, and begin to tell and hear who is where; returns the port."""
         keys = [(self.identity.private_key, self.identity.credential.certificate)]
         credentials = grpc.ssl_server_credentials(keys, self.identity.authority, require_client_auth=True)
-        self._server = grpc.aio.server(options=_SERVER_OPTIONS)
-        self._server.add_generic_rpc_handlers((_Handlers(self),))
+        self._server = grpc.aio.server(options=serving.OPTIONS)
+        self._server.add_generic_rpc_handlers((Handlers(self.service),))
         try:
             port = self._server.add_secure_port(listen, credentials)
         except RuntimeError as error:
@@ -170,10 +127,7 @@ class Node:
                 await self._talking
         if self._server:
             await self._server.stop(grace=0.5)
-        for closing in self._retired:
-            closing.cancel()
-        for channel in (*self._channels.values(), *self._retired.values()):
-            await channel.close()
+        await self.channels.close()
 
     # -- who is where --------------------------------------------------------------------------
 
@@ -205,10 +159,10 @@ class Node:
 
     async def meet(self, name: str, endpoint: str) -> bool:
         """Tell a peer what is new, and hear what is new there; whether it answered."""
-        call = self._channel(name, endpoint).unary_unary(f"/{SERVICE}/Meet")
+        call = self.channels.to(name, endpoint).unary_unary(f"/{SERVICE}/Meet")
         try:
             answer = await call(self._meeting(name).to_bytes(), timeout=MEETING_TAKES)
-            self._heard(name, Meeting.from_bytes(answer))
+            self.heard(name, Meeting.from_bytes(answer))
         except grpc.aio.AioRpcError as error:
             if broke_off(error) or error.code() == grpc.StatusCode.DEADLINE_EXCEEDED:
                 self.book.unheard(name)  # a busy machine, perhaps: fetches decide
@@ -232,7 +186,7 @@ class Node:
             self.book.roster.to_bytes().decode(), self.book.roster.version,
         )  # fmt: skip
 
-    def _heard(self, name: str, meeting: Meeting) -> None:
+    def heard(self, name: str, meeting: Meeting) -> None:
         self.book.hear(meeting.news, meeting.certificates)
         known = self.book.known()  # of whom nobody else has heard, nobody needs to remember what is known
         self._they_know[name] = {n: said[:LONGEST_KNOWN] for n, said in meeting.known.items() if n in known}
@@ -295,9 +249,9 @@ class Node:
     async def _fetch_once(self, entry: Entry, name: str, round: int, wait: float) -> Delivery | None:
         author = entry.announcement.name
         receiver = self._receivers.get((author, name)) or compression.Receiver()
-        accepts = list(compression.ENCODINGS)
+        accepts = list(ENCODINGS)
         ask = Ask(PROTOCOL, self.agreement, name, round, wait, accepts, receiver.have)
-        open_call = self._channel_to(entry).unary_stream(f"/{SERVICE}/Fetch")
+        open_call = self.channels.to(*_place(entry), entry.credential).unary_stream(f"/{SERVICE}/Fetch")
         call = open_call(ask.to_bytes(), timeout=wait + self.settings.patience + GRACE)
         try:
             parcel, data = await self._arriving(call, wait, lambda parcel: self._check_answer(parcel, entry, name))
@@ -363,10 +317,10 @@ class Node:
             digest_of(data), "none", number=letter,
         )  # fmt: skip
         parcel = self._signed(parcel)
-        self._audit(name, "push", parcel, artifact)
-        call = self._channel_to(entry).stream_unary(f"/{SERVICE}/Push")
+        self.record(name, "push", parcel, artifact)
+        call = self.channels.to(*_place(entry), entry.credential).stream_unary(f"/{SERVICE}/Push")
         try:
-            answer = await call(_stream(parcel, data), timeout=wait + GRACE, wait_for_ready=True)
+            answer = await call(stream(parcel, data), timeout=wait + GRACE, wait_for_ready=True)
             receipt = Receipt.from_bytes(answer)
         except grpc.aio.AioRpcError as error:
             self._failed(name, error)
@@ -376,20 +330,20 @@ class Node:
             return 0
         self.book.answered(name)
         if not receipt.taken:
-            self._say_once(name, f"'{name}' did not take '{artifact.name}': {plain(receipt.reason)}")
+            self.say_once(name, f"'{name}' did not take '{artifact.name}': {plain(receipt.reason)}")
             return 0
-        self._sent(name, artifact.name, len(data))
+        self.sent(name, artifact.name, len(data))
         return len(data)
 
     def _signed(self, parcel: Parcel) -> Parcel:
         return replace(parcel, signature=self.identity.sign(parcel.signed_part()).hex())
 
-    def _sent(self, to: str, name: str, size: int) -> None:
+    def sent(self, to: str, name: str, size: int) -> None:
         traffic = self.traffic.setdefault(to, Traffic())
         traffic.sent[name] += 1
         traffic.sent_bytes += size
 
-    def _audit(self, to: str, how: str, parcel: Parcel, artifact: Artifact) -> None:
+    def record(self, to: str, how: str, parcel: Parcel, artifact: Artifact) -> None:
         """Before anything leaves. What cannot be recorded does not leave, and the run ends."""
         as_shelved = parcel.digest if parcel.encoding == "none" else digest_of(self.host.bytes_of(artifact))
         try:
@@ -400,33 +354,6 @@ class Node:
         except CoterieError as error:
             self.broken = error
             raise
-
-    def _channel_to(self, entry: Entry) -> grpc.aio.Channel:
-        """For artifacts: with nobody but the holder of this certificate. An older one of its name may be revoked."""
-        return self._channel(entry.announcement.name, entry.announcement.endpoint, entry.credential)
-
-    def _channel(self, name: str, endpoint: str, credential: Credential | None = None) -> grpc.aio.Channel:
-        """For meetings any certificate of this name will do: all that is told there is signed, and brings the next."""
-        key = name, endpoint, credential.serial if credential else ""
-        if key not in self._channels:
-            self._retire_channels(name)
-            trusted = credential.certificate if credential else self.identity.authority
-            credentials = grpc.ssl_channel_credentials(
-                trusted, self.identity.private_key, self.identity.credential.certificate
-            )
-            options = [*_CHANNEL_OPTIONS, ("grpc.ssl_target_name_override", name)]
-            self._channels[key] = grpc.aio.secure_channel(endpoint, credentials, options=options)
-        return self._channels[key]
-
-    def _retire_channels(self, name: str) -> None:
-        """Make room for one more to this name; the oldest goes, when all of its calls have ended by themselves."""
-        to_it = [key for key in self._channels if key[0] == name]
-        for key in to_it[: len(to_it) + 1 - MOST_CHANNELS]:
-            channel = self._channels.pop(key)
-            longest_call = 2 * self.settings.patience + self.settings.deadline + GRACE
-            closing = asyncio.ensure_future(channel.close(longest_call))
-            self._retired[closing] = channel
-            closing.add_done_callback(lambda task: self._retired.pop(task, None))
 
     def _failed(self, name: str, error: grpc.aio.AioRpcError) -> None:
         """What a call that did not succeed says of the other side."""
@@ -441,228 +368,26 @@ class Node:
         if code == grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in details:
             self.conduct.offended(name, details)
         elif code not in GONE:
-            self._say_once(name, f"'{name}' refused: {details}")
+            self.say_once(name, f"'{name}' refused: {details}")
         elif is_about_certificates(details):
             text = f"'{name}' cannot be talked to: its certificate, or this peer's, is refused ({details})"
-            self._say_once(name, text)
+            self.say_once(name, text)
 
     def _disagrees(self, name: str, details: str) -> None:
         """Somebody does not run the same. If all seeds say so it is us, and there is nobody to work with."""
-        self._say_once(name, f"'{name}' does not run the same: {details}")
+        self.say_once(name, f"'{name}' does not run the same: {details}")
         if name in self.book.entries:
             self.book.entries[name].trouble = details
         self._unlike.add(name)
         if self.seeds and self.book.mine.round == 0 and all(seed in self._unlike for seed, _ in self.seeds):
             self.refused = AgreementError(f"'{name}' does not run the same: {details}")
 
-    def _say_once(self, name: str, text: str) -> None:
+    def say_once(self, name: str, text: str) -> None:
         """Something about this peer."""
         said = self._said.setdefault(name, set())
         if text not in said and len(said) < MOST_SAID:
             said.add(text)
             self.say(text)
-
-    # -- when others come ----------------------------------------------------------------------
-
-    async def serve_meeting(self, request: bytes, context: Any) -> bytes:
-        holder = await self._holder(context)
-        if self.book.roster.refuses(holder.serial):
-            return await self._dismissed(holder, request, context)
-        return await self._served(context, lambda caller: self._answer_meeting(caller, request, context))
-
-    async def serve_fetch(self, request: bytes, context: Any) -> None:
-        await self._served(context, lambda caller: self._answer_fetch(caller, request, context))
-
-    async def serve_push(self, requests: AsyncIterator[bytes], context: Any) -> bytes:
-        return await self._served(context, lambda caller: self._answer_push(caller, requests, context))
-
-    async def _served(self, context: Any, answer: Callable[[Credential], Awaitable[T]]) -> T:
-        """Answer a call, if its caller may call; what is wrong with it is its caller's offence."""
-        caller = await self._holder(context)
-        await self._admit(caller, context)
-        self._calls[caller.name] += 1
-        try:
-            try:
-                return await answer(caller)
-            except ProtocolError as error:
-                refusal = grpc.StatusCode.FAILED_PRECONDITION, str(error)
-            except (WireError, ArtifactError, IdentityError) as error:
-                self.conduct.offended(caller.name, str(error))
-                refusal = grpc.StatusCode.INVALID_ARGUMENT, plain(str(error))
-            except TimeoutError:
-                refusal = grpc.StatusCode.DEADLINE_EXCEEDED, f"'{caller.name}' was too slow"
-            # Not in the clauses above, where the error keeps what was received or read: this waits for the caller.
-            await context.abort(*refusal)
-        finally:
-            self._calls[caller.name] -= 1
-        raise AssertionError  # (abort raises)
-
-    async def _holder(self, context: Any) -> Credential:
-        """Whose certificate this call came with."""
-        pem = next(iter(context.auth_context().get("x509_pem_cert", [])), b"")
-        try:
-            return credential_of(pem, self.identity.authority)
-        except IdentityError as error:
-            await context.abort(grpc.StatusCode.UNAUTHENTICATED, str(error))
-        raise AssertionError  # (abort raises)
-
-    async def _admit(self, caller: Credential, context: Any) -> None:
-        """Turn away who is revoked, who is ignored, and who has too many calls here."""
-        if self.book.roster.refuses(caller.serial):
-            await context.abort(grpc.StatusCode.PERMISSION_DENIED, f"'{caller.name}' was revoked")
-        if self.conduct.ignores(caller.name):
-            await context.abort(grpc.StatusCode.PERMISSION_DENIED, f"'{caller.name}' is ignored for a while")
-        if self._calls[caller.name] >= AT_ONCE:
-            text = f"'{caller.name}' has {AT_ONCE} calls here already"
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
-
-    async def _dismissed(self, caller: Credential, request: bytes, context: Any) -> bytes:
-        """Who was revoked gets the roster if it has an older one, so that it can know; and nothing else."""
-        roster = self.book.roster
-        with suppress(WireError):
-            if Meeting.from_bytes(request).roster_version < roster.version:
-                return Meeting(PROTOCOL, {}, {}, [], [], roster.to_bytes().decode(), roster.version).to_bytes()
-        await self._admit(caller, context)
-        raise AssertionError  # (it is not admitted)
-
-    async def _agree(self, context: Any, agreement: str) -> None:
-        if agreement != self.agreement:
-            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "another method, labels or shapes: meet first")
-
-    async def _answer_meeting(self, caller: Credential, request: bytes, context: Any) -> bytes:
-        meeting = Meeting.from_bytes(request)
-        differs = difference(self.terms, meeting.agreement, caller.name)
-        if differs:
-            self._say_once(caller.name, f"'{caller.name}' was refused: {differs}")
-            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, differs)
-        self._heard(caller.name, meeting)
-        self.book.answered(caller.name)
-        news, certificates = self.book.news_for(meeting.known)
-        roster = self.book.roster
-        newer = roster.to_bytes().decode() if roster.version > meeting.roster_version else ""
-        return Meeting(PROTOCOL, self.terms, self.book.known(), news, certificates, newer, roster.version).to_bytes()
-
-    async def _answer_fetch(self, caller: Credential, request: bytes, context: Any) -> None:
-        ask = Ask.from_bytes(request)
-        await self._agree(context, ask.agreement)
-        self.book.answered(caller.name)
-        artifact = await self.host.find(ask.name, ask.round, min(max(ask.wait, 0.0), self.settings.patience))
-        if artifact is None:
-            text = f"nothing called '{plain(ask.name, 80)}' of round {ask.round}"
-            await context.abort(grpc.StatusCode.NOT_FOUND, text)
-            raise AssertionError  # (abort raises)
-        encoding, data = await aside(artifact.nbytes, lambda: self._encoded(caller.name, artifact, ask))
-        checksum = await aside(len(data), lambda: digest_of(data))
-        parcel = Parcel(
-            PROTOCOL, self.agreement, artifact.name, artifact.round, self.identity.name, caller.name, len(data),
-            checksum, encoding, keep=self.settings.compress == "topk",
-        )  # fmt: skip
-        self._audit(caller.name, "fetch", parcel, artifact)
-        self._sent(caller.name, artifact.name, len(data))
-        async with asyncio.timeout(self.settings.patience):  # some read slowly, or not at all
-            async for message in _stream(parcel, data):
-                await context.write(message)
-
-    def _encoded(self, to: str, artifact: Artifact, ask: Ask) -> tuple[str, bytes]:
-        """As this peer would like to send it, if the other understands that."""
-        wanted = self.settings.compress if self.settings.compress in ask.accepts else "none"
-        if wanted == "none":
-            return wanted, self.host.bytes_of(artifact)
-        if wanted == "topk":
-            sender = self._senders.setdefault((to, artifact.name), compression.Sender(self.settings.share))
-            return sender.encode(artifact, ask.have)
-        return wanted, compression.encode(artifact, wanted)
-
-    async def _answer_push(self, caller: Credential, requests: AsyncIterator[bytes], context: Any) -> bytes:
-        parcel, author, data = await self._incoming(caller, requests, context)
-        decode, number = compression.decode, author.number
-        artifact = await aside(len(data), lambda: opened(parcel, data, number, decode, self.largest))
-        try:
-            self.host.take(artifact, data, author.name, parcel.number)
-        except RunError as error:
-            self.broken = error
-            await context.abort(grpc.StatusCode.INTERNAL, "this peer cannot keep letters")
-        self.book.answered(caller.name)
-        return Receipt(True).to_bytes()
-
-    async def _incoming(
-        self, caller: Credential, requests: AsyncIterator[bytes], context: Any
-    ) -> tuple[Parcel, Credential, bytes]:
-        """A letter: who made it, and its bytes; what its first message says is checked before the rest arrives."""
-        assembly = author = None
-        async with asyncio.timeout(self.settings.patience):
-            async for message in requests:
-                if assembly is not None:
-                    assembly.add(message)
-                    continue
-                parcel = Parcel.from_bytes(message)
-                await self._agree(context, parcel.agreement)
-                author, assembly = self._author_of(parcel, caller), Assembly(parcel, self.largest)
-        if assembly is None or not assembly.complete:
-            await asyncio.sleep(BREAKS_OFF)
-        if assembly is None or author is None:
-            raise WireError("a parcel without a beginning")
-        return assembly.parcel, author, assembly.whole()
-
-    def _author_of(self, parcel: Parcel, caller: Credential) -> Credential:
-        """Who made it: the sender, or somebody else whose signature it carries."""
-        what = f"'{plain(parcel.name, 80)}' is said to be by '{plain(parcel.author, 80)}'"
-        entry = self.book.entries.get(parcel.author)
-        author = caller if parcel.author == caller.name else entry.credential if entry else None
-        if author is None:
-            raise WireError(f"{what}, whom nobody knows")
-        try:
-            signature = bytes.fromhex(parcel.signature)
-        except ValueError:
-            signature = b""
-        if not author.verify(parcel.signed_part(), signature):
-            raise WireError(f"{what}, and is not signed by it")
-        if parcel.to != self.identity.name:
-            raise WireError(f"{what}, and is for '{plain(parcel.to, 80)}'")
-        if parcel.encoding != "none":  # it is kept as it came
-            raise WireError(f"{what}, and a letter cannot be encoded as '{plain(parcel.encoding, 80)}'")
-        return author
-
-
-class _Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]
-    """Which function serves which call; without serialisers, requests and answers are bytes."""
-
-    def __init__(self, node: Node) -> None:
-        self._handlers = {
-            f"/{SERVICE}/Meet": grpc.unary_unary_rpc_method_handler(node.serve_meeting),
-            f"/{SERVICE}/Fetch": grpc.unary_stream_rpc_method_handler(node.serve_fetch),
-            f"/{SERVICE}/Push": grpc.stream_unary_rpc_method_handler(node.serve_push),
-        }
-
-    def service(self, handler_call_details: Any) -> Any:
-        return self._handlers.get(handler_call_details.method)
-
-
-def opened(
-    parcel: Parcel, data: bytes, number: int, decode: Callable[[bytes, str, int], Artifact], largest: int
-) -> Artifact:
-    """The artifact in a parcel, checked. What torch cannot make anything of (types, shapes) is its author's fault."""
-    try:
-        artifact = decode(data, parcel.encoding, largest)
-        check_label(artifact, parcel, number)
-    except RuntimeError as error:
-        raise ArtifactError(f"'{plain(parcel.name, 80)}' is not a readable artifact: {error}") from error
-    return artifact
-
-
-def check_label(artifact: Artifact, parcel: Parcel, number: int) -> None:
-    """An artifact must be what its parcel says, by who sent it, and of finite numbers."""
-    said = (artifact.name, artifact.round, artifact.author)
-    if said != (parcel.name, parcel.round, number):
-        raise ArtifactError(
-            f"'{plain(parcel.name, 80)}' of round {parcel.round} by {number} came, and inside it says "
-            f"'{plain(said[0], 80)}' of round {plain(str(said[1]), 20)} by {plain(str(said[2]), 20)}"
-        )
-    if artifact.not_finite:
-        raise ArtifactError(f"'{artifact.name}': '{plain(artifact.not_finite, 80)}' has numbers that are not finite")
-    for key, fact in artifact.facts.items():
-        if not isinstance(fact, str) and not abs(fact) < LARGEST_NUMBER:
-            raise ArtifactError(f"'{artifact.name}': the fact '{plain(key, 80)}' is not a finite number")
 
 
 def _place(entry: Entry) -> tuple[str, str]:
@@ -678,14 +403,3 @@ def broke_off(error: grpc.aio.AioRpcError) -> bool:
 def is_about_certificates(details: str) -> bool:
     """Whether TLS did not come about, by what gRPC says: of another authority, expired, or of another name."""
     return any(word in details.lower() for word in ("ssl handshake", "certificate", "verification"))
-
-
-async def aside(size: int, work: Callable[[], T]) -> T:
-    """Large artifacts are packed, hashed and unpacked in a thread: nobody else should wait for that."""
-    return await asyncio.to_thread(work) if size > LARGE else work()
-
-
-async def _stream(parcel: Parcel, data: bytes) -> AsyncIterator[bytes]:
-    yield parcel.to_bytes()
-    for chunk in chunks(data):
-        yield chunk
