@@ -45,19 +45,28 @@ def test_exploring_is_as_good_as_a_full_mesh_at_a_fifth_of_its_messages(tmp_path
     assert explored["messages"]["total"] <= 0.2 * mesh["messages"]["total"]
 
 
-def test_one_leaves_and_one_joins_at_mid_run(tmp_path: Path) -> None:
-    """A round takes 0.4 simulated seconds: peer 7 comes in round 16 of 30, peer 2 has left by then."""
+THREE, ONE = '["mlp", "cnn3", "lenet"]', '["mlp"]'
+
+
+@pytest.mark.parametrize(("method", "zoo", "joiner"), [("mapl", ONE, 7), ("mapl+", ONE, 7), ("mapl+", THREE, 8)])
+def test_one_leaves_and_one_joins_at_mid_run(method: str, zoo: str, joiner: int, tmp_path: Path) -> None:
+    """A round takes 0.4 simulated seconds: the joiner comes in round 16 of 30, peer 2 has left by then.
+
+    Of three architectures, the cluster of peers 5 to 9 has lenet, mlp, cnn3, lenet, mlp. A joiner that shares its
+    architecture with somebody of its cluster must do as well as the others; docs/methods/mapl.md tells of those who do
+    not. With 100 test images a peer, a seed's difference is good to two or three points; the mean of six, to one.
+    """
     gaps = []
-    for seed in range(3):
+    for seed in range(6):
         out = tmp_path / str(seed)
-        words = ("method.name=mapl+", "peers=10", "data.test=20", f"seed={seed}")
-        summary = run("mapl-scenario1-digits", out, *words, "clock.offline=[[7, 0, 6.1], [2, 6.1, inf]]")
+        words = (f"method.name={method}", f"model.zoo={zoo}", "peers=10", "data.test=20", f"seed={seed}")
+        summary = run("mapl-scenario1-digits", out, *words, f"clock.offline=[[{joiner}, 0, 6.1], [2, 6.1, inf]]")
         rows = [json.loads(line) for line in (out / "events.jsonl").read_text().splitlines()]
         told = [row for row in rows if "weights" in (row.get("notes") or {})]
         assert all(sum(row["notes"]["weights"].values()) == pytest.approx(1) for row in told)
-        assert min(row["round"] for row in told if row["peer"] == 7) == 16
+        assert min(row["round"] for row in told if row["peer"] == joiner) == 16
         assert max(row["round"] for row in told if row["peer"] == 2) == 15
         assert summary["neighbours"]["mass"] >= 0.98
         accuracy = summary["accuracy"]["last"]["per_peer"]
-        gaps.append(accuracy[7] - np.mean([accuracy[j] for j in (5, 6, 8, 9)]))
+        gaps.append(accuracy[joiner] - np.mean([accuracy[j] for j in range(5, 10) if j != joiner]))
     assert np.mean(gaps) >= -0.02

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+from coterie import experiment
 from coterie.errors import ModelError
 from coterie.models import ModelSettings, Net, assign, build, vmappable
 
@@ -48,6 +49,15 @@ def whole(input_shape, classes):
 
 def whole_with_fixed_head():
     return Net(nn.Flatten(), 64, 3)
+
+def projecting(classes):
+    return Net(nn.Flatten(), 64, classes, projector=nn.Linear(64, 16))
+
+def misprojecting(classes):
+    return Net(nn.Flatten(), 64, classes, projector=nn.Linear(32, 16))
+
+def mapping(classes):
+    return Net(nn.Flatten(), 64, classes, projector=nn.Unflatten(1, (4, 4, 4)))
 
 def inconsistent(classes):
     return Net(nn.Flatten(), 60, classes)
@@ -168,6 +178,29 @@ def test_a_whole_net_must_be_what_the_settings_ask_for() -> None:
         brought("whole", d_z=32)
     projector = brought("whole", d_p=5).projector
     assert (projector[0].in_features, projector[-1].out_features) == (64, 5)
+
+
+def test_a_projector_of_its_own_is_kept_and_must_fit() -> None:
+    projector = brought("projecting", d_p=16).projector
+    assert isinstance(projector, nn.Linear)
+    with pytest.raises(ModelError, match=r"makes 16 numbers, but model\.d_p asks for 32; set model\.d_p = 16, or"):
+        brought("projecting", d_p=32)
+    with pytest.raises(ModelError, match=r"'my_models:misprojecting' does not take its 64 features"):
+        brought("misprojecting", d_p=16)
+    with pytest.raises(ModelError, match=r"returned a tensor of shape \(2, 4, 4, 4\); it must return one tensor"):
+        brought("mapping", d_p=16)
+
+
+def test_a_projector_that_does_not_fit_is_told_before_anything_trains() -> None:
+    words = ["peers=2", 'model.zoo=["my_models:projecting"]', "model.d_z=64", "baseline="]
+    with pytest.raises(ModelError) as caught:
+        experiment.gather(experiment.load("mapl-scenario1-digits", words))
+    message = str(caught.value)
+    assert "makes 16 numbers, but model.d_p asks for 64 (0 means as many as features); set model.d_p = 16" in message
+    assert "\n" not in message
+    experiment.gather(experiment.load("mapl-scenario1-digits", [*words, "model.d_p=16"]))
+    # Who does not project does not mind.
+    experiment.gather(experiment.load("mapl-scenario1-digits", [*words, "method.name=local"]))
 
 
 def test_outputs_are_checked_in_training_too() -> None:

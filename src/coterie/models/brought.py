@@ -10,7 +10,7 @@ The callable gets, by name, those of these arguments that its signature accepts:
 ``in_chans, in_channels``  the number of channels
 =========================  ==================================================================
 
-A `Net` is used as it is. Of any other module, the output (B, k) is taken as features.
+A `Net` is used as it is, with its projector if it has one. Of any other module, the output (B, k) is taken as features.
 """
 
 from __future__ import annotations
@@ -67,6 +67,29 @@ def bring(name: str, input_shape: tuple[int, ...], classes: int, d_z: int) -> Ne
         return made
     backbone = Brought(name, made)
     return Backbone(backbone, _probe(name, backbone, input_shape).shape[1])
+
+
+def check_projector(name: str, net: Net, d_p: int) -> None:
+    """A brought `Net` keeps the projector it has: it must make as many numbers as everybody's prototypes have."""
+    asked = d_p or net.d_z
+    try:
+        output: object = _in_evaluation(net.projector, torch.zeros(2, net.d_z))
+    except Exception as error:  # somebody else's code
+        raise ModelError(
+            f"model.zoo: the projector of '{name}' does not take its {net.d_z} features: {error}"
+        ) from error
+    if not isinstance(output, Tensor) or output.dim() != 2:
+        raise ModelError(
+            f"model.zoo: the projector of '{name}' returned {_describe_output(output)}; "
+            "it must return one tensor of shape (batch, model.d_p)"
+        )
+    width = output.shape[1]
+    if width != asked:
+        zero = "" if d_p else " (0 means as many as features)"
+        raise ModelError(
+            f"model.zoo: the projector of '{name}' makes {width} numbers, but model.d_p asks for {asked}{zero}; "
+            f"set model.d_p = {width}, or bring the net without a projector"
+        )
 
 
 def _find_callable(name: str) -> Callable[..., object]:
@@ -195,22 +218,28 @@ def _check_net(name: str, net: Net, input_shape: tuple[int, ...], classes: int, 
 
 
 def _probe(name: str, module: nn.Module, input_shape: tuple[int, ...]) -> Tensor:
-    """The module's output for two inputs of zeros, in evaluation mode; the modes it had are restored."""
-    modes = [(part, part.training) for part in module.modules()]
-    module.eval()
+    """The module's output for two inputs of zeros."""
     try:
-        with torch.no_grad():
-            output: Tensor = module(torch.zeros(2, *input_shape))
+        output: Tensor = _in_evaluation(module, torch.zeros(2, *input_shape))
     except ModelError:
         raise
     except Exception as error:  # somebody else's code
         raise ModelError(
             f"model.zoo: '{name}' does not fit the data, whose inputs have shape {input_shape}: {error}"
         ) from error
+    return output
+
+
+def _in_evaluation(module: nn.Module, x: Tensor) -> Any:
+    """What the module returns in evaluation mode; the modes it had are restored."""
+    modes = [(part, part.training) for part in module.modules()]
+    module.eval()
+    try:
+        with torch.no_grad():
+            return module(x)
     finally:
         for part, mode in modes:
             part.training = mode
-    return output
 
 
 def _describe_output(output: object) -> str:

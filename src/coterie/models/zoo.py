@@ -12,7 +12,7 @@ from torch import nn
 
 from coterie.errors import ConfigError, ModelError, unknown
 from coterie.models.alexnet import alexnet
-from coterie.models.brought import bring, is_import_path
+from coterie.models.brought import bring, check_projector, is_import_path
 from coterie.models.cnn import cnn, cnn3, lenet
 from coterie.models.densenet import densenet121
 from coterie.models.googlenet import googlenet
@@ -151,8 +151,11 @@ def build(name: str, input_shape: Shape, classes: int, settings: ModelSettings, 
         raise ModelError(f"model.zoo: no model for inputs of shape {input_shape} and {classes} classes")
     net = _net(name, input_shape, classes, settings)
     d_p = settings.d_p or net.d_z
-    if "projector" in parts and net.projector is None:
-        net.add_projector(settings.projector_hidden, d_p)
+    if "projector" in parts:
+        if net.projector is None:
+            net.add_projector(settings.projector_hidden, d_p)
+        else:
+            check_projector(name, net, settings.d_p)
     if "prototypes" in parts:
         net.add_prototypes(d_p)
     if "mentee" in parts:
