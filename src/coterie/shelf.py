@@ -26,6 +26,9 @@ _UNREADABLE = (
     KeyError, ValueError, TypeError, AttributeError, OverflowError, RecursionError, safetensors.SafetensorError,
 )  # fmt: skip
 LARGEST_FACT = 1e12  # no peer has more samples
+TYPES = frozenset(("F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8", "U8", "BOOL"))  # of tensors
+MOST_DIMENSIONS = 16
+MOST_NUMBERS = 2**40
 MAX_HEADER = 10_000_000  # bytes; a real header of the largest zoo model is under 100 kB
 
 
@@ -110,9 +113,13 @@ class Artifact(Mapping[str, Tensor]):
     def from_bytes(cls, data: bytes) -> Artifact:
         """Read and check; anything that is not a whole, well-formed artifact is an ArtifactError."""
         try:
-            label = json.loads(_read_metadata(data)["artifact"])
+            header = _read_header(data)
+            label = json.loads(header.pop("__metadata__")["artifact"])
+            for key, about in header.items():
+                _check_form(key, about)
             name, author, round = str(label["name"]), int(label["author"]), int(label["round"])
             facts = _checked_facts(name, label["facts"])
+            _json(label).encode()  # half a character is none
             tensors = safetensors.torch.load(data)
         except _UNREADABLE as error:
             raise ArtifactError(f"not a readable artifact: {error}") from error
@@ -149,19 +156,26 @@ def _checked_facts(artifact: str, facts: Mapping[str, Any]) -> dict[str, Fact]:
     return dict(facts)
 
 
-def _read_metadata(data: bytes) -> dict[str, Any]:
+def _check_form(key: str, about: Mapping[str, Any]) -> None:
+    """Types and shapes that the format knows, and torch cannot compute with."""
+    shape = [int(size) for size in about["shape"]]
+    if about["dtype"] not in TYPES or len(shape) > MOST_DIMENSIONS or math.prod(max(n, 1) for n in shape) > MOST_NUMBERS:
+        raise ArtifactError(f"not a readable artifact: '{key[:80]}' is {str(about['dtype'])[:10]} {str(shape)[:80]}")
+
+
+def _read_header(data: bytes) -> dict[str, Any]:
     if len(data) < 8:
         raise ArtifactError(f"not a readable artifact: {len(data)} bytes are too few")
     (length,) = struct.unpack("<Q", data[:8])
     if length > min(MAX_HEADER, len(data) - 8):
         raise ArtifactError(f"not a readable artifact: it announces a header of {length} bytes")
     try:
-        metadata = json.loads(data[8 : 8 + length]).get("__metadata__", {})
-    except (ValueError, AttributeError, RecursionError) as error:
+        header = json.loads(data[8 : 8 + length])
+    except (ValueError, RecursionError) as error:
         raise ArtifactError(f"not a readable artifact: {error}") from error
-    if not isinstance(metadata, dict):
-        raise ArtifactError("not a readable artifact: its metadata is not a table")
-    return metadata
+    if not isinstance(header, dict) or not isinstance(header.get("__metadata__", {}), dict):
+        raise ArtifactError("not a readable artifact: its header is not a table")
+    return header
 
 
 Schema = tuple[tuple[str, torch.dtype, tuple[int, ...]], ...]

@@ -957,7 +957,8 @@ async def test_a_client_that_drips(circle: Path) -> None:
     drops = [first, *(bytes([b]) for b in data)]
     async with site_of(ada, patience=0.5) as here:
         began = time.monotonic()
-        assert (await refused(Client.of(here, mallory).push(drops, dripping=0.05)))[0] == TOO_SLOW
+        code, _ = await refused(Client.of(here, mallory).push(drops, dripping=0.05))
+        assert code in (TOO_SLOW, grpc.StatusCode.INTERNAL)  # who is still sending may only hear of a reset stream
         assert time.monotonic() - began < 3
 
 

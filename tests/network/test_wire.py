@@ -352,7 +352,6 @@ def test_damaged_messages_are_taken_or_refused() -> None:
     fuzzed(4000, *(name for name in BY_NAME if name not in OF_ARTIFACTS))
 
 
-@pytest.mark.xfail(strict=True, reason="Artifact.from_bytes takes types and shapes that torch cannot compute with")
 def test_damaged_artifacts_are_taken_or_refused() -> None:
     fuzzed(4000, *OF_ARTIFACTS)
 
