@@ -102,7 +102,7 @@ def figures(circle: LocalCircle, watch: Watch, summary: dict[str, Any]) -> dict[
         "peers": len(circle.members), "rounds": circle.e.rounds,
         "finished": sum(len(log) == circle.e.rounds for log in logs),
         "accuracy": round(summary["accuracy"]["last"]["mean"], 4),
-        "messages": summary["messages"], "megabytes": round(summary["bytes"] / 1e6, 1),
+        "messages": summary["messages"]["total"], "megabytes": round(summary["bytes"]["total"] / 1e6, 1),
         "MB of a peer, median": {
             key: round(statistics.median(getattr(c, key) for c in costs) / 1000) for key in ("rss", "pss", "private")
         },

@@ -84,7 +84,11 @@ class Seat:
     def end(self, kind: signal.Signals) -> int:
         assert self.process is not None
         self.process.send_signal(kind)
-        return self.process.wait(60)
+        try:
+            return self.process.wait(120)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            return self.process.wait()
 
     def sample(self) -> None:
         if not self.alive:

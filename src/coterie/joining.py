@@ -174,7 +174,7 @@ async def take_part(
             on_start(engine)
             return await _live(file, engine, say)
         finally:
-            trainer.close()
+            trainer.close(wait=False)  # who was stopped while it trained does not need the rest
             log.close()
 
 

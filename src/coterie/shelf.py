@@ -159,7 +159,11 @@ def _checked_facts(artifact: str, facts: Mapping[str, Any]) -> dict[str, Fact]:
 def _check_form(key: str, about: Mapping[str, Any]) -> None:
     """Types and shapes that the format knows, and torch cannot compute with."""
     shape = [int(size) for size in about["shape"]]
-    if about["dtype"] not in TYPES or len(shape) > MOST_DIMENSIONS or math.prod(max(n, 1) for n in shape) > MOST_NUMBERS:
+    if (
+        about["dtype"] not in TYPES
+        or len(shape) > MOST_DIMENSIONS
+        or math.prod(max(n, 1) for n in shape) > MOST_NUMBERS
+    ):
         raise ArtifactError(f"not a readable artifact: '{key[:80]}' is {str(about['dtype'])[:10]} {str(shape)[:80]}")
 
 

@@ -15,9 +15,7 @@ from coterie.data.own import load_own, looks_like_path, standardise
 from coterie.errors import DataError, unknown
 
 
-def load(
-    name_or_path: str, *, label: str = "label", labels: Sequence[str] = (), home: Path | None = None
-) -> Dataset:
+def load(name_or_path: str, *, label: str = "label", labels: Sequence[str] = (), home: Path | None = None) -> Dataset:
     """A dataset: one of the named ones, or your own file or folder (then `label` is its label column, and `labels`
     all classes in order, if it may lack some).
 

@@ -16,6 +16,9 @@ from coterie.network.keys import write_whole
 from coterie.shelf import Artifact
 
 
+MOST_UNREAD = 64  # letters of one sender
+
+
 @dataclass(frozen=True)
 class Letter:
     path: Path
@@ -76,6 +79,10 @@ class LetterBox:
             write_whole(path, data)
         except OSError as error:
             raise RunError(f"{path} could not be written ({error.strerror}): is the disk full?") from error
+
+    def is_full(self, sender: str) -> bool:
+        """Whether so many letters of one sender wait here that more would only fill the disk."""
+        return sum(letter.path.name.startswith(f"{sender}.") for letter in self._unread) >= MOST_UNREAD
 
     def has(self, name: str) -> bool:
         return any(letter.artifact.name == name for letter in self._unread)

@@ -393,6 +393,8 @@ class NetworkEngine:
     def take(self, letter: Artifact, data: bytes, sender: str, number: str) -> None:
         if not 0 <= letter.round <= self.rounds:
             raise WireError(f"a letter of round {letter.round}, and there are {self.rounds}")
+        if self.letters.is_full(sender):
+            raise WireError(f"too many letters of '{sender}' wait here unread")
         try:
             self.letters.put(letter, data, sender, number)
         except ArtifactError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from pathlib import Path
@@ -75,7 +76,8 @@ def _peer(options: argparse.Namespace) -> int:
         summary = joining.run(file, fresh=options.fresh, say=say, on_round=on_round)
     except Interrupted as stop:
         say(f"{stop}. The same command goes on from there")
-        return STOPPED
+        sys.stdout.flush()
+        os._exit(STOPPED)  # a thread may still be training for minutes; everything that counts is on the disk
     last = summary["accuracy"]["last"]
     shown = "" if last is None else f", test accuracy {last:.1%}"
     say(f"finished{shown}; received {summary['bytes']:,} bytes in {summary['messages']:,} messages. See {file.out}")

@@ -44,8 +44,8 @@ class Trainer:
         # cost a factor of ten).
         self._workers = ThreadPoolExecutor(workers, "train")
 
-    def close(self) -> None:
-        self._workers.shutdown()
+    def close(self, wait: bool = True) -> None:
+        self._workers.shutdown(wait, cancel_futures=not wait)
 
     def fit(self, jobs: Sequence[FitJob]) -> list[float]:
         """Train every job's model in place; returns their mean training losses, in the jobs' order."""
