@@ -32,7 +32,7 @@ from faults_support import (
 
 from coterie import experiment, running
 from coterie.cli import main
-from coterie.engines.letters import EMPTY, LetterBox
+from coterie.engines.letters import EMPTY, MOST_UNREAD, LetterBox
 from coterie.engines.patience import FACTOR, LEAST, RECENT, Deadline, Pace
 from coterie.errors import RunError
 from coterie.events import Offence, PeerRound, of_kind, read
@@ -586,3 +586,16 @@ def test_the_pace_of_rounds() -> None:
         pace.learn(seconds)
     assert pace.of_rounds(5) == 10
     assert pace.of_rounds(0) == 0
+
+
+def test_one_senders_letters_do_not_fill_the_disk(tmp_path: Path) -> None:
+    box = LetterBox(tmp_path / "letters")
+    box.open(EMPTY)
+    letter = Artifact("walk", 1, 1, {})
+    for count in range(MOST_UNREAD):
+        assert not box.is_full("ada")
+        assert box.put(letter, letter.to_bytes(), "ada", f"1.{count}")
+    assert box.is_full("ada")
+    assert not box.is_full("ad")
+    box.take("walk")
+    assert not box.is_full("ada")

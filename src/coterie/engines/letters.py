@@ -15,7 +15,6 @@ from coterie.errors import ArtifactError, RunError
 from coterie.network.keys import write_whole
 from coterie.shelf import Artifact
 
-
 MOST_UNREAD = 64  # letters of one sender
 
 
