@@ -15,7 +15,7 @@ import statistics
 import tempfile
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -76,7 +76,9 @@ class Watch(threading.Thread):
     def _look_at_costs(self) -> None:
         found = {m.name: cost_of(m.process.pid) for m in self.circle.members if m.process is not None}
         alive = {name: cost for name, cost in found.items() if cost is not None}
-        self.costs.update(alive)
+        for name, cost in alive.items():  # the most of each: what ends has given back its threads
+            before = self.costs.get(name, cost)
+            self.costs[name] = Cost(*map(max, astuple(before), astuple(cost)))
         self.total_pss = max(self.total_pss, sum(cost.pss for cost in alive.values()))
 
     def stop(self) -> None:

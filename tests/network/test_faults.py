@@ -13,10 +13,12 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from faults_support import (
@@ -33,6 +35,7 @@ from faults_support import (
 from coterie import experiment, running
 from coterie.cli import main
 from coterie.engines.letters import EMPTY, MOST_UNREAD, LetterBox
+from coterie.engines.network import NetworkEngine
 from coterie.engines.patience import FACTOR, LEAST, RECENT, Deadline, Pace
 from coterie.errors import RunError
 from coterie.events import Offence, PeerRound, of_kind, read
@@ -548,6 +551,20 @@ def test_a_letter_is_kept_until_no_checkpoint_before_its_use_is_left(tmp_path: P
     assert again.take("average") == []
     again.settled()
     assert not list(tmp_path.glob("*.letter"))
+
+
+def test_a_round_that_is_begun_again_never_takes_the_number_of_another_letter(tmp_path: Path) -> None:
+    """A server that was killed in round 3, and comes back with fewer peers, must still be heard in round 4."""
+
+    def numbers(round: int, *to: int) -> dict[int, str]:
+        engine = SimpleNamespace(letters_sent=Counter(), epoch="a1", me=SimpleNamespace(round=round))
+        return {peer: NetworkEngine._next_number(cast(NetworkEngine, engine), peer) for peer in to}
+
+    box = filled(tmp_path)
+    assert box.put(*letter(3), "north", numbers(3, 5, 6, 7)[7])
+    assert not box.put(*letter(3), "north", numbers(3, 6, 7)[7])  # its twin
+    assert box.put(*letter(4), "north", numbers(4, 7)[7])
+    assert rounds_of(box.take("average")) == [3, 4]
 
 
 def test_half_a_letter_is_none(tmp_path: Path) -> None:
