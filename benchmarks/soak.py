@@ -12,6 +12,7 @@ and every audit log must verify. Exit code 1 if not.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import random
 import signal
@@ -42,8 +43,9 @@ SAMPLE_EVERY = 5.0  # seconds
 DISTURB_EVERY = (5.0, 20.0)  # seconds, from and to
 AWAY = (5.0, 60.0)  # seconds that a peer who left stays away
 GUESTS = 2  # newcomers at a time
-WARM = 60.0  # seconds of a process that do not count: imports, first rounds, first connections
+WARM = 60.0  # seconds of a process that do not count: first rounds, first connections
 LEAST_SAMPLES = 12  # for a slope
+STOPPED = (130, -signal.SIGTERM)  # exit codes of who was asked to stop; the second, while it was still starting
 STUCK = 60.0  # seconds without a round
 
 
@@ -91,7 +93,7 @@ class Seat:
             return self.process.wait()
 
     def sample(self) -> None:
-        if not self.alive:
+        if not self.alive or not self._listens():
             return
         assert self.process is not None
         place = Path("/proc") / str(self.process.pid)
@@ -100,6 +102,15 @@ class Seat:
         files = len(list((place / "fd").iterdir()))
         at = time.monotonic() - self.began
         self.life.append(Sample(at, int(said["VmRSS"][0]), int(said["Threads"][0]), files))
+
+    def _listens(self) -> bool:
+        """Whether this process, and not only one before it, has come so far: the imports do not count."""
+        assert self.process is not None
+        try:
+            status = json.loads((self.out / "status.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return False
+        return bool(status["process"] == self.process.pid)
 
     def rounds(self) -> list[int]:
         records: list[PeerRound] = of_kind(read(self.out / "events.jsonl"), PeerRound)
@@ -185,13 +196,13 @@ class Soak:
 
     def _leaves(self, seat: Seat) -> None:
         code = seat.end(signal.SIGTERM)
-        if code != 130:
+        if code not in STOPPED:
             self.troubles.append(f"{seat.name} was asked to stop, and ended with exit code {code}")
 
     def _look_after(self) -> None:
         for seat in self.everybody:
             away = seat.back_at is not None
-            if seat.process is None or seat.alive or (seat in self.guests and seat.process.returncode == 130):
+            if seat.process is None or seat.alive or (seat in self.guests and seat.process.returncode in STOPPED):
                 continue
             if not away:
                 self.troubles.append(f"{seat.name} ended by itself, with exit code {seat.process.returncode}")
@@ -246,7 +257,7 @@ class Soak:
 
 
 def warm(life: Sequence[Sample]) -> list[Sample]:
-    return [sample for sample in life if sample.at >= WARM]
+    return [sample for sample in life if sample.at >= life[0].at + WARM]
 
 
 def _report_growth(seat: Seat, name: str) -> None:
