@@ -19,6 +19,15 @@ STUDENT_95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)  #
 Summary = dict[str, Any]
 
 
+# Columns that only some tables have.
+MORE: dict[str, Callable[[Summary], float | None]] = {
+    "own share": lambda s: s.get("beside", {}).get("own_share"),
+    "least change": lambda s: s.get("beside", {}).get("alone", {}).get("change", {}).get("least"),
+    "most change": lambda s: s.get("beside", {}).get("alone", {}).get("change", {}).get("most"),
+    "idle": lambda s: s.get("idle", {}).get("mean"),
+}
+
+
 @dataclass(frozen=True)
 class Row:
     """A line of a table: what to run, and what the paper says."""
@@ -78,7 +87,9 @@ def _summary(folder: Path) -> Summary | None:
 
 def table(rows: Sequence[Row], runs: Mapping[tuple[str, int], Summary | None]) -> str:
     head = ("method", "paper", "last", "validation-selected", "precision", "recall", "mass", "messages per peer")
-    lines = [f"| {' | '.join((*head, 'MB per peer', 'seconds', 'seeds'))} |", "|" + "---|" * (len(head) + 3)]
+    more = {name: find for name, find in MORE.items() if any(find(run) for run in runs.values() if run)}
+    head = (*head, "MB per peer", *more, "seconds", "seeds")
+    lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
     for row in rows:
         done = [run for (label, _), run in sorted(runs.items()) if label == row.label and run]
         if not done:
@@ -90,7 +101,8 @@ def table(rows: Sequence[Row], runs: Mapping[tuple[str, int], Summary | None]) -
         messages = _mean([r["messages"]["total"] / r["peers"] for r in done], "{:.0f}")
         megabytes = _mean([r["bytes"]["total"] / r["peers"] / 1e6 for r in done], "{:.1f}")
         seconds = _mean([r["seconds"] for r in done], "{:.0f}")
-        cells = [row.label, row.paper, *figures, *scores, messages, megabytes, seconds, str(len(done))]
+        others = [_mean([found for r in done if (found := find(r)) is not None], "{:.2f}") for find in more.values()]
+        cells = [row.label, row.paper, *figures, *scores, messages, megabytes, *others, seconds, str(len(done))]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 

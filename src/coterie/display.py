@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from coterie.engines.simulation import Simulation
+from coterie.report.timing import time_to
 from coterie.report.words import duration, percent, size
 from coterie.running import RoundProgress
 
@@ -98,24 +99,43 @@ def results(summary: dict[str, Any], folder: Path) -> str:
     if "neighbours" in summary:
         scores = ", ".join(f"{name} {score:.2f}" for name, score in summary["neighbours"].items())
         lines.append(f"  neighbours of one's own kind        {scores}")
+    alone = summary.get("beside", {}).get("alone")
+    if alone:
+        change, share = alone["change"], summary["beside"].get("own_share", 0.0)
+        between = f", a peer's relative change {change['least']:+.1%} to {change['most']:+.1%}" if change else ""
+        lines.append(f"  with one's own models alone         {percent(alone['mean'])}{between}")
+        lines.append(f"  one's own among the chosen          {share:.0%}")
     lines.append(f"  {duration(summary['seconds'])}; everything is in {folder} (open report.html)")
     return "\n".join(lines)
 
 
 def comparison(summaries: Sequence[dict[str, Any]]) -> str:
     """Several methods on the same splits, beside each other."""
-    rows = [("method", "last", "selected", "worst decile", "exchanged")]
+    rows = [("method", "last", "selected", "worst decile", "exchanged", "idle", "simulated")]
     for s in summaries:
         last, selected = s["accuracy"]["last"], s["accuracy"]["selected"]
         figures = [percent(x) for x in (last["mean"], selected["mean"], last["worst_decile"])]
-        rows.append((s["method"], *figures, size(s["bytes"]["total"])))
+        idle = percent(s["idle"]["mean"]) if "idle" in s else "?"
+        rows.append((s["method"], *figures, size(s["bytes"]["total"]), idle, duration(s["simulated_seconds"])))
     first, second = (s["accuracy"]["last"]["mean"] for s in summaries[:2])
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     table = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     if None not in (first, second):
         names = [s["method"] for s in summaries]
         table.append(f"{names[0]} is {100 * (first - second):+.1f} points against {names[1]}")
+        table += _times_to(summaries[:2])
     return "\n".join(["", *table])
+
+
+def _times_to(summaries: Sequence[dict[str, Any]]) -> list[str]:
+    """When each was as good as the less good of them ever is, in simulated time."""
+    curves = [s.get("over_time", []) for s in summaries]
+    if not all(curves):
+        return []
+    target = min(max(accuracy for _, accuracy in curve) for curve in curves)
+    times = [(s["method"], time_to(curve, target)) for s, curve in zip(summaries, curves, strict=True)]
+    said = ", ".join(f"{name} {duration(time)}" for name, time in times if time is not None)
+    return [f"simulated time to {percent(target)}: {said}"]
 
 
 def _accuracy(spread: dict[str, Any]) -> str:

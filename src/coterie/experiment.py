@@ -23,11 +23,13 @@ from coterie.data import Dataset, PartitionSettings, Share
 from coterie.data.augmentation import Augmentation, FeatureAugmentation, ImageAugmentation
 from coterie.engines.clock import ClockSettings
 from coterie.errors import ConfigError, ModelError, unknown
-from coterie.methods import Method, find
+from coterie.kinds import Kinds
+from coterie.methods import METHODS, Method, find
 from coterie.models import ModelSettings
 from coterie.network import settings as network_settings
 from coterie.network.settings import NetworkSettings
 from coterie.peer import Desk, Others, Peer, PeerData
+from coterie.portable.estimators import is_estimator
 from coterie.training import Pool, Split, TrainSettings
 
 
@@ -158,7 +160,9 @@ def from_tables(tables: Mapping[str, Any]) -> Experiment:
         if (key in PLAIN) == isinstance(value, Mapping):
             raise ConfigError(f"{key} {'must be one value' if key in PLAIN else 'is a section: set one of its keys'}")
     method_table = dict(tables.get("method", {}))
-    method_name = _absolute(settings.convert(method_table.pop("name", "panm"), str, "method.name"))
+    method_name = settings.convert(method_table.pop("name", "panm"), str, "method.name")
+    if method_name not in METHODS:
+        method_name = _absolute(method_name)
     plain = {k: settings.convert(tables[k], hint, k) for k, hint in PLAIN.items() if k in tables}
     sections = {k: settings.build(kind, tables.get(k, {}), f"{k}.") for k, kind in SECTIONS.items()}
     if sections["data"].name not in data.available():
@@ -306,15 +310,22 @@ def gather(e: Experiment) -> Circle:
     shape, classes = dataset.x.shape[1:], len(dataset.classes)
     rng = randomness.generator(e.seed, "architectures")
     names = models.assign(e.model, e.peers, shape, classes, rng)
+    estimators = sorted(filter(is_estimator, set(names)))
+    if estimators and not e.method.any_model:
+        raise ModelError(
+            f"model.zoo: {', '.join(estimators)} cannot be trained by gradients, as {e.method_name} does: "
+            "use networks, or a method for any model (fedpae)"
+        )
     if len(set(names)) > 1 and not e.method.mixed:
         raise ModelError(
             f"method.name = {e.method_name} needs one architecture at all peers, "
             f"but model.zoo gives {', '.join(sorted(set(names)))}"
         )
     build = partial(models.build, input_shape=shape, classes=classes, settings=e.model, parts=e.method.parts)
-    kinds = {n: Architecture(n, partial(build, n), e.engine.device) for n in sorted(set(names))}
+    make = lambda name: Architecture(name, partial(build, name), e.engine.device)  # noqa: E731
+    kinds = Kinds(e.model.zoo, tuple(shape), classes, make)
     if e.method.same_features:
-        _check_features(kinds, e)
+        _check_features({name: kinds.network(name) for name in sorted(set(names))}, e)
     clusters = [s.cluster for s in shares]
     truth = None if any(c is None for c in clusters) else [int(c) for c in clusters if c is not None]
     if e.method.needs_truth and truth is None:
@@ -327,22 +338,25 @@ def gather(e: Experiment) -> Circle:
     desk: Desk = _NoDesk()
     members = [
         Peer(
-            i,
-            e.seed,
-            Others(count, i),
-            kinds[names[i]].initial(e.seed),
-            e.train,
-            desk,
-            held[i],
-            server,
-            truth,
+            i, e.seed, Others(count, i), kinds.network(_network(names[i])).initial(e.seed), e.train, desk,
+            held[i], server, truth, rounds=e.rounds, kind=names[i], kinds=kinds,
         )
         for i in range(count)
-    ]
+    ]  # fmt: skip
     if server is not None:
-        first = kinds[names[0]].initial(e.seed)
-        members.append(Peer(server, e.seed, Others(count, server), first, e.train, desk, None, server, truth))
+        first = kinds.network(names[0]).initial(e.seed)
+        members.append(
+            Peer(
+                server, e.seed, Others(count, server), first, e.train, desk, None, server, truth,
+                rounds=e.rounds, kinds=kinds,
+            )
+        )  # fmt: skip
     return Circle(members, names, truth, counts, dataset)
+
+
+def _network(name: str) -> str:
+    """The network that a peer has as its model; who brings an estimator has the least there is, and never trains it."""
+    return "linear" if is_estimator(name) else name
 
 
 def _check_features(kinds: Mapping[str, Architecture], e: Experiment) -> None:

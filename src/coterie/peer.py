@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Generic, Protocol, TypeVar, overload
 
 import numpy as np
@@ -16,13 +17,18 @@ from torch import Tensor
 
 from coterie import randomness
 from coterie.architecture import Architecture, Model
+from coterie.ensemble import Ensemble
 from coterie.errors import ConfigError, unknown
+from coterie.kinds import Kinds
+from coterie.portable.form import Portable
 from coterie.shelf import Artifact, Fact
 from coterie.training.jobs import (
+    AnyJob,
     EvaluateJob,
     FitJob,
     OptimizerMemory,
     Pool,
+    PortableJob,
     Prediction,
     Score,
     Split,
@@ -32,6 +38,7 @@ from coterie.training.jobs import (
 from coterie.training.losses import Loss, cross_entropy
 
 T = TypeVar("T")
+ESTIMATOR_EPOCHS = 10  # of training: what fitting an estimator is taken to cost on the virtual clock
 
 
 class Request(Generic[T]):
@@ -50,12 +57,20 @@ class Train(Request[float]):
 
 @dataclass(frozen=True, eq=False)
 class Evaluate(Request[list[Score]]):
-    jobs: Sequence[EvaluateJob]
+    jobs: Sequence[AnyJob]
 
 
 @dataclass(frozen=True, eq=False)
 class Predict(Request[list[Prediction]]):
-    jobs: Sequence[EvaluateJob]
+    jobs: Sequence[AnyJob]
+
+
+@dataclass(frozen=True, eq=False)
+class Compute(Request[T]):
+    """Answered with what the function returns: it depends on nothing that others do."""
+
+    function: Callable[[], T]
+    samples: int  # of training that it is worth, in simulated time
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,6 +99,11 @@ class Receive(Request[list[Artifact]]):
     """Answered as soon as there is a message of this name; with none, where nobody can be waited for any longer."""
 
     name: str
+
+
+@dataclass(frozen=True, eq=False)
+class News(Request[bool]):
+    """Answered with True when somebody else has shelved something since the last answer; False if nobody will."""
 
 
 class Desk(Protocol):
@@ -136,9 +156,15 @@ class Peer:
     # The true clusters, by peer, where the data were made with them: for the Oracle baseline alone.
     truth: Sequence[int] | None = None
     round: int = 0
+    rounds: int = 0  # how many there are
+    kind: str = ""  # of its model, as model.zoo names it; of an estimator there is no `model` worth the name
+    kinds: Kinds | None = None  # of models that it may train or be sent, beside its own architecture
+    ensemble: Ensemble | None = None  # what it predicts with, where that is not its model
+    beside: dict[str, Ensemble] = field(default_factory=dict)  # what else to measure, by a name for the report
     state: dict[str, Any] = field(default_factory=dict)  # what must survive a crash: JSON values, tensors, weights
     notes: dict[str, Any] = field(default_factory=dict)  # what the report should know of this round
     memory: OptimizerMemory = field(default_factory=OptimizerMemory)
+    said: dict[tuple[str, str], Tensor] = field(default_factory=dict)  # the engine's: members' predictions, by split
     _draws: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -178,7 +204,9 @@ class Peer:
         job = FitJob(model or self.model, split, loss, wanted, key, given or {}, only, memory, views)
         return Train(job)
 
-    def evaluate(self, models: Iterable[Mapping[str, Tensor]], split: str = "train", samples: int = 0) -> Evaluate:
+    def evaluate(
+        self, models: Iterable[Mapping[str, Tensor] | Portable], split: str = "train", samples: int = 0
+    ) -> Evaluate:
         """Loss and accuracy of each model (fetched ones of one's own architecture too) on one's own data.
 
         `samples` measures all of them on so many samples, drawn anew at every call; 0 is the whole split.
@@ -187,12 +215,25 @@ class Peer:
         if 0 < samples < len(data):
             drawn = self.rng("evaluate").choice(len(data), samples, replace=False)
             data = Split(data.pool, rows_of(data, drawn))
-        return Evaluate([EvaluateJob(self.architecture.view(m), data) for m in models])
+        return Evaluate([self.job(m, data) for m in models])
 
-    def predict(self, models: Iterable[Mapping[str, Tensor]] = (), split: str = "train") -> Predict:
+    def predict(self, models: Iterable[Mapping[str, Tensor] | Portable] = (), split: str = "train") -> Predict:
         """What models (one's own if none is named) say of each of one's samples: logits and features."""
         data: Split = getattr(self._data(), split)
-        return Predict([EvaluateJob(self.architecture.view(m), data) for m in models or [self.model]])
+        return Predict([self.job(m, data) for m in models or [self.model]])
+
+    def fit(self, kind: str) -> Compute[Portable]:
+        """An estimator of one's own (a forest, say), fitted to one's training data; it is portable at once."""
+        from coterie.portable import estimators
+
+        assert self.kinds is not None
+        train, classes, key = self._data().train, self.kinds.classes, (self.seed, self.id, self.round, "fit", kind)
+        x, y, seed = train.x.cpu().numpy(), train.y.cpu().numpy(), randomness.number(*key) % 2**31
+        return Compute(lambda: estimators.fit(kind, x, y, classes, seed), ESTIMATOR_EPOCHS * len(train))
+
+    def compute(self, function: Callable[..., T], *arguments: Any, **named: Any) -> Compute[T]:
+        """Anything that takes a while and depends on its arguments alone. Peers compute side by side."""
+        return Compute(partial(function, *arguments, **named), 0)
 
     def labels(self, split: str = "train") -> Tensor:
         """The labels of one's samples, in the order of `predict`."""
@@ -225,8 +266,7 @@ class Peer:
         self, found: dict[int, Artifact], like: Mapping[str, Tensor] | None, facts: Collection[str]
     ) -> dict[int, Artifact]:
         wrong = {j: reason for j, artifact in found.items() if (reason := artifact.misfit(like, facts))}
-        if wrong:
-            self.note(declined={**self.notes.get("declined", {}), **wrong})
+        self.decline(wrong)
         return {j: artifact for j, artifact in found.items() if j not in wrong}
 
     def send(self, peer: int, name: str, tensors: Mapping[str, Tensor], **facts: Fact) -> Send:
@@ -243,6 +283,25 @@ class Peer:
         On a network the wait has an end: then there is nothing in it.
         """
         return Receive(name)
+
+    def news(self) -> News:
+        """Wait until somebody else has shelved something since the last time one was told.
+
+        False if nobody will any more: all others have finished, are gone, or wait for news themselves.
+        """
+        return News()
+
+    def opened(self, found: Mapping[int, Artifact], largest: int) -> dict[int, Model | Portable]:
+        """The models that others sent, of any kind. What cannot be used is left out, and the report told why."""
+        assert self.kinds is not None
+        opened = {j: self.kinds.opened(artifact, largest) for j, artifact in found.items()}
+        self.decline({j: model for j, model in opened.items() if isinstance(model, str)})
+        return {j: model for j, model in opened.items() if not isinstance(model, str)}
+
+    def decline(self, wrong: Mapping[int, str]) -> None:
+        """Tell the report whose things one could not use, and why."""
+        if wrong:
+            self.note(declined={**self.notes.get("declined", {}), **wrong})
 
     # -- choosing ------------------------------------------------------------------------------
 
@@ -264,15 +323,21 @@ class Peer:
         """Fresh weights that every peer of this architecture gets alike."""
         return self.architecture.initial(self.seed, draw)
 
-    def own_initial(self) -> Model:
-        """Fresh weights that no other peer has."""
-        return self.architecture.drawn(self.seed, "initial", self.architecture.name, "of peer", self.id)
+    def own_initial(self, kind: str = "") -> Model:
+        """Fresh weights that no other peer has, of one's own architecture or of this one of the zoo."""
+        architecture = self.kinds.network(kind) if kind and self.kinds else self.architecture
+        return architecture.drawn(self.seed, "initial", architecture.name, "of peer", self.id)
 
     def note(self, **what: Any) -> None:
         """Tell the report: `neighbours` (a list of peers), `weights` (peer -> weight), or a figure of one's own."""
         self.notes.update({key: _plain(value, key) for key, value in what.items()})
 
     # -- for the engine ------------------------------------------------------------------------
+
+    def job(self, model: Mapping[str, Tensor] | Portable, split: Split) -> AnyJob:
+        if isinstance(model, Portable):
+            return PortableJob(model, split)
+        return EvaluateJob(model if isinstance(model, Model) else self.architecture.view(model), split)
 
     def begin(self, round: int) -> None:
         self.round = round

@@ -25,6 +25,9 @@ from coterie.local_circle import LocalCircle
 from coterie.methods import METHODS
 
 MAPL = ("method.t_thr=2", "model.projector_hidden=4")
+PAE = (
+    "method.models=1", "method.patience=2", "method.k=2", "method.population=8", "method.generations=3",
+)  # fmt: skip
 MIXED = ("model.zoo=mlp,cnn3", "model.d_z=4")
 CASES: dict[str, tuple[str, ...]] = {
     "local": (),
@@ -63,8 +66,18 @@ CASES: dict[str, tuple[str, ...]] = {
     "mapl-explore": (*MAPL, "method.explore=1"),
     "mapl+": MAPL,
     "mapl+-mixed": (*MAPL, *MIXED),
+    "local-ensemble": ("method.models=1", "method.patience=2"),
+    "local-ensemble-mixed": ("model.zoo=mlp,cnn3", "method.patience=2"),
+    "fedpae": PAE,
+    "fedpae-mixed": (*PAE, "model.zoo=mlp,cnn3", "method.models=0"),
+    "fedpae-early": (*PAE, "method.early=true", "method.vote=hard"),
+    "fedpae-predictions": (*PAE, "method.bench=predictions"),
+    "fedpae-adaptive": (*PAE, "method.neighbours=adaptive", "method.few=1"),
     "panm-grad": ("method.metric=grad", "method.l=2", "method.k=1", "method.t1=1", "method.tau=2"),
 }
+
+# Nobody waits in these, so when things arrive decides what is asked for: a network differs from the simulation.
+TIMING_MATTERS = ("fedpae-predictions", "fedpae-adaptive")
 
 # Training 12 samples at 12 a second: a round takes one second.
 SMALL = (

@@ -52,7 +52,7 @@ class Clock:
         for peer, start, end in settings.offline:
             self.windows.setdefault(int(peer), []).append((start, end))
 
-    def training(self, peer: int, samples: int) -> float:
+    def training(self, peer: int, samples: float) -> float:
         """Seconds that training on so many samples takes. A server's own work takes none."""
         return 0.0 if peer >= self.peers else samples / float(self._speed[peer])
 

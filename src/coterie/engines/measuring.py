@@ -1,26 +1,97 @@
-"""Measuring a peer's model at the end of a round: for whoever reads the report, never for the method."""
+"""Measuring what a peer predicts with at the end of a round: for whoever reads the report, never for the method."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
 
+from torch import Tensor
+
+from coterie.ensemble import Ensemble, Member, voted
 from coterie.events import PeerRound
 from coterie.peer import Peer
-from coterie.training import EvaluateJob
-from coterie.training.jobs import Score
+from coterie.training import EvaluateJob, Trainer
+from coterie.training.jobs import AnyJob, Score
+from coterie.training.portables import score
+
+SPLITS = ("validation", "test")
 
 
 def is_due(round: int, every: int, rounds: int) -> bool:
     return round % every == 0 or round == rounds
 
 
-def jobs_of(me: Peer) -> list[EvaluateJob]:
-    """Its model as it is now, on its validation and on its test data; a server has neither."""
-    if me.data is None:
-        return []
+@dataclass(eq=False)
+class Measure:
+    """A peer's model, or its ensembles, as they were when its round ended."""
+
+    record: PeerRound
+    me: Peer
+    scores: list[EvaluateJob] = field(default_factory=list)  # of its model
+    ensembles: dict[str, Ensemble] = field(default_factory=dict)  # "" is what it predicts with
+
+
+def measure_of(record: PeerRound, me: Peer) -> Measure:
+    if me.data is None:  # a server
+        return Measure(record, me)
+    if me.ensemble is not None:
+        return Measure(record, me, ensembles={**me.beside, "": me.ensemble})
     model = me.model.copy()
-    return [EvaluateJob(model, me.data.validation), EvaluateJob(model, me.data.test)]
+    return Measure(record, me, [EvaluateJob(model, me.data.validation), EvaluateJob(model, me.data.test)])
+
+
+def settle(measures: Sequence[Measure], trainer: Trainer) -> list[PeerRound]:
+    """The records of these rounds, with what was measured: everybody's at once."""
+    scores = iter(trainer.evaluate([job for m in measures for job in m.scores]))
+    _let_members_speak([m for m in measures if m.ensembles], trainer)
+    settled = []
+    for m in measures:
+        if m.scores:
+            settled.append(measured(m.record, next(scores), next(scores)))
+        elif m.ensembles:
+            settled.append(_voted(m))
+        else:
+            settled.append(m.record)
+    return settled
 
 
 def measured(record: PeerRound, validation: Score, test: Score) -> PeerRound:
     return replace(record, validation=validation.accuracy, test=test.accuracy, loss=validation.finite_loss)
+
+
+# -- ensembles -----------------------------------------------------------------------------------
+
+
+def _members(m: Measure) -> dict[str, Member]:
+    return {member.name: member for ensemble in m.ensembles.values() for member in ensemble.members}
+
+
+def _let_members_speak(measures: Sequence[Measure], trainer: Trainer) -> None:
+    """What every member says of its peer's data, once: a name's model never changes."""
+    asked: list[tuple[Peer, tuple[str, str], AnyJob]] = []
+    for m in measures:
+        members = _members(m)
+        m.me.said = {key: said for key, said in m.me.said.items() if key[0] in members}
+        for member, split in product(members.values(), SPLITS):
+            if (member.name, split) not in m.me.said:
+                asked.append((m.me, (member.name, split), m.me.job(member.model, getattr(m.me.data, split))))
+    for (me, key, _), found in zip(asked, trainer.predict([job for *_, job in asked]), strict=True):
+        # Who cannot be run has no voice.
+        me.said[key] = found.logits.new_empty(0) if found.trouble else found.logits.softmax(1)
+
+
+def _voted(m: Measure) -> PeerRound:
+    found = {name: [_score(m.me, ensemble, split) for split in SPLITS] for name, ensemble in m.ensembles.items()}
+    validation, test = found.pop("")
+    beside = {name: dict(zip(SPLITS, [s.accuracy for s in both], strict=True)) for name, both in found.items()}
+    notes = {**m.record.notes, "beside": beside} if beside else m.record.notes
+    return measured(replace(m.record, notes=notes), validation, test)
+
+
+def _score(me: Peer, ensemble: Ensemble, split: str) -> Score:
+    voices: list[Tensor] = [said for member in ensemble.members if len(said := me.said[member.name, split])]
+    labels = me.labels(split)
+    if not voices:
+        return Score(float("nan"), 0.0)
+    return score(voted(voices, ensemble.vote), labels)

@@ -20,17 +20,17 @@ from typing import Any, TypeVar
 from coterie.engines import checkpoint
 from coterie.engines.board import Board, Shelved
 from coterie.engines.letters import LetterBox
-from coterie.engines.measuring import is_due, jobs_of, measured
+from coterie.engines.measuring import is_due, measure_of, settle
 from coterie.engines.participants import packed, unpacked
 from coterie.engines.patience import Deadline, Pace
 from coterie.errors import ArtifactError, CoterieError
 from coterie.events import EventLog, PeerRound
 from coterie.methods.base import Method
-from coterie.network.membership import DONE, GATHERING, READY, RUNNING
+from coterie.network.membership import DONE, GATHERING, LISTENING, READY, RUNNING, Entry
 from coterie.network.node import Delivery, Node
 from coterie.network.settings import NetworkSettings
 from coterie.network.wire import WireError
-from coterie.peer import Evaluate, Fetch, Peer, Predict, Receive, Request, Send, Train
+from coterie.peer import Compute, Evaluate, Fetch, News, Peer, Predict, Receive, Request, Send, Train
 from coterie.shelf import Artifact
 from coterie.training import Trainer
 
@@ -80,6 +80,9 @@ class NetworkEngine:
         self.messages: Counter[str] = Counter()
         self.seconds_before = 0.0  # of earlier parts of the run
         self._began = time.monotonic()
+        self.shelved = 0  # how many things, so far
+        # Of each other, and each of its starts, how many it had when one was last told of news.
+        self._heard: dict[tuple[str, int], int] = {}
         self._stale: dict[int, int] = {}
         self._were_there: set[int] = set()  # before a crash
         self._bytes: dict[tuple[str, int], bytes] = {}  # of what is on the shelf, once somebody asked
@@ -121,9 +124,8 @@ class NetworkEngine:
         record = PeerRound(
             me.id, t, self.seconds(), bytes=dict(+self.bytes), messages=dict(+self.messages), notes=notes
         )
-        jobs = jobs_of(me) if is_due(t, self.evaluate_every, self.rounds) else []
-        if jobs:
-            record = measured(record, *await self._compute(self.trainer.evaluate, jobs))
+        if is_due(t, self.evaluate_every, self.rounds):
+            [record] = await self._compute(partial(settle, trainer=self.trainer), [measure_of(record, me)])
         self.bytes, self.messages = Counter(), Counter()
         self.log.write(record)
         self.log.flush()
@@ -148,7 +150,7 @@ class NetworkEngine:
         while True:
             self._check_node()
             others = [e.announcement for e in self.node.book.companions()]
-            running = [a.round for a in others if a.state in (RUNNING, DONE)]
+            running = [a.round for a in others if a.state in (RUNNING, LISTENING, DONE)]
             if running and self.node.book.mine.state == GATHERING:
                 at = min(max(1, int(statistics.median_high(running))), self.rounds)
                 self.say(f"the circle is in round {at}: joining it there")
@@ -208,7 +210,8 @@ class NetworkEngine:
             self.me.server = self.node.book.entries[self.server].credential.number
 
     def _announce(self, state: str) -> None:
-        self.node.book.announce(state=state, round=min(self.round, self.rounds), knows=len(self._peers()) + 1)
+        round = min(self.round, self.rounds)
+        self.node.book.announce(state=state, round=round, knows=len(self._peers()) + 1, shelved=self.shelved)
 
     def _peers(self) -> list[int]:
         """Who is there, by number: the server is none of them."""
@@ -241,6 +244,10 @@ class NetworkEngine:
             return await self._compute(self.trainer.evaluate, request.jobs)
         if isinstance(request, Predict):
             return await self._compute(self.trainer.predict, request.jobs)
+        if isinstance(request, Compute):
+            return await self._compute(lambda function: function(), request.function)
+        if isinstance(request, News):
+            return await self._news()
         if isinstance(request, Fetch):
             return await self._fetch(request)
         if isinstance(request, Send):
@@ -348,10 +355,46 @@ class NetworkEngine:
         self.waits_for = ""
         return self.letters.take(name)
 
+    async def _news(self) -> bool:
+        """Wait until somebody has shelved something new, or nobody will."""
+        self.waits_for = "news"
+        self._announce(LISTENING)
+        until = time.monotonic() + self.settings.patience
+        while not (told := self._has_heard()) and self._may_hear_more(until):
+            await asyncio.sleep(LOOK)
+            self._check_node()
+        self.me.peers = self._peers()  # somebody may have come since the round began
+        self.waits_for = ""
+        self._announce(RUNNING)
+        return told
+
+    def _has_heard(self) -> bool:
+        """Whether somebody says that it has shelved more than when one was last told."""
+        announced = [entry.announcement for entry in self.node.book.companions()]
+        counts = {(a.name, a.incarnation): a.shelved for a in announced}
+        news = any(count > self._heard.get(who, 0) for who, count in counts.items())
+        self._heard = counts if news else self._heard
+        return news
+
+    def _may_hear_more(self, until: float) -> bool:
+        """Somebody is at work, or has not come yet."""
+        others = self.node.book.companions()
+        missing = len(others) + 1 < self.expected and time.monotonic() < until
+        return missing or any(map(self._may_have_news, others))
+
+    def _may_have_news(self, entry: Entry) -> bool:
+        """Whether it is still at work. Who fell silent a moment ago may be starting again."""
+        if entry.announcement.state in (LISTENING, DONE):
+            return False
+        return entry.failed is None or time.monotonic() - entry.failed < self.settings.patience
+
     # -- for the method: `me.desk` -------------------------------------------------------------
 
     def shelve(self, artifact: Artifact) -> None:
         self.board.put(artifact, time.monotonic(), 0)
+        self.shelved += 1
+        if self.asynchronous:
+            self._announce(RUNNING)
         self._bytes.pop((artifact.name, artifact.round), None)
         self._wake()
 
@@ -419,7 +462,7 @@ class NetworkEngine:
         tree = {
             **checkpoint.of_peer(self.me), "epoch": self.epoch,
             "letters": self.letters.state(), "seconds": self.seconds(), "recent": list(self.deadline.recent),
-            "pace": list(self.pace.recent), "there": self._peers(),
+            "pace": list(self.pace.recent), "there": self._peers(), "shelved": self.shelved,
             "shelves": [packed(a) for a in shelved if a.round >= t or self.asynchronous],
         }  # fmt: skip
         await self._compute(partial(self._write, t), tree)
@@ -435,6 +478,7 @@ class NetworkEngine:
         checkpoint.to_peer(self.me, tree)
         self.round = round + 1
         self.epoch = tree["epoch"]
+        self.shelved = tree.get("shelved", 0)
         self.letters.open(tree["letters"])
         self.seconds_before = tree["seconds"]
         self.deadline.recent.extend(tree["recent"])

@@ -9,7 +9,7 @@ from typing import Any
 
 from coterie.engines.board import Shelved
 from coterie.events import PeerAway, PeerRound
-from coterie.peer import Fetch, Peer, Receive, Request
+from coterie.peer import Fetch, News, Peer, Receive, Request
 from coterie.shelf import Artifact
 from coterie.weights import Weights
 
@@ -69,6 +69,9 @@ class Participant:
     gone: bool = False
     done: bool = False
     letters_sent: int = 0
+    shelved: int = 0  # how many things, so far
+    heard: dict[int, int] = field(default_factory=dict)  # of each other, how many when it was last told of news
+    waited: float = 0.0  # for others, in this round
     inbox: dict[str, list[Artifact]] = field(default_factory=dict)
     bytes: Counter[str] = field(default_factory=Counter)
     messages: Counter[str] = field(default_factory=Counter)
@@ -82,6 +85,8 @@ def plea(p: Participant, waiting: dict[int, dict[OpenFetch, None]]) -> str:
         what = f"'{request.name}' of round {request.round} from {', '.join(map(str, authors))}"
     elif isinstance(request, Receive):
         what = f"a message '{request.name}' from anybody"
+    elif isinstance(request, News):
+        what = "news from anybody"
     else:
         what = type(request).__name__
     return f"peer {p.peer.id} in round {p.round} waits for {what}"

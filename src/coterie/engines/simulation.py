@@ -12,21 +12,21 @@ import heapq
 import itertools
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from coterie.engines import checkpoint
 from coterie.engines.board import Board, Shelved
 from coterie.engines.clock import EVALUATION_COST, Clock
-from coterie.engines.measuring import is_due, jobs_of, measured
+from coterie.engines.measuring import Measure, is_due, measure_of, settle
 from coterie.engines.participants import Answer, EndOfRound, Letter, OpenFetch, Participant, packed, plea, unpacked
 from coterie.errors import CoterieError, DeadlockError, Interrupted, RunError
 from coterie.events import EventLog, PeerAway, PeerRound
 from coterie.methods.base import Method
-from coterie.peer import Evaluate, Fetch, Peer, Predict, Receive, Request, Send, Train
+from coterie.peer import Compute, Evaluate, Fetch, News, Peer, Predict, Receive, Request, Send, Train
 from coterie.shelf import Artifact
-from coterie.training import EvaluateJob, FitJob, Trainer
+from coterie.training import FitJob, Trainer
 
 T = TypeVar("T")
 
@@ -68,9 +68,10 @@ class Simulation:
         # By round, and then by peer: what is computed together, and in which order, must not depend on where a run was
         # resumed, for the last bits of the numbers do.
         self._fits: dict[int, dict[int, tuple[Answer, FitJob]]] = defaultdict(dict)
-        self._evaluations: dict[int, dict[int, tuple[Answer, Evaluate | Predict]]] = defaultdict(dict)
-        self._measures: list[tuple[PeerRound | PeerAway, list[EvaluateJob]]] = []
+        self._asked: dict[int, dict[int, tuple[Answer, Evaluate | Predict | Compute[Any]]]] = defaultdict(dict)
+        self._measures: list[Measure | PeerAway] = []
         self._waiting: dict[int, dict[OpenFetch, None]] = defaultdict(dict)  # by the peer waited for
+        self._listening: set[int] = set()  # who waits for news
         self._at_round: Counter[int] = Counter()
         self._settled = 0  # the oldest round that somebody is in
         self._sat_out: set[tuple[int, int]] = set()
@@ -94,7 +95,7 @@ class Simulation:
             for start, _ in windows:
                 self._push(start, EXPIRE, peer, None)
         try:
-            while self._events:
+            while self._events or self._no_news():
                 self._instant()
             self._record_measures(self.rounds)
         finally:
@@ -122,7 +123,10 @@ class Simulation:
             if phase == RESUME:
                 self._resume(self.all[peer], what)
             elif phase == SERVE:
-                self._serve(what)
+                if isinstance(what, OpenFetch):
+                    self._serve(what)
+                else:
+                    self._tell_news(self.all[peer])
             elif phase == DELIVER:
                 self._deliver(what)
             else:
@@ -205,7 +209,7 @@ class Simulation:
             return
         p.gone = True
         self._leave_round(p)
-        self._measures.append((PeerAway(p.peer.id, p.round, self.now, None), []))
+        self._measures.append(PeerAway(p.peer.id, p.round, self.now, None))
         for round in list(self._cuts):
             self._complete(round)
 
@@ -217,17 +221,19 @@ class Simulation:
             job = request.job
             samples = len(job.split) * job.settings.epochs * max(1, job.views)
             self._push(self.now + clock.training(id, samples), RESUME, id, answer)
-        elif isinstance(request, Evaluate | Predict):
+        elif isinstance(request, Evaluate | Predict | Compute):
             answer = Answer(ready=False)
-            self._evaluations[p.round][id] = answer, request
-            samples = sum(len(job.split) for job in request.jobs)
-            self._push(self.now + EVALUATION_COST * clock.training(id, samples), RESUME, id, answer)
+            self._asked[p.round][id] = answer, request
+            self._push(self.now + clock.training(id, _worth(request)), RESUME, id, answer)
         elif isinstance(request, Fetch):
             self._push(self.now, SERVE, id, OpenFetch(request, id, self.now, set(request.peers)))
         elif isinstance(request, Send):
             self._send(p, request)
         elif isinstance(request, Receive):
             self._hand_over(p)
+        elif isinstance(request, News):
+            self._listening.add(id)
+            self._push(self.now, SERVE, id, None)
         elif isinstance(request, EndOfRound):
             self._end_round(p, request.record)
         else:
@@ -239,17 +245,23 @@ class Simulation:
         fits = _by_peer(self._fits.pop(round, {}))
         for (answer, _), loss in zip(fits, self.trainer.fit([job for _, job in fits]), strict=True):
             answer.value, answer.ready = loss, True
-        asked = _by_peer(self._evaluations.pop(round, {}))
+        asked = _by_peer(self._asked.pop(round, {}))
         for kind, compute in ((Evaluate, self.trainer.evaluate), (Predict, self.trainer.predict)):
             of_kind = [(answer, request.jobs) for answer, request in asked if isinstance(request, kind)]
-            results = iter(compute([job for _, jobs in of_kind for job in jobs]))
+            results: Iterator[Any] = iter(compute([job for _, jobs in of_kind for job in jobs]))
             for answer, jobs in of_kind:
                 answer.value, answer.ready = [next(results) for _ in jobs], True
+        calls = [(answer, request) for answer, request in asked if isinstance(request, Compute)]
+        for (answer, _), value in zip(calls, self.trainer.call([c.function for _, c in calls]), strict=True):
+            answer.value, answer.ready = value, True
 
     # -- fetching ------------------------------------------------------------------------------
 
     def shelve(self, artifact: Artifact) -> None:
         self.board.put(artifact, self.now, self._oldest_round())
+        self.all[artifact.author].shelved += 1
+        for peer in self._listening - {artifact.author}:
+            self._push(self.now, SERVE, peer, None)
         for open_fetch in list(self._waiting.get(artifact.author, ())):
             wanted = open_fetch.request
             if wanted.name == artifact.name and artifact.round >= wanted.round:
@@ -290,8 +302,9 @@ class Simulation:
     def _finish_if_whole(self, f: OpenFetch) -> None:
         if f.missing:
             return
-        sizes = {a: s.artifact.nbytes for a, s in f.arrived.items() if a != f.by}
         p = self.all[f.by]
+        p.waited += self.now - f.time
+        sizes = {a: s.artifact.nbytes for a, s in f.arrived.items() if a != f.by}
         p.bytes[f.request.name] += sum(sizes.values())
         p.messages[f.request.name] += len(sizes)
         takes = self.clock.transfer(f.by, sum(sizes.values())) if sizes else 0.0
@@ -304,7 +317,11 @@ class Simulation:
             for waiting in list(self._waiting.get(peer, ())):
                 self._arrive(waiting, peer, None)
             p = self.all[peer]
-            if isinstance(p.waits_for, Receive) and not p.gone and self.clock.away_until(peer, self.now) == math.inf:
+            if (
+                isinstance(p.waits_for, Receive | News)
+                and not p.gone
+                and self.clock.away_until(peer, self.now) == math.inf
+            ):
                 self._leave(p, math.inf, Answer())
             return
         for author in list(f.missing):
@@ -315,6 +332,29 @@ class Simulation:
         for waiting in list(self._waiting.get(peer, ())):
             if waiting.request.round == round:
                 self._arrive(waiting, peer, None)
+
+    # -- news ----------------------------------------------------------------------------------
+
+    def _tell_news(self, p: Participant) -> None:
+        """Let a participant go on if there is something on the others' shelves that it has not been told of."""
+        if p.peer.id not in self._listening:
+            return  # told already, at this same instant
+        counts = {q.peer.id: q.shelved for q in self.all if q is not p and q.shelved}
+        if any(count > p.heard.get(id, 0) for id, count in counts.items()):
+            p.heard = counts
+            self._answer_news(p, True)
+
+    def _no_news(self) -> bool:
+        """Nothing more will happen: tell those who wait for news, if there are any."""
+        waiting = [self.all[id] for id in sorted(self._listening) if not self.all[id].gone]
+        for p in waiting:
+            self._answer_news(p, False)
+        return bool(waiting)
+
+    def _answer_news(self, p: Participant, there_is: bool) -> None:
+        self._listening.discard(p.peer.id)
+        p.waits_for = None
+        self._push(self.now, RESUME, p.peer.id, Answer(there_is))
 
     # -- sending -------------------------------------------------------------------------------
 
@@ -353,6 +393,7 @@ class Simulation:
     def _hand_over(self, p: Participant) -> None:
         """If a participant waits for messages and there are some, it goes on."""
         if isinstance(p.waits_for, Receive) and p.inbox.get(p.waits_for.name):
+            p.waited += self.now - p.time
             self._push(self.now, RESUME, p.peer.id, Answer(p.inbox.pop(p.waits_for.name)))
             p.waits_for = None
 
@@ -365,7 +406,9 @@ class Simulation:
         if isinstance(record, PeerRound):
             record.bytes.update(+p.bytes)
             record.messages.update(+p.messages)
-            p.bytes, p.messages = Counter(), Counter()
+            if p.waited:
+                record.notes["waited"] = round(p.waited, 6)
+            p.bytes, p.messages, p.waited = Counter(), Counter(), 0.0
         self._measure(p.peer, record)
         if self._stop_asked and self.stop_at is None:
             if any(q.done for q in self.all):  # who is done can be part of no new checkpoint
@@ -387,21 +430,24 @@ class Simulation:
 
     def _measure(self, me: Peer, record: PeerRound | PeerAway) -> None:
         """Have the model measured as it is now, whenever the next computation is due; takes no simulated time."""
-        due = isinstance(record, PeerRound) and is_due(record.round, self.evaluate_every, self.rounds)
-        self._measures.append((record, jobs_of(me) if due else []))
+        if isinstance(record, PeerAway):
+            self._measures.append(record)
+        else:
+            due = is_due(record.round, self.evaluate_every, self.rounds)
+            self._measures.append(measure_of(record, me) if due else Measure(record, me))
 
     def _record_measures(self, until: int) -> None:
         """Those of the rounds up to this one, each round's at once."""
-        for round in sorted({record.round for record, _ in self._measures if record.round <= until}):
-            self._record_round(sorted((m for m in self._measures if m[0].round == round), key=lambda m: m[0].peer))
-        self._measures = [m for m in self._measures if m[0].round > until]
+        due = [m for m in self._measures if _record_of(m).round <= until]
+        for round in sorted({_record_of(m).round for m in due}):
+            self._record_round([m for m in due if _record_of(m).round == round])
+        self._measures = [m for m in self._measures if _record_of(m).round > until]
 
-    def _record_round(self, measures: list[tuple[PeerRound | PeerAway, list[EvaluateJob]]]) -> None:
-        scores = iter(self.trainer.evaluate([job for _, jobs in measures for job in jobs]))
-        for record, jobs in measures:
-            if jobs:
-                assert isinstance(record, PeerRound)
-                record = measured(record, next(scores), next(scores))
+    def _record_round(self, measures: list[Measure | PeerAway]) -> None:
+        in_order = sorted((m for m in measures if isinstance(m, Measure)), key=lambda m: m.record.peer)
+        away = [m for m in measures if isinstance(m, PeerAway)]
+        records: list[PeerRound | PeerAway] = [*settle(in_order, self.trainer), *away]
+        for record in sorted(records, key=lambda record: record.peer):
             self._record(record)
 
     def _is_cut(self, done: int) -> bool:
@@ -420,7 +466,7 @@ class Simulation:
     def _snapshot(self, p: Participant) -> dict[str, Any]:
         return {
             **checkpoint.of_peer(p.peer), "round": p.round, "time": self.now, "was_away": p.was_away,
-            "letters_sent": p.letters_sent,
+            "letters_sent": p.letters_sent, "shelved": p.shelved, "heard": dict(p.heard),
             "inbox": {name: [packed(a) for a in artifacts] for name, artifacts in p.inbox.items()},
         }  # fmt: skip
 
@@ -465,6 +511,7 @@ class Simulation:
             checkpoint.to_peer(p.peer, saved)
             p.round, p.time, p.was_away = saved["round"], saved["time"], saved["was_away"]
             p.letters_sent, p.gone = saved["letters_sent"], p.peer.id in tree["gone"]
+            p.shelved, p.heard = saved.get("shelved", 0), saved.get("heard", {})
             p.inbox = {name: [unpacked(a) for a in artifacts] for name, artifacts in saved["inbox"].items()}
         self._sat_out = {(peer, r) for peer, r in tree["sat_out"]}
         self.board.restore([Shelved(s["time"], unpacked(s)) for s in tree["shelves"]])
@@ -483,6 +530,17 @@ class Simulation:
         lines = [plea(p, self._waiting) for p in stuck[:5]]
         more = f"; and {len(stuck) - 5} more" if len(stuck) > 5 else ""
         raise DeadlockError(f"nobody can go on: {'; '.join(lines)}{more}")
+
+
+def _worth(request: Evaluate | Predict | Compute[Any]) -> float:
+    """In samples trained."""
+    if isinstance(request, Compute):
+        return request.samples
+    return EVALUATION_COST * sum(len(job.split) for job in request.jobs)
+
+
+def _record_of(measure: Measure | PeerAway) -> PeerRound | PeerAway:
+    return measure.record if isinstance(measure, Measure) else measure
 
 
 def _by_peer(requests: dict[int, T]) -> list[T]:

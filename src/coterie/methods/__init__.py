@@ -12,6 +12,7 @@ from coterie.methods.base import Method
 from coterie.methods.class_means import FedDistill, FedGH, FedProto
 from coterie.methods.dfedavgm import DFedAvgM
 from coterie.methods.fedavg import FedAvg
+from coterie.methods.fedpae import FedPAE
 from coterie.methods.fedprox import FedProx
 from coterie.methods.flt import FLT
 from coterie.methods.gossip import Fixed, Gossip, Oracle
@@ -20,6 +21,7 @@ from coterie.methods.ifca import IFCA
 from coterie.methods.local import Local
 from coterie.methods.mapl import MAPL, MAPLPlus
 from coterie.methods.mentees import FML, FedKD
+from coterie.methods.own_models import LocalEnsemble
 from coterie.methods.panm import PANM
 from coterie.methods.pens import PENS
 from coterie.methods.pfedsim import PFedSim
@@ -47,6 +49,8 @@ METHODS: dict[str, type[Method]] = {
     "panm": PANM,
     "mapl": MAPL,
     "mapl+": MAPLPlus,
+    "local-ensemble": LocalEnsemble,
+    "fedpae": FedPAE,
 }
 
 

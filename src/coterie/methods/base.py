@@ -27,6 +27,7 @@ class Method(ABC):
     mixed: ClassVar[bool] = False  # whether peers may have different architectures
     same_features: ClassVar[bool] = False  # whether mixed architectures must have the same number of features
     parts: ClassVar[tuple[str, ...]] = ()  # of a model beside backbone and head: "projector", "prototypes"
+    any_model: ClassVar[bool] = False  # whether peers may bring what no gradient trains: estimators, ONNX files
     # whether the weights it notes are learned: shown as a heat map at the end of a run
     learns_weights: ClassVar[bool] = False
     needs_truth: ClassVar[bool] = False  # whether it must be told the true clusters

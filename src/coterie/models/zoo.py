@@ -106,8 +106,13 @@ def _fixed(make: Callable[[Shape], Backbone]) -> Callable[[Shape, ModelSettings]
 
 # Roughly from light to heavy.
 _ZOO = {
+    "linear": _Architecture(
+        "logistic regression: the head alone, on the inputs as they are",
+        lambda shape, _: mlp(shape, ()),
+        images_only=False,
+    ),
     "mlp": _Architecture(
-        "dense layers and ReLU (model.hidden); flattens images; the only one for feature vectors",
+        "dense layers and ReLU (model.hidden); flattens images; the one for feature vectors",
         lambda shape, settings: mlp(shape, settings.hidden),
         images_only=False,
     ),

@@ -15,8 +15,8 @@ from typing import Any
 from coterie.network.keys import Credential, Identity, IdentityError, Roster, credential_of, issued_by
 from coterie.network.wire import Message, WireError, canonical, plain
 
-GATHERING, READY, RUNNING, DONE = "gathering", "ready", "running", "done"
-STATES = (GATHERING, READY, RUNNING, DONE)
+GATHERING, READY, RUNNING, LISTENING, DONE = "gathering", "ready", "running", "listening", "done"
+STATES = (GATHERING, READY, RUNNING, LISTENING, DONE)
 LONGEST_ENDPOINT = 300
 # A host's name or address, and a port: to gRPC, other forms are files, or servers to ask for names.
 ENDPOINT = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Za-z.:%_-]+\]):[0-9]{1,5}")
@@ -38,6 +38,7 @@ class Announcement(Message):
     knows: int  # how many peers it knows of, itself included: all must know all before round 1
     agreement: str  # the digest of what must be equal
     serial: str  # of its certificate
+    shelved: int = 0  # how many things it has put on its shelf so far: whether it is worth asking again
     signature: str = ""
 
     @property
@@ -56,6 +57,8 @@ class Announcement(Message):
         of = f"an announcement of '{plain(self.name, 80)}'"
         if self.state not in STATES or not 0 <= self.round < 10**9 or not 0 <= self.knows < 10**9:
             raise WireError(f"{of} has an impossible state or round")
+        if not 0 <= self.shelved < 10**12:
+            raise WireError(f"{of} says that it has shelved {self.shelved} things")
         if not 0 <= self.incarnation < 10**20 or not 0 <= self.sequence < 10**10:
             raise WireError(f"{of} has an impossible version")
         if len(self.endpoint) > LONGEST_ENDPOINT or not ENDPOINT.fullmatch(self.endpoint):

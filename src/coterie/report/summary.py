@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 from coterie.errors import RunError
 from coterie.events import Event, PeerRound, RunStarted, of_kind
 from coterie.graph import Neighbourhood, mass_inside, neighbour_scores
+from coterie.report.timing import accuracy_over_time, idle_shares
 
 DENSE_GRAPH_NUMBERS = 32_000_000  # above this (rounds x peers x peers) the graph is written sparse
 SPARSE_GRAPH_ROUNDS = 50  # and of at most so many rounds, evenly spread
@@ -43,8 +45,13 @@ def summarise(events: Sequence[Event], seconds: float) -> dict[str, Any]:
         "bytes": _totals([r.bytes for r in rounds]),
         "messages": _totals([r.messages for r in rounds]),
         "simulated_seconds": max((r.time for r in rounds), default=0.0),
+        "idle": _shares(idle_shares(rounds, start.peers)),
+        "over_time": [list(point) for point in accuracy_over_time(measured, start.peers)],
         "seconds": seconds,
     }
+    beside = _beside(last, start.peers)
+    if beside:
+        summary["beside"] = beside
     scores, masses = neighbours_by_round(events), mass_by_round(events)
     neighbours = scores[max(scores)]._asdict() if scores else {}
     if masses and max(masses) >= max(scores, default=0):  # the last round counts: weights of an earlier one do not
@@ -52,6 +59,29 @@ def summarise(events: Sequence[Event], seconds: float) -> dict[str, Any]:
     if neighbours:
         summary["neighbours"] = neighbours
     return summary
+
+
+def _shares(shares: Sequence[float]) -> dict[str, float]:
+    return {"mean": float(np.mean(shares)), "most": max(shares)}
+
+
+def _beside(last: Mapping[int, PeerRound], peers: int) -> dict[str, Any]:
+    """What else peers measured than what they predict with, each as in their last round.
+
+    `change` is how much better, relatively, they do than with that: of the worst and the best off, and in the mean.
+    `own_share` is how much of an ensemble is its peer's own.
+    """
+    found: dict[str, Any] = {}
+    for name in sorted({name for r in last.values() for name in r.notes.get("beside", {})}):
+        tests = {p: r.notes["beside"][name]["test"] for p, r in last.items() if name in r.notes.get("beside", {})}
+        changes = [(last[p].test or 0.0) / test - 1 for p, test in tests.items() if test]
+        change = {"least": min(changes), "mean": float(np.mean(changes)), "most": max(changes)} if changes else {}
+        found[name] = {
+            **_spread({p: replace(last[p], test=test) for p, test in tests.items()}, peers),
+            "change": change,
+        }
+    own = [r.notes["own_share"] for r in last.values() if "own_share" in r.notes]
+    return {**found, **({"own_share": float(np.mean(own))} if own else {})}
 
 
 def _merit(r: PeerRound) -> tuple[float, float, int]:

@@ -14,7 +14,8 @@ import torch
 
 from coterie.errors import ConfigError
 from coterie.training import batched, plain
-from coterie.training.jobs import EvaluateJob, FitJob, Prediction, Score
+from coterie.training.jobs import AnyJob, EvaluateJob, FitJob, PortableJob, Prediction, Score
+from coterie.training.portables import PortableRunner
 
 # Models, gradients and momentum of one chunk should stay in the cache; measured with `coterie bench`.
 CHUNK_BYTES = 24_000_000
@@ -43,19 +44,37 @@ class Trainer:
         # best where there are peers enough: nothing waits for a core that something else is using (seen to
         # cost a factor of ten).
         self._workers = ThreadPoolExecutor(workers, "train")
+        self._portables = PortableRunner()
 
     def close(self, wait: bool = True) -> None:
         self._workers.shutdown(wait, cancel_futures=not wait)
+        self._portables.close()
 
     def fit(self, jobs: Sequence[FitJob]) -> list[float]:
         """Train every job's model in place; returns their mean training losses, in the jobs' order."""
         return self._run(jobs, _fit_kind, batched.fit, plain.fit)
 
-    def evaluate(self, jobs: Sequence[EvaluateJob]) -> list[Score]:
-        return self._run(jobs, _evaluate_kind, batched.evaluate, plain.evaluate)
+    def evaluate(self, jobs: Sequence[AnyJob]) -> list[Score]:
+        return self._each_kind(jobs, batched.evaluate, plain.evaluate, self._portables.evaluate)
 
-    def predict(self, jobs: Sequence[EvaluateJob]) -> list[Prediction]:
-        return self._run(jobs, _evaluate_kind, batched.predict, plain.predict)
+    def predict(self, jobs: Sequence[AnyJob]) -> list[Prediction]:
+        return self._each_kind(jobs, batched.predict, plain.predict, self._portables.predict)
+
+    def call(self, functions: Sequence[Callable[[], Any]]) -> list[Any]:
+        """What these return, computed side by side."""
+        return [future.result() for future in [self._workers.submit(function) for function in functions]]
+
+    def _each_kind(
+        self,
+        jobs: Sequence[AnyJob],
+        together: Callable[[Sequence[EvaluateJob]], list[Result]],
+        alone: Callable[[EvaluateJob], Result],
+        portable: Callable[[PortableJob], Result],
+    ) -> list[Result]:
+        """Networks as ever; models that only a sandbox runs one after the other (it is one process)."""
+        of_networks = [job for job in jobs if isinstance(job, EvaluateJob)]
+        results = iter(self._run(of_networks, _evaluate_kind, together, alone))
+        return [portable(job) if isinstance(job, PortableJob) else next(results) for job in jobs]
 
     def _run(
         self,

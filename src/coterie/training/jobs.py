@@ -16,6 +16,7 @@ from coterie.randomness import number, permutations, uniforms
 if TYPE_CHECKING:
     from coterie.architecture import Model
     from coterie.data.augmentation import Augmentation
+    from coterie.portable.form import Portable
     from coterie.training.losses import Loss
 
 
@@ -133,6 +134,17 @@ class EvaluateJob:
     split: Split
 
 
+@dataclass(frozen=True, eq=False)
+class PortableJob:
+    """The same of a model that only a sandbox runs."""
+
+    model: Portable
+    split: Split
+
+
+AnyJob = EvaluateJob | PortableJob
+
+
 @dataclass(frozen=True)
 class Score:
     loss: float
@@ -153,7 +165,8 @@ class Prediction(NamedTuple):
     """What a model says of every sample of a split, in the split's order."""
 
     logits: Tensor  # (samples, classes)
-    features: Tensor  # (samples, d_z)
+    features: Tensor  # (samples, d_z); of a portable model none, (samples, 0)
+    trouble: str = ""  # why a portable model could not be run: its logits are then not numbers
 
 
 def batches(samples: int, settings: TrainSettings, keys: Sequence[int]) -> list[np.ndarray]:

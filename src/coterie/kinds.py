@@ -1,0 +1,69 @@
+"""The kinds of models that a peer may train or be sent: networks of the zoo, estimators, and finished ONNX files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from coterie import models
+from coterie.architecture import Architecture, Model
+from coterie.portable.form import Portable
+from coterie.shelf import Artifact, Fact
+from coterie.weights import Weights
+
+ONNX = "onnx"  # the one tensor of an artifact that carries a portable model
+
+
+class Kinds:
+    """By name; architectures are made when somebody first asks for one."""
+
+    def __init__(
+        self, zoo: Sequence[str], shape: tuple[int, ...], classes: int, make: Callable[[str], Architecture]
+    ) -> None:
+        self.zoo, self.shape, self.classes = tuple(zoo), shape, classes
+        self._make = make
+        self._made: dict[str, Architecture] = {}
+
+    def network(self, name: str) -> Architecture:
+        if name not in self._made:
+            self._made[name] = self._make(name)
+        return self._made[name]
+
+    def packed(self, model: Model | Portable) -> tuple[Mapping[str, Tensor], dict[str, Fact]]:
+        """As it travels: a network of the zoo as its weights, which everybody has a place for; others as ONNX."""
+        if isinstance(model, Model) and not models.is_import_path(model.architecture.name):
+            return model, {"kind": model.architecture.name}
+        if isinstance(model, Model):
+            model = self.portable(model)
+        return {ONNX: model.content}, {"kind": model.kind}
+
+    def portable(self, model: Model) -> Portable:
+        from coterie.portable.networks import to_onnx
+        from coterie.training.plain import bind
+
+        return Portable.of(to_onnx(bind(model), self.shape), model.architecture.name)
+
+    def opened(self, artifact: Artifact, largest: int) -> Model | Portable | str:
+        """The model that somebody sent, or why it cannot be used. Whatever it says, nothing of it is imported."""
+        kind = str(artifact.facts.get("kind", ""))[:80]
+        if ONNX in artifact.content:
+            return self._opened_portable(artifact, kind, largest)
+        if kind not in models.names():
+            return f"'{kind}' is no architecture that is known here, and the model is not in ONNX"
+        try:
+            architecture = self.network(kind)
+        except models.ModelError as error:
+            return str(error)
+        blank = Weights(architecture.layout, torch.empty(architecture.layout.size, device="meta"))
+        return artifact.misfit(blank, ()) or architecture.view(artifact)
+
+    def _opened_portable(self, artifact: Artifact, kind: str, largest: int) -> Portable | str:
+        from coterie.portable.checks import check
+
+        content = artifact[ONNX]
+        if len(artifact) > 1 or content.dtype != torch.uint8 or content.dim() != 1:
+            return f"'{ONNX}' should be the only tensor, and bytes"
+        found = Portable(content, kind)
+        return check(found.bytes, self.shape, self.classes, largest) or found

@@ -1,0 +1,190 @@
+"""FedPAE: everybody publishes models when they are ready, and picks from all of them the ensemble that serves it best.
+
+Nobody waits for anybody: who is ready looks at what others have published, and again whenever there is more.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from coterie import randomness
+from coterie.architecture import Model
+from coterie.ensemble import Ensemble, Member
+from coterie.methods.base import need, parameter
+from coterie.methods.ensembles import Bench, choose
+from coterie.methods.own_models import LocalEnsemble, Own, author_of, is_ready, model_of, name_of, own_members
+from coterie.peer import Peer
+from coterie.portable.form import Portable
+from coterie.shelf import Fact
+
+BENCHES, NEIGHBOURS = ("models", "predictions"), ("all", "adaptive")
+MOST_MODELS = 100  # of one peer, whatever it says
+
+
+@dataclass(frozen=True)
+class FedPAE(LocalEnsemble):
+    summary: ClassVar[str] = "any models, nobody waits: pick the best ensemble of everybody's models"
+    paper: ClassVar[str] = "Mueller et al., FedPAE: Peer-Adaptive Ensemble Learning, 2024"
+
+    k: int = parameter(5, "members of an ensemble")
+    population: int = parameter(100, "of NSGA-II")
+    generations: int = parameter(100, "of NSGA-II")
+    growth: float = parameter(0.0, "share by which the bench must have grown to be searched again before the end")
+    early: bool = parameter(False, "use others' models while one's own still train (which delays those)")
+    bench: str = parameter("models", "keep others' models | predictions (and fetch the chosen models again)")
+    neighbours: str = parameter("all", "whom to ask: all | adaptive (those whose models were chosen, and a few others)")
+    few: int = parameter(3, "adaptive: how many others")
+    enough: int = parameter(3, "adaptive: after so many times that none of theirs was chosen, ask no others")
+    largest: int = parameter(100_000_000, "bytes of a model from somebody else")
+
+    def check(self, peers: int) -> None:
+        super().check(peers)
+        for key, least in (("k", 1), ("population", 2), ("generations", 1), ("few", 1), ("enough", 1), ("largest", 1)):
+            need(getattr(self, key) >= least, key, f"must be at least {least}, not {getattr(self, key)}")
+        for key, options in (("bench", BENCHES), ("neighbours", NEIGHBOURS)):
+            need(getattr(self, key) in options, key, f"must be one of {', '.join(options)}, not '{getattr(self, key)}'")
+        need(self.growth >= 0, "growth", f"must be at least 0, not {self.growth}")
+
+    async def setup(self, me: Peer) -> None:
+        await super().setup(me)
+        # By name: what others' models say of one's validation data, and the models themselves, where they are kept.
+        me.state |= {"bench": {}, "models": {}, "refused": [], "counts": {}}
+        me.state |= {"chosen": [], "searched": 0, "fruitless": 0}
+
+    async def round(self, me: Peer, t: int) -> None:
+        if not is_ready(me):
+            await self.train(me, t)
+        elif t < me.rounds:
+            await me.news()
+        if is_ready(me) or self.early:
+            await self.look(me)
+            await self.select(me)
+        if t == me.rounds:  # stay for what those bring who are slower
+            while await me.news():
+                await self.look(me)
+                await self.select(me)
+            await self.select(me, whatever=True)
+        await self.use(me)
+
+    async def ready(self, me: Peer, slot: int, own: Own) -> None:
+        await super().ready(me, slot, own)
+        assert me.kinds is not None
+        tensors, facts = await me.compute(me.kinds.packed, model_of(me, own["kind"], own["best"]))
+        me.shelve(f"model-{slot}", tensors, of=len(me.state["own"]), **facts)
+        me.state["searched"] = 0  # a search with a lesser one does not count
+
+    # -- gathering -----------------------------------------------------------------------------
+
+    async def look(self, me: Peer) -> None:
+        """Ask for what one does not have yet, and hear what it says of one's validation data."""
+        bench, counts, refused = me.state["bench"], me.state["counts"], me.state["refused"]
+        asked = self.whom(me)
+        for slot in range(max([len(me.state["own"]), *counts.values()])):
+            had = {*bench, *refused}
+            wanted = [j for j in asked if name_of(j, slot) not in had and slot < counts.get(j, MOST_MODELS)]
+            found = await me.fetch(wanted, f"model-{slot}")
+            counts.update({j: count_of(artifact.facts) for j, artifact in found.items()})
+            models = me.opened(found, self.largest)
+            said = await self.hear(me, models)
+            refused += [name_of(j, slot) for j in found if j not in said]
+            for j, probabilities in said.items():
+                bench[name_of(j, slot)] = probabilities
+                if self.bench == "models":
+                    me.state["models"][name_of(j, slot)] = kept(models[j])
+
+    async def hear(self, me: Peer, models: Mapping[int, Model | Portable]) -> dict[int, Tensor]:
+        """What each says of one's validation data; those that say nothing that can be used are declined."""
+        if not models:
+            return {}
+        said = dict(zip(models, await me.predict(models.values(), "validation"), strict=True))
+        unusable = {j: s for j, s in said.items() if not s.logits.isfinite().all()}
+        wrong = {j: s.trouble or "its predictions are not numbers" for j, s in unusable.items()}
+        me.decline(wrong)
+        return {j: s.logits.softmax(1) for j, s in said.items() if j not in wrong}
+
+    def whom(self, me: Peer) -> list[int]:
+        if self.neighbours == "all":
+            return list(me.peers)
+        chosen = {author_of(name) for name in me.state["chosen"]} & set(me.peers)
+        known = {author_of(name) for name in me.state["bench"]}
+        strangers = [] if me.state["fruitless"] >= self.enough else me.sample(self.few, but=known)
+        return sorted(chosen | set(strangers))
+
+    # -- choosing ------------------------------------------------------------------------------
+
+    async def select(self, me: Peer, whatever: bool = False) -> None:
+        """Search the bench if it has grown (enough); then see that one's own models alone do not do better."""
+        others = sorted(me.state["bench"])
+        names = [*own_members(me), *others]
+        bench = self.bench_of(me, others)
+        new, before = len(others) - me.state["searched"], set(me.state["chosen"])
+        if new > 0 and (whatever or new > self.growth * me.state["searched"]):
+            seed = randomness.number(me.seed, me.id, *names) % 2**31  # not of the round: models come at any time
+            sizes = {"population": self.population, "generations": self.generations}
+            choice = await me.compute(choose, bench, self.k, vote=self.vote, seed=seed, **sizes)
+            me.state["chosen"] = [names[i] for i in choice.members]
+            me.state["searched"] = len(others)
+            gained = set(me.state["chosen"]) - before - set(own_members(me))
+            me.state["fruitless"] = 0 if gained else me.state["fruitless"] + 1
+            me.note(front=choice.front)
+        self.stay_above_own(me, names, bench)
+
+    def bench_of(self, me: Peer, others: list[str]) -> Bench:
+        own = [own["probabilities"] for own in me.state["own"]]
+        said = torch.stack([*own, *(me.state["bench"][name] for name in others)])
+        labels = me.labels("validation").cpu().numpy()
+        return Bench(said.double().cpu().numpy(), labels, np.arange(len(said)) < len(own))
+
+    def stay_above_own(self, me: Peer, names: list[str], bench: Bench) -> None:
+        """One's own models may have learned since the search: nobody does worse than alone, at any time."""
+        chosen = np.isin(names, me.state["chosen"])
+        together, alone = bench.vote_accuracy(np.stack([chosen, bench.own]), self.vote)
+        if not chosen.any() or alone > together:
+            chosen, together = bench.own, alone
+        me.state["chosen"] = [name for name, one in zip(names, chosen, strict=True) if one]
+        me.note(alone=float(alone), together=float(together), bench=len(names))
+
+    # -- using ---------------------------------------------------------------------------------
+
+    async def use(self, me: Peer) -> None:
+        """Predict with what was chosen, and have one's own models measured beside."""
+        own = own_members(me)
+        chosen = me.state["chosen"] or list(own)
+        theirs = await self.obtain(me, [name for name in chosen if name not in own])
+        members = {**own, **theirs}
+        me.beside = {"alone": Ensemble(tuple(own.values()), self.vote)}
+        me.ensemble = Ensemble(tuple(members[name] for name in chosen if name in members), self.vote)
+        authors = [author_of(name) for name in chosen]
+        me.note(
+            members=[member.name for member in me.ensemble.members],
+            own_share=authors.count(me.id) / len(authors),
+            neighbours=sorted(set(authors) - {me.id}),
+            weights={author: authors.count(author) / len(authors) for author in sorted(set(authors))},
+        )
+
+    async def obtain(self, me: Peer, names: list[str]) -> dict[str, Member]:
+        """Others' models by name: those at hand, and fetched again those that are not; who is gone is left out."""
+        models = me.state["models"]
+        for name in [name for name in names if name not in models]:
+            found = await me.fetch(author_of(name), name.partition("/")[2])
+            models.update({name: kept(model) for model in me.opened(found, self.largest).values()})
+        if self.bench == "predictions":
+            me.state["models"] = {name: model for name, model in models.items() if name in names}
+        return {name: Member(name, model_of(me, **models[name])) for name in names if name in models}
+
+
+def count_of(facts: Mapping[str, Fact]) -> int:
+    """How many models somebody says it has."""
+    count = facts.get("of", 1)
+    return min(max(int(count), 1), MOST_MODELS) if isinstance(count, int | float) and count == count else 1
+
+
+def kept(model: Model | Portable) -> dict[str, object]:
+    """A model as a checkpoint can keep it."""
+    if isinstance(model, Portable):
+        return {"kind": model.kind, "content": model.content}
+    return {"kind": model.architecture.name, "content": model}

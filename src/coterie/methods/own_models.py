@@ -1,0 +1,123 @@
+"""Several models of one's own, each stopped when it is best: the local ensemble, and the half of FedPAE that is alone.
+
+What a peer knows of one of its models is a table in `me.state["own"]`: its kind, its weights as they are and as they
+were at their best, what the best says of the validation data, and whether it is ready.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from coterie.architecture import Model
+from coterie.ensemble import VOTES, Ensemble, Member
+from coterie.methods.base import Method, need, parameter
+from coterie.peer import Peer
+from coterie.portable.estimators import is_estimator
+from coterie.portable.form import Portable
+from coterie.weights import Weights
+
+Own = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class LocalEnsemble(Method):
+    summary: ClassVar[str] = "nobody is asked: one's own models, each stopped when it is best, vote"
+    paper: ClassVar[str] = "the baseline of Mueller et al., FedPAE, 2024"
+    mixed: ClassVar[bool] = True
+    any_model: ClassVar[bool] = True
+    asynchronous: ClassVar[bool] = True
+
+    models: int = parameter(0, "models of model.zoo that each peer trains, from its own on; 0: one of each")
+    patience: int = parameter(50, "epochs without a better validation accuracy after which a model is ready")
+    vote: str = parameter("soft", "soft (by the members' mean probability) | hard (by what most of them name)")
+
+    def check(self, peers: int) -> None:  # noqa: ARG002
+        need(self.models >= 0, "models", f"must be at least 0, not {self.models}")
+        need(self.patience >= 1, "patience", f"must be at least 1, not {self.patience}")
+        need(self.vote in VOTES, "vote", f"must be one of {', '.join(VOTES)}, not '{self.vote}'")
+
+    async def setup(self, me: Peer) -> None:
+        me.state["own"] = [{"kind": kind, "ready": False, "stale": 0} for kind in kinds_of(me, self.models)]
+
+    async def round(self, me: Peer, t: int) -> None:
+        await self.train(me, t)
+        me.ensemble = Ensemble(tuple(own_members(me).values()), self.vote)
+
+    async def train(self, me: Peer, t: int) -> None:
+        """An epoch of every model that is not ready. Round t is the last if it is the run's."""
+        for slot, own in enumerate(me.state["own"]):
+            if not own["ready"]:
+                await (fit(me, own) if is_estimator(own["kind"]) else self.train_network(me, own, t))
+                if own["ready"]:
+                    await self.ready(me, slot, own)
+
+    async def train_network(self, me: Peer, own: Own, t: int) -> None:
+        model = model_of(me, own["kind"], own["model"]) if "model" in own else me.own_initial(own["kind"])
+        assert isinstance(model, Model)
+        await me.train(model=model, epochs=1)
+        own.update(model=model, stale=own["stale"] + 1)
+        await remember_best(me, own, model, t)
+        if own["stale"] >= self.patience or t >= me.rounds:
+            own["ready"] = True
+            del own["model"]
+
+    async def ready(self, me: Peer, slot: int, own: Own) -> None:
+        """What to do with a model that will not change any more."""
+        if own["kind"] == me.architecture.name and slot == 0:
+            me.model.load(own["best"])
+
+
+async def fit(me: Peer, own: Own) -> None:
+    model = await me.fit(own["kind"])
+    await remember_best(me, own, model, me.round)
+    own["ready"] = True
+
+
+async def remember_best(me: Peer, own: Own, model: Model | Portable, t: int) -> None:
+    [said] = await me.predict([model], "validation")
+    probabilities = said.logits.softmax(1)
+    right = float((probabilities.argmax(1) == me.labels("validation")).double().mean())
+    if "best" not in own or right > own["accuracy"]:
+        best = model.content if isinstance(model, Portable) else model.copy()
+        own.update(best=best, probabilities=probabilities, accuracy=right, stale=0, version=t)
+
+
+def kinds_of(me: Peer, count: int) -> list[str]:
+    """The kinds of models that a peer trains: so many of the zoo, beginning with its own."""
+    assert me.kinds is not None
+    zoo = me.kinds.zoo
+    at = next((i for i, kind in enumerate(zoo) if kind == me.kind), 0)
+    return [zoo[(at + i) % len(zoo)] for i in range(min(count, len(zoo)) or len(zoo))]
+
+
+def name_of(author: int, slot: int) -> str:
+    return f"{author}/model-{slot}"
+
+
+def author_of(name: str) -> int:
+    return int(name.partition("/")[0])
+
+
+def is_ready(me: Peer) -> bool:
+    return all(own["ready"] for own in me.state["own"])
+
+
+def own_members(me: Peer) -> dict[str, Member]:
+    """One's own models at their best, by name; one that may still change says in the member's name how old it is."""
+    found = {}
+    for slot, own in enumerate(me.state["own"]):
+        name = name_of(me.id, slot)
+        version = "" if own["ready"] else f"@{own['version']}"
+        found[name] = Member(name + version, model_of(me, own["kind"], own["best"]))
+    return found
+
+
+def model_of(me: Peer, kind: str, content: Mapping[str, Tensor] | Tensor) -> Model | Portable:
+    """What was kept of a model, as one that can be run."""
+    if isinstance(content, Tensor):
+        return Portable(content, kind)
+    assert me.kinds is not None
+    assert isinstance(content, Weights)
+    return Model(me.kinds.network(kind), content.vector)

@@ -1,0 +1,287 @@
+"""FedPAE: who chooses what, when, and at what cost; against brute force, plain forward passes and hand-made times."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, replace
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from methods_support import Played, play, small
+
+from coterie.errors import ConfigError
+from coterie.events import PeerRound
+from coterie.experiment import gather
+from coterie.methods.fedpae import FedPAE
+from coterie.methods.own_models import Own, kinds_of
+from coterie.peer import Peer
+from coterie.training.plain import bind
+
+DATA = (
+    "data.partition=dirichlet", "data.alpha=0.5", "data.train=40", "data.validation=20", "data.test=20", "clock.speed=40",
+)  # fmt: skip
+QUICK = (*DATA, "method.patience=3", "method.k=2", "method.population=20", "method.generations=10")
+
+
+def fedpae(*words: str, peers: int = 5, rounds: int = 8) -> Played:
+    return play(small("fedpae", *QUICK, "method.models=1", *words, peers=peers, rounds=rounds))
+
+
+def last(played: Played, peer: int) -> PeerRound:
+    return played.rounds(peer)[-1]
+
+
+def bench_of(me: Peer) -> tuple[list[str], np.ndarray, np.ndarray]:
+    names = [*(f"{me.id}/model-{i}" for i in range(len(me.state["own"]))), *sorted(me.state["bench"])]
+    said = [
+        *(own["probabilities"] for own in me.state["own"]),
+        *(me.state["bench"][n] for n in sorted(me.state["bench"])),
+    ]
+    return names, torch.stack(said).double().numpy(), me.labels("validation").numpy()
+
+
+def soft(said: np.ndarray, labels: np.ndarray, members: tuple[int, ...]) -> float:
+    return float((said[list(members)].mean(0).argmax(1) == labels).mean())
+
+
+def test_everybody_gets_every_model_once() -> None:
+    played = fedpae()
+    assert played.messages == {"model-0": 5 * 4}
+    for me in played.participants:
+        assert sorted(me.state["bench"]) == sorted(f"{j}/model-0" for j in range(5) if j != me.id)
+
+
+def test_the_choice_is_the_best_vote_of_the_front_by_brute_force() -> None:
+    for me in fedpae().participants:
+        names, said, labels = bench_of(me)
+        pairs = list(combinations(range(len(names)), 2))
+        strength = [(said[list(p)].argmax(2) == labels).mean() for p in pairs]
+        diversity = [np.mean([_determinant(said[list(p), i], y) for i, y in enumerate(labels)]) for p in pairs]
+        front = [
+            i for i in range(len(pairs))
+            if not any(s >= strength[i] and d >= diversity[i] and (s, d) != (strength[i], diversity[i])
+                       for s, d in zip(strength, diversity, strict=True))
+        ]  # fmt: skip
+        best = max([soft(said, labels, pairs[i]) for i in front] + [soft(said, labels, (0,))])
+        chosen = tuple(names.index(name) for name in me.state["chosen"])
+        assert soft(said, labels, chosen) == pytest.approx(best)
+
+
+def _determinant(said: np.ndarray, label: int) -> float:
+    rest = np.delete(said, label, axis=1)
+    unit = rest / np.linalg.norm(rest, axis=1, keepdims=True)
+    return float(np.linalg.det(unit @ unit.T))
+
+
+@pytest.mark.parametrize("words", [(), ("method.early=true",), ("method.vote=hard",), ("method.growth=0.5",)])
+def test_nobody_does_worse_than_alone_on_validation_at_any_time(words: tuple[str, ...]) -> None:
+    e = small("fedpae", *QUICK, "method.models=0", "model.zoo=mlp,linear", *words, "clock.spread=5", peers=4, rounds=8)
+    played = play(e)
+    records = [r for p in range(4) for r in played.rounds(p)]
+    assert any("together" in r.notes for r in records)
+    assert all(r.notes["together"] >= r.notes["alone"] for r in records if "together" in r.notes)
+    for peer in range(4):
+        end = last(played, peer)
+        assert end.validation is not None
+        assert end.validation >= end.notes["beside"]["alone"]["validation"]
+        assert end.validation == pytest.approx(end.notes["together"])
+
+
+@pytest.mark.parametrize("vote", ["soft", "hard"])
+def test_what_is_measured_is_the_members_vote(vote: str) -> None:
+    played = fedpae(f"method.vote={vote}", "method.k=3")
+    for me in played.participants:
+        assert me.ensemble is not None
+        assert me.data is not None
+        x, y = me.data.test.x, me.data.test.y
+        with torch.no_grad():
+            said = torch.stack([bind(m.model).eval()(x).logits.softmax(1) for m in me.ensemble.members])  # type: ignore
+        if vote == "hard":
+            votes = torch.nn.functional.one_hot(said.argmax(2), said.shape[2]).sum(0) + said.mean(0) / 100
+            expected = votes.argmax(1)
+        else:
+            expected = said.mean(0).argmax(1)
+        assert last(played, me.id).test == pytest.approx(float((expected == y).double().mean()))
+
+
+def test_keeping_predictions_alone_chooses_the_same_and_keeps_only_the_chosen_models() -> None:
+    models, predictions = fedpae(), fedpae("method.bench=predictions")
+    for one, other in zip(models.participants, predictions.participants, strict=True):
+        assert one.state["chosen"] == other.state["chosen"]
+        theirs = {name for name in other.state["chosen"] if not name.startswith(f"{other.id}/")}
+        assert set(other.state["models"]) == theirs
+        assert len(one.state["models"]) == 4
+        assert last(models, one.id).test == last(predictions, one.id).test
+    assert predictions.messages["model-0"] > models.messages["model-0"]
+
+
+def test_adaptive_neighbours_are_fewer_messages() -> None:
+    played = fedpae("method.neighbours=adaptive", "method.few=2", "method.enough=1", peers=16, rounds=5)
+    assert 0 < played.messages["model-0"] < 0.75 * 16 * 15
+    for me in played.participants:
+        names, said, labels = bench_of(me)
+        chosen = tuple(names.index(name) for name in me.state["chosen"])
+        assert soft(said, labels, chosen) >= soft(said, labels, (0,))
+
+
+# -- nobody waits ----------------------------------------------------------------------------------
+
+
+def ready_at(played: Played, peer: int) -> float:
+    """When its models were ready: until then no name of a member said that it was not."""
+    early = [r.time for r in played.rounds(peer) if any("@" in name for name in r.notes["members"])]
+    later = [r.time for r in played.rounds(peer) if r.time > max(early, default=0.0)]
+    return min(later)
+
+
+SPREAD = ("clock.speed=[400, 200, 100, 80, 40]",)  # ten times
+
+
+def test_the_slowest_is_ready_as_early_as_alone_and_nobody_waits() -> None:
+    together = fedpae(*SPREAD)
+    alone = play(small("local-ensemble", *DATA, "method.models=1", "method.patience=3", *SPREAD, peers=5, rounds=8))
+    assert not any("waited" in r.notes for p in range(5) for r in together.rounds(p))
+    for peer in range(5):
+        rounds = len([r for r in together.rounds(peer) if not r.notes.get("bench")])
+        # The rounds of training, all but the one that made it ready, end when they end alone.
+        assert [r.time for r in together.rounds(peer)[:rounds]] == [r.time for r in alone.rounds(peer)[:rounds]]
+        assert rounds >= 3
+
+
+def test_the_fast_choose_again_when_the_slow_bring_more() -> None:
+    played = fedpae(*SPREAD, "method.patience=1", rounds=20)
+    sizes = [r.notes["bench"] for r in played.rounds(0) if "bench" in r.notes]
+    assert sizes == sorted(sizes)
+    assert sizes[-1] == 5
+    times = {r.notes["bench"]: r.time for r in reversed(played.rounds(0)) if "bench" in r.notes}
+    assert times[min(times)] < times[5]
+
+
+def test_a_crashed_peer_delays_no_one() -> None:
+    played = fedpae("clock.offline=[[4, 0.5, inf]]", *SPREAD)
+    whole = fedpae(*SPREAD)
+    assert not played.rounds(4)
+    for peer in range(4):
+        assert len(played.rounds(peer)) == 8
+        assert last(played, peer).time <= last(whole, peer).time
+        assert "4/model-0" not in played.participants[peer].state["bench"]
+
+
+def test_a_late_peers_model_is_picked_up() -> None:
+    played = fedpae("clock.offline=[[4, 0, 100]]", *SPREAD)
+    for peer in range(4):
+        assert "4/model-0" in played.participants[peer].state["bench"]
+        assert last(played, peer).time > 100
+    assert min(r.time for r in played.rounds(0)) < 10
+
+
+def test_early_uses_others_models_while_ones_own_still_train() -> None:
+    slow = fedpae("method.early=true", *SPREAD).rounds(4)
+    training = [r for r in slow if "4/model-0" not in r.notes["members"] and r.round < 8]
+    assert any(r.notes["own_share"] < 1 for r in training)
+    patient = fedpae(*SPREAD).rounds(4)
+    assert all(r.notes["own_share"] == 1 for r in patient if "bench" not in r.notes)
+
+
+# -- what others send ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Hostile(FedPAE):
+    """Peer 0 publishes something else than a model that works."""
+
+    what: str = "shape"
+
+    async def ready(self, me: Peer, slot: int, own: Own) -> None:
+        if me.id != 0:
+            await super().ready(me, slot, own)
+            return
+        weights = {name: tensor.clone() for name, tensor in own["best"].items()}
+        facts: dict[str, Any] = {"kind": own["kind"], "of": 1}
+        if self.what == "shape":
+            weights["head.weight"] = weights["head.weight"][:, :-1]
+        elif self.what == "nan":
+            weights["head.bias"] = torch.full_like(weights["head.bias"], math.nan)
+        elif self.what == "unknown":
+            facts["kind"] = "os:system"
+        elif self.what == "overflow":
+            weights["head.weight"] = torch.full_like(weights["head.weight"], 3e38)
+        elif self.what == "count":
+            facts["of"] = 10**18
+        me.shelve(f"model-{slot}", weights, **facts)
+
+
+@pytest.mark.parametrize(
+    ("what", "reason"),
+    [
+        ("shape", "'head.weight' should be"),
+        ("nan", "not finite"),
+        ("unknown", "'os:system' is no architecture that is known here"),
+        ("overflow", "its predictions are not numbers"),
+    ],
+)
+def test_what_cannot_be_used_is_declined_and_named_and_the_run_goes_on(what: str, reason: str) -> None:
+    e = small("fedpae", *QUICK, "method.models=1", peers=4, rounds=6)
+    played = play(replace(e, method=Hostile(**asdict(e.method), what=what)))
+    for me in played.participants[1:]:
+        assert "0/model-0" not in me.state["bench"]
+        assert len(me.state["bench"]) == 2
+        declined = [r.notes["declined"] for r in played.rounds(me.id) if "declined" in r.notes]
+        assert len(declined) == 1, "it is not asked for again"
+        assert reason in declined[0][0]
+
+
+def test_somebody_who_says_it_has_endless_models_is_not_asked_for_ever() -> None:
+    e = small("fedpae", *QUICK, "method.models=1", peers=3, rounds=5)
+    played = play(replace(e, method=Hostile(**asdict(e.method), what="count")))
+    assert all(len(me.state["bench"]) == 2 for me in played.participants)
+    assert max(played.participants[1].state["counts"].values()) == 100
+
+
+# -- who trains what -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("models", "peer", "expected"),
+    [
+        (0, 0, ["mlp", "cnn3", "linear"]),
+        (0, 1, ["cnn3", "linear", "mlp"]),
+        (2, 2, ["linear", "mlp"]),
+        (9, 0, ["mlp", "cnn3", "linear"]),
+    ],
+)
+def test_each_trains_some_of_the_zoo_beginning_with_its_own(models: int, peer: int, expected: list[str]) -> None:
+    e = small("local-ensemble", "model.zoo=mlp,cnn3,linear", peers=3)
+    assert kinds_of(gather(e).participants[peer], models) == expected
+
+
+def test_a_model_is_kept_as_it_was_at_its_best() -> None:
+    """Early stopping: what is published has the best validation accuracy of all epochs, and patience more were tried."""
+    played = play(small("local-ensemble", *DATA, "method.models=1", "method.patience=3", peers=3, rounds=30))
+    for me in played.participants:
+        [own] = me.state["own"]
+        assert own["ready"]
+        assert own["stale"] == 3
+        seen = [r.notes for r in played.rounds(me.id)]
+        assert len(seen) == 30
+        assert own["accuracy"] == pytest.approx(last(played, me.id).validation)
+        torch.testing.assert_close(me.model.vector, own["best"].vector)
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("method.k=0", "method.k must be at least 1"),
+        ("method.vote=loud", "method.vote must be one of soft, hard"),
+        ("method.bench=paper", "method.bench must be one of models, predictions"),
+        ("method.neighbours=some", "method.neighbours must be one of all, adaptive"),
+        ("method.patience=0", "method.patience must be at least 1"),
+        ("method.growth=-1", "method.growth must be at least 0"),
+    ],
+)
+def test_parameters_that_cannot_work(word: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        small("fedpae", word)

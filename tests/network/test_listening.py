@@ -1,0 +1,55 @@
+"""News over real sockets: who is done training hears of what others publish, however late they are."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from functools import partial
+from pathlib import Path
+
+from coterie import experiment
+from coterie.engines.network import NetworkEngine
+from coterie.joining import read_file, take_part
+from coterie.local_circle import LocalCircle
+
+SMALL = (
+    "method.name=fedpae", "method.models=1", "method.patience=2", "method.k=2", "method.population=8",
+    "method.generations=3", "peers=4", "rounds=4", "baseline=", "data.clusters=2", "data.train=12", "data.validation=5",
+    "data.test=5", "model.hidden=[4]", "train.epochs=1", "train.batch=6", "engine.threads=1",
+    "network.interval=0.2", "network.linger=30", "network.gather=1.5", "network.patience=60",
+)  # fmt: skip
+
+
+def run(out: Path, late: float = 0.0, never: bool = False, words: tuple[str, ...] = ()) -> dict[str, NetworkEngine]:
+    """A circle of four in which the last comes late, or not at all."""
+    circle = LocalCircle(experiment.load("panm-digits", [*SMALL, *words]), out)
+    circle.prepare(overwrite=True)
+    engines: dict[str, NetworkEngine] = {}
+
+    async def life(name: str, file: Path, wait: float) -> None:
+        await asyncio.sleep(wait)
+        await take_part(read_file(file), say=lambda _: None, on_start=partial(engines.__setitem__, name))
+
+    async def all_of_them() -> None:
+        members = circle.members[: 3 if never else 4]
+        waits = [0.0, 0.0, 0.0, late][: len(members)]
+        await asyncio.gather(*(life(m.name, m.file, w) for m, w in zip(members, waits, strict=True)))
+
+    asyncio.run(all_of_them())
+    return engines
+
+
+def test_a_late_peers_model_is_picked_up_when_it_arrives(tmp_path: Path) -> None:
+    """It comes seconds after the others have done all their training."""
+    engines = run(tmp_path / "run", late=4.0 + 2.0 * (os.getloadavg()[0] > 4))
+    by_number = {engine.me.id: engine.me for engine in engines.values()}
+    for number, me in by_number.items():
+        assert {f"{j}/model-0" for j in range(4) if j != number} == set(me.state["bench"])
+
+
+def test_nobody_waits_for_ever_for_who_never_comes(tmp_path: Path) -> None:
+    engines = run(tmp_path / "run", never=True, words=("network.patience=3",))
+    assert len(engines) == 3
+    for engine in engines.values():
+        assert len(engine.me.state["bench"]) == 2
+        assert engine.round == 5
