@@ -78,6 +78,9 @@ class EngineSettings:
     )
     checkpoint: int = field(default=25, metadata={"help": "rounds between two checkpoints; 0: none"})
     device: str = field(default="cpu", metadata={"help": "cpu | cuda | mps"})
+    models: bool = field(
+        default=True, metadata={"help": "write every peer's model into the run's folder at the end, to use or export"}
+    )
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from coterie import randomness
 from coterie.architecture import Architecture, Model
+from coterie.ensemble import Ensemble
 from coterie.errors import ConfigError, unknown
 from coterie.shelf import Artifact, Fact
 from coterie.training.jobs import (
@@ -139,6 +140,7 @@ class Peer:
     state: dict[str, Any] = field(default_factory=dict)  # what must survive a crash: JSON values, tensors, weights
     notes: dict[str, Any] = field(default_factory=dict)  # what the report should know of this round
     memory: OptimizerMemory = field(default_factory=OptimizerMemory)
+    ensemble: Ensemble | None = None  # what it predicts with, where that is not its model
     _draws: dict[str, int] = field(default_factory=dict)
 
     @property
