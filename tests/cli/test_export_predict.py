@@ -322,6 +322,11 @@ def test_a_network_that_onnx_would_change_is_refused(
     assert main(["export", "run", "--format", "safetensors", "--overwrite"]) == OK
 
 
+def test_a_model_that_diverged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    running.run(tiny("local", "train.lr=1e30", "rounds=1"), tmp_path / "run")
+    assert "'model' of peer 0 has diverged" in refused(capsys, "export", str(tmp_path / "run"), "--peer", "0")
+
+
 # -- images ------------------------------------------------------------------------------------
 
 

@@ -83,7 +83,12 @@ def _as_onnx(part: Part, tensors: Tensors, m: Manifest) -> bytes:
     except ModelError as error:
         raise ModelError(f"'{part.name}' ({part.architecture}): {error}. Use --format safetensors") from error
     raw = _made_up(m.shape, m.scaling)
-    apart = np.abs(run_onnx(content, raw, part.name) - of_network(model, m.scaling.of_raw(raw)).numpy())
+    said = of_network(model, m.scaling.of_raw(raw)).numpy()
+    if not np.isfinite(said).all():
+        raise ModelError(
+            f"'{part.name}' of {m.who} has diverged: what it says is no number. Train it with a lower rate"
+        )
+    apart = np.abs(run_onnx(content, raw, part.name) - said)
     if not apart.max() <= TOLERANCE:
         raise ModelError(
             f"'{part.name}' ({part.architecture}) as ONNX says something else than the network, up to "

@@ -5,12 +5,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
-import tomllib
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
@@ -20,7 +18,7 @@ from coterie.architecture import Model
 from coterie.data.dataset import Array
 from coterie.ensemble import Member
 from coterie.errors import RunError
-from coterie.experiment import Circle, Experiment
+from coterie.experiment import Circle, Experiment, read_tables
 from coterie.peer import Peer
 from coterie.portable.form import Portable
 from coterie.using.manifest import Manifest, Part, from_tree, to_tree, version
@@ -178,7 +176,7 @@ def _why_none(where: Path) -> str:
     config = where / "config.toml"
     if not config.exists():
         return f"{where} is neither the folder of a run nor one that `coterie export` made"
-    tables: dict[str, Any] = tomllib.loads(config.read_text(encoding="utf-8"))
+    tables = read_tables(str(config))
     again = f"coterie run {config} engine.models=true --out ANOTHER"
     if tables.get("engine", {}).get("models") is False:
         return f"{where} has no models, for it was run with engine.models = false. Run it again: {again}"

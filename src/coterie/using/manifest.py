@@ -12,7 +12,6 @@ from typing import Any
 from coterie.data.dataset import Column
 from coterie.data.scaling import Scaling
 from coterie.ensemble import VOTES
-from coterie.settings import convert
 
 FORM = 1  # of the manifest; another number is one that this version cannot read
 RAW, SCALED = "raw", "scaled"
@@ -106,7 +105,10 @@ def from_tree(tree: Any) -> Manifest:
 
 
 def _texts(values: Any) -> tuple[str, ...]:
-    return tuple(convert(list(values), tuple[str, ...], "a text"))
+    texts = tuple(values)
+    if not all(isinstance(text, str) for text in texts):
+        raise TypeError(f"not all of {texts!r} are texts")
+    return texts
 
 
 def _numbers(values: Any) -> tuple[float, ...]:
