@@ -76,8 +76,8 @@ def _run(preset: str, folder: Path, words: list[str]) -> None:
 
 
 def _what(e: Experiment) -> Experiment:
-    """All that the results depend on: not how many workers there are, nor how often a checkpoint is written."""
-    return replace(e, engine=replace(e.engine, workers=1, checkpoint=0), baseline="")
+    """All that the results depend on: not how many workers there are, nor what is written beside them."""
+    return replace(e, engine=replace(e.engine, workers=1, checkpoint=0, models=True), baseline="")
 
 
 def _summary(folder: Path) -> Summary | None:

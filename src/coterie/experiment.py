@@ -21,6 +21,7 @@ from coterie import data, models, randomness, settings
 from coterie.architecture import Architecture
 from coterie.data import Dataset, PartitionSettings, Share
 from coterie.data.augmentation import Augmentation, FeatureAugmentation, ImageAugmentation
+from coterie.data.scaling import Scaling
 from coterie.engines.clock import ClockSettings
 from coterie.errors import ConfigError, ModelError, unknown
 from coterie.kinds import Kinds
@@ -79,6 +80,9 @@ class EngineSettings:
     )
     checkpoint: int = field(default=25, metadata={"help": "rounds between two checkpoints; 0: none"})
     device: str = field(default="cpu", metadata={"help": "cpu | cuda | mps"})
+    models: bool = field(
+        default=True, metadata={"help": "write every peer's model into the run's folder at the end, to use or export"}
+    )
 
 
 @dataclass(frozen=True)
@@ -284,6 +288,7 @@ class Circle:
     clusters: list[int] | None
     class_counts: list[list[int]]
     dataset: Dataset
+    scaling: Scaling  # of raw samples to those that the models see
 
 
 class _NoDesk:
@@ -306,7 +311,7 @@ def divide(e: Experiment) -> tuple[Dataset, list[Share]]:
 def gather(e: Experiment) -> Circle:
     """Load the data, divide it, and give every peer its part and its model."""
     dataset, shares = divide(e)
-    held, counts = _hold(dataset, shares, e)
+    held, counts, scaling = _hold(dataset, shares, e)
     shape, classes = dataset.x.shape[1:], len(dataset.classes)
     rng = randomness.generator(e.seed, "architectures")
     names = models.assign(e.model, e.peers, shape, classes, rng)
@@ -351,7 +356,7 @@ def gather(e: Experiment) -> Circle:
                 rounds=e.rounds, kinds=kinds,
             )
         )  # fmt: skip
-    return Circle(members, names, truth, counts, dataset)
+    return Circle(members, names, truth, counts, dataset, dataset.scaling or scaling)
 
 
 def _network(name: str) -> str:
@@ -369,8 +374,8 @@ def _check_features(kinds: Mapping[str, Architecture], e: Experiment) -> None:
         )
 
 
-def _hold(dataset: Dataset, shares: Sequence[Share], e: Experiment) -> tuple[list[PeerData], list[list[int]]]:
-    """All peers' samples, transformed as their shares say, in one pool on the device."""
+def _hold(dataset: Dataset, shares: Sequence[Share], e: Experiment) -> tuple[list[PeerData], list[list[int]], Scaling]:
+    """All peers' samples, transformed as their shares say, in one pool on the device; and how that was scaled."""
     total = sum(len(s.train) + len(s.validation) + len(s.test) for s in shares)
     pool_x = np.empty((total, *dataset.x.shape[1:]), dtype=np.float32)
     pool_y = np.empty(total, dtype=np.int64)
@@ -382,20 +387,21 @@ def _hold(dataset: Dataset, shares: Sequence[Share], e: Experiment) -> tuple[lis
         places.append((at, at + len(share.train), at + len(share.train) + len(share.validation), at + len(rows)))
         counts.append(np.bincount(y[: len(share.train)], minlength=len(dataset.classes)).tolist())
         at += len(rows)
-    augment = _scale(pool_x, e.data, dataset.x.dtype == np.uint8)
+    augment, scaling = _scale(pool_x, e.data, dataset.x.dtype == np.uint8)
     device = e.engine.device
     pool = Pool(torch.from_numpy(pool_x).to(device), torch.from_numpy(pool_y).to(device), augment)
     cut = [[Split(pool, torch.arange(a, b, device=device)) for a, b in pairwise(p)] for p in places]
-    return [PeerData(*splits) for splits in cut], counts
+    return [PeerData(*splits) for splits in cut], counts, scaling
 
 
-def _scale(x: np.ndarray, settings: DataSettings, are_bytes: bool) -> Augmentation:
-    """Bytes to small numbers, in place; returns how views are made of what comes out.
+def _scale(x: np.ndarray, settings: DataSettings, are_bytes: bool) -> tuple[Augmentation, Scaling]:
+    """Bytes to small numbers, in place; returns how views are made of what comes out, and what was done.
 
     The standard scale is taken over everybody's images, as is usual.
     """
     if x.ndim != 4:
-        return FeatureAugmentation(math.prod(x.shape[1:]), settings.noise, settings.drop)
+        features = math.prod(x.shape[1:])
+        return FeatureAugmentation(features, settings.noise, settings.drop), Scaling.none(features)
     mean, std, black, white = np.zeros(x.shape[1]), np.ones(x.shape[1]), 0.0, 255.0
     if not are_bytes:  # numbers of the user's own: from the darkest to the brightest there is
         black, white = float(x.min()), float(x.max())
@@ -403,10 +409,11 @@ def _scale(x: np.ndarray, settings: DataSettings, are_bytes: bool) -> Augmentati
         std = np.full(x.shape[1], 255.0)
     else:
         mean, std = x.mean(axis=(0, 2, 3)), x.std(axis=(0, 2, 3)) + 1e-6
-    x -= mean.astype(np.float32)[:, None, None]
-    x /= std.astype(np.float32)[:, None, None]
+    scaling = Scaling(tuple(mean.tolist()), tuple(std.tolist()))
+    scaling.of_images(x)
     reach = max(white - black, 1e-12)
-    return ImageAugmentation(
+    augment = ImageAugmentation(
         tuple(((mean - black) / reach).tolist()), tuple((std / reach).tolist()), scale=(settings.crop, 1.0),
         flip=settings.flip, jitter=settings.jitter, grey=settings.grey, blur=settings.blur,
     )  # fmt: skip
+    return augment, scaling

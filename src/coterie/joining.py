@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import json
 import os
+import shutil
 import signal
 import time
 from collections.abc import Callable, Coroutine, Sequence
@@ -29,6 +30,7 @@ from coterie.network.node import Node, Traffic
 from coterie.peer import Others, Peer
 from coterie.report.summary import write_json
 from coterie.training import Trainer
+from coterie.using.keeping import FOLDER, keep
 
 STATUS_EVERY = 1.0  # seconds
 PARENT = "COTERIE_PARENT"  # in the environment: the process that looks after this one
@@ -172,7 +174,7 @@ async def take_part(
             else:
                 engine.letters.open(EMPTY)
             on_start(engine)
-            return await _live(file, engine, say)
+            return await _live(file, engine, circle, say)
         finally:
             trainer.close(wait=False)  # who was stopped while it trained does not need the rest
             log.close()
@@ -227,6 +229,7 @@ def _prepare(
     for old in [*(out / "checkpoint").glob("round-*"), *(out / "letters").glob("*.letter")]:
         old.unlink()
     (out / "summary.json").unlink(missing_ok=True)
+    shutil.rmtree(out / FOLDER, ignore_errors=True)
     log.path.unlink(missing_ok=True)
     (out / "config.toml").write_text(file.experiment.toml(), encoding="utf-8")
     e = file.experiment
@@ -289,7 +292,7 @@ def _wire(
     return engine
 
 
-async def _live(file: PeerFile, engine: NetworkEngine, say: Callable[[str], None]) -> dict[str, Any]:
+async def _live(file: PeerFile, engine: NetworkEngine, circle: Circle, say: Callable[[str], None]) -> dict[str, Any]:
     node, status = engine.node, file.out / "status.json"
     port = await node.start(file.peer.listen)
     node.book.announce(endpoint=_endpoint(file.peer, port))
@@ -298,7 +301,9 @@ async def _live(file: PeerFile, engine: NetworkEngine, say: Callable[[str], None
     telling = asyncio.create_task(_tell_status(engine, status))
     try:
         await engine.run()
-        summary = summarise_peer(file.out, node.identity.name, engine.seconds())
+        e, name = file.experiment, node.identity.name
+        keep(file.out, e, circle, [(engine.me, e.rounds)], name)
+        summary = summarise_peer(file.out, name, engine.seconds())
         write_json(file.out / "summary.json", summary)
         return summary
     finally:

@@ -7,9 +7,7 @@ import shutil
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +21,8 @@ from coterie.graph import Neighbourhood, neighbour_scores
 from coterie.report.html import write_report
 from coterie.report.summary import summarise, write_graph, write_json
 from coterie.training import Trainer
+from coterie.using.keeping import keep
+from coterie.using.manifest import version
 
 
 @dataclass(frozen=True)
@@ -109,6 +109,7 @@ def _go(
     finally:
         trainer.close()
         log.close()
+    keep(out, e, circle, [(p.peer, min(p.round, e.rounds)) for p in simulation.all])
     return finish(out, time.perf_counter() - began)
 
 
@@ -132,13 +133,10 @@ def check_folder(out: Path, overwrite: bool) -> None:
 
 
 def run_started(e: Experiment, circle: Circle) -> RunStarted:
-    version = ""
-    with suppress(metadata.PackageNotFoundError):
-        version = metadata.version("coterie")
     samples = [p.samples for p in circle.participants[: e.peers]]
     return RunStarted(
         e.method_name, e.seed, e.peers, e.rounds, circle.architectures, samples, circle.class_counts,
-        circle.clusters, version,
+        circle.clusters, version(),
     )  # fmt: skip
 
 

@@ -8,16 +8,32 @@ import tempfile
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from coterie.errors import DataError
 
+if TYPE_CHECKING:
+    from coterie.data.scaling import Scaling
+
 Array = npt.NDArray[Any]
 Arrays = dict[str, Array]
 """What a decoder returns: `x` and `y`, and any further labelling of the same images (`coarse`)."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table: of numbers, or of so many different texts."""
+
+    name: str
+    texts: tuple[str, ...] = ()
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """What models see of it: the number, or for each text whether it is that one."""
+        return tuple(f"{self.name} = {text}" for text in self.texts) or (self.name,)
 
 
 @dataclass(frozen=True)
@@ -34,8 +50,15 @@ class Dataset:
     y: Array
     """int64 (N,), from 0 to len(classes) - 1."""
     classes: tuple[str, ...]
-    features: tuple[str, ...] = ()
-    """The names of a table's columns, as they were encoded; of images there are none."""
+    columns: tuple[Column, ...] = ()
+    """Of a table whose columns have names, without the labels; of images and arrays there are none."""
+    scaling: Scaling | None = None
+    """How raw features became those of `x`. (Images are raw in `x`.)"""
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """The names of the features, where the columns have names."""
+        return tuple(name for column in self.columns for name in column.features)
 
     @property
     def is_images(self) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 from coterie.data.dataset import Array
 from coterie.errors import DataError
 
-_SUFFIXES = {".png", ".jpg", ".jpeg"}
+SUFFIXES = {".png", ".jpg", ".jpeg"}
 _GREY_MODES = {"1", "L", "LA", "I;16"}
 
 
@@ -19,7 +19,7 @@ def image_files(folder: Path) -> tuple[list[Path], list[int], tuple[str, ...]]:
     files: list[Path] = []
     labels: list[int] = []
     for number, name in enumerate(names):
-        found = sorted(file for file in (folder / name).iterdir() if file.suffix.lower() in _SUFFIXES)
+        found = sorted(file for file in (folder / name).iterdir() if file.suffix.lower() in SUFFIXES)
         if not found:
             raise DataError(f"{folder / name}: holds no .png or .jpg files; every subfolder must be a class")
         files += found
@@ -33,11 +33,11 @@ def stack_images(files: list[Path], channels: int | None = None) -> Array:
     """All images as uint8 (N, C, H, W): as many `channels` as asked for, else grey only if all are grey."""
     if channels is None:
         channels = 1 if all(_is_grey(file) for file in files) else 3
-    first = _pixels(files[0], channels)
+    first = read_image(files[0], channels)
     # Filled in place: a list of arrays and its stack would need the memory of a large dataset twice.
     stacked = np.empty((len(files), *first.shape), dtype=np.uint8)
     for row, file in enumerate(files):
-        pixels = _pixels(file, channels)
+        pixels = read_image(file, channels)
         if pixels.shape != first.shape:
             raise DataError(
                 f"{file}: {_size(pixels)} pixels, but {files[0].name} has {_size(first)}; "
@@ -61,7 +61,7 @@ def _is_grey(file: Path) -> bool:
         raise DataError(f"{file}: not a readable image ({error})") from error
 
 
-def _pixels(file: Path, channels: int) -> Array:
+def read_image(file: Path, channels: int) -> Array:
     """One image as (C, H, W)."""
     from PIL import Image
 

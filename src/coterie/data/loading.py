@@ -11,7 +11,8 @@ import numpy as np
 from coterie.data.catalog import DOWNLOADED, EMBEDDED, file_of, find_entry
 from coterie.data.dataset import Dataset, data_home, read_arrays
 from coterie.data.fetching import check_form
-from coterie.data.own import load_own, looks_like_path, standardise
+from coterie.data.own import load_own, looks_like_path
+from coterie.data.scaling import Scaling
 from coterie.errors import DataError, unknown
 
 
@@ -66,7 +67,9 @@ def _load_embedded(name: str) -> Dataset:
     file = {"breast-cancer": "breast_cancer.csv", "wine": "wine_data.csv"}[name]
     table = _embedded_table(file, skip=1)
     _, _, *classes = (_embedded_folder() / file).read_text(encoding="utf-8").partition("\n")[0].split(",")
-    return Dataset(name, standardise(table[:, :-1]), table[:, -1].astype(np.int64), tuple(classes))
+    scaling = Scaling.standard(table[:, :-1])
+    x, y = scaling.of_features(table[:, :-1]), table[:, -1].astype(np.int64)
+    return Dataset(name, x, y, tuple(classes), scaling=scaling)
 
 
 def _embedded_table(file: str, skip: int) -> np.ndarray:

@@ -5,15 +5,16 @@ Class names are the sorted distinct labels. Features are standardised, each over
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from coterie.data.dataset import Array, Dataset, read_arrays
+from coterie.data.dataset import Array, Column, Dataset, read_arrays
 from coterie.data.images import image_files, stack_images
+from coterie.data.scaling import Scaling
 from coterie.errors import DataError
 
 _MOST_CATEGORIES = 1000  # a text column with more distinct values is a name or a number, no category
@@ -55,14 +56,6 @@ def _with_labels(dataset: Dataset, path: Path, labels: Sequence[str]) -> Dataset
     return replace(dataset, y=place[dataset.y], classes=tuple(labels))
 
 
-def standardise(features: Array) -> Array:
-    """Each column at mean 0 and standard deviation 1, as float32; a constant column becomes 0."""
-    values = features.astype(np.float64)
-    spread = values.std(axis=0)
-    scaled: Array = (values - values.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
-    return scaled.astype(np.float32)
-
-
 def _load_folder(folder: Path, least: int) -> Dataset:
     files, labels, classes = image_files(folder)
     if len(classes) < least:
@@ -70,21 +63,18 @@ def _load_folder(folder: Path, least: int) -> Dataset:
     return Dataset(folder.resolve().name, stack_images(files), np.asarray(labels, dtype=np.int64), classes)
 
 
-def _load_csv(path: Path, label: str) -> Dataset:
+def _load_table(path: Path, label: str) -> Dataset:
+    return _from_table(path, read_table(path), label)
+
+
+def read_table(path: Path, texts: Collection[str] = ()) -> Any:
+    """A pandas table; the columns named in `texts` are texts even where they look like numbers."""
     import pandas
 
-    return _from_table(path, _read_table(path, pandas.read_csv), label)
-
-
-def _load_parquet(path: Path, label: str) -> Dataset:
-    import pandas
-
-    return _from_table(path, _read_table(path, pandas.read_parquet), label)
-
-
-def _read_table(path: Path, read: Callable[[Path], Any]) -> Any:
     try:
-        return read(path)
+        if path.suffix == ".parquet":
+            return pandas.read_parquet(path)
+        return pandas.read_csv(path, dtype=dict.fromkeys(texts, str))
     except (OSError, ValueError) as error:  # pandas' parser errors and pyarrow's are ValueErrors
         raise DataError(f"{path}: cannot be read as a table ({_first_line(error)})") from error
 
@@ -96,16 +86,18 @@ def _from_table(path: Path, table: Any, label: str) -> Dataset:
         raise DataError(f"{path}: has no label column '{label}' (data.label); its columns: {names}")
     if len(table) == 0 or len(table.columns) < 2:
         raise DataError(f"{path}: needs at least one row, and a column beside '{label}'")
-    _refuse_missing(path, table)
+    refuse_missing(path, table)
     y, classes = _encode_labels(table[label].to_numpy())
     if len(classes) > max(2, len(table) // 2):
         raise DataError(f"{path}: '{label}' has {len(classes)} distinct values in {len(table)} rows: no classes")
-    columns = [_encode_column(path, table[name]) for name in table.columns if name != label]
-    features = tuple(name for _, names in columns for name in names)
-    return Dataset(path.stem, standardise(np.concatenate([x for x, _ in columns], axis=1)), y, classes, features)
+    features = [name for name in table.columns if name != label]
+    columns = tuple(_describe_column(path, table[name]) for name in features)
+    raw = np.concatenate([encode(table[name], c) for name, c in zip(features, columns, strict=True)], axis=1)
+    scaling = Scaling.standard(raw)
+    return Dataset(path.stem, scaling.of_features(raw), y, classes, columns, scaling)
 
 
-def _refuse_missing(path: Path, table: Any) -> None:
+def refuse_missing(path: Path, table: Any) -> None:
     """Values that are missing or infinite are the user's to decide on."""
     missing = table.isna().sum()
     numbers = table.select_dtypes("number")
@@ -118,20 +110,32 @@ def _refuse_missing(path: Path, table: Any) -> None:
                 )
 
 
-def _encode_column(path: Path, column: Any) -> tuple[Array, list[str]]:
-    """A column of numbers as it is, a column of texts as one 0/1 column per distinct text: (N, F), and their names."""
+def _describe_column(path: Path, column: Any) -> Column:
+    """A column of numbers, or of texts and which ones."""
     from pandas.api import types
 
     if types.is_numeric_dtype(column):  # includes booleans
-        return column.to_numpy(dtype=np.float64)[:, None], [str(column.name)]
+        return Column(str(column.name))
     if not (types.is_string_dtype(column) or types.is_object_dtype(column) or _is_categorical(column)):
         raise DataError(f"{path}: column '{column.name}' holds {column.dtype}; make it numbers or texts")
-    texts = column.astype(str).to_numpy(dtype=str)
-    values = np.unique(texts)
+    values = np.unique(_texts(column))
     if len(values) > _MOST_CATEGORIES:
         raise DataError(f"{path}: column '{column.name}' has {len(values)} distinct texts; drop or group them")
-    indicators: Array = texts[:, None] == values[None]
-    return indicators.astype(np.float64), [f"{column.name} = {value}" for value in values]
+    return Column(str(column.name), tuple(values.tolist()))
+
+
+def encode(values: Any, column: Column) -> Array:
+    """A pandas column's features, (N, F): numbers as they are, texts as one 0/1 feature for each that there is."""
+    if not column.texts:
+        numbers: Array = values.to_numpy(dtype=np.float64)[:, None]
+        return numbers
+    indicators: Array = _texts(values)[:, None] == np.array(column.texts)[None]
+    return indicators.astype(np.float64)
+
+
+def _texts(column: Any) -> Array:
+    texts: Array = column.astype(str).to_numpy(dtype=str)
+    return texts
 
 
 def _is_categorical(column: Any) -> bool:
@@ -157,15 +161,19 @@ def _load_npz(path: Path, label: str) -> Dataset:  # noqa: ARG001  (arrays have 
     if y.dtype.kind == "f" and not np.isfinite(y).all():
         raise DataError(f"{path}: y has {int((~np.isfinite(y)).sum())} missing or infinite labels")
     numbers, classes = _encode_labels(y)
-    return Dataset(path.stem, _as_rows(path, x), numbers, classes)
+    raw = raw_rows(path, x)
+    if raw.ndim == 4:
+        return Dataset(path.stem, raw, numbers, classes)
+    scaling = Scaling.standard(raw)
+    return Dataset(path.stem, scaling.of_features(raw), numbers, classes, scaling=scaling)
 
 
-def _as_rows(path: Path, x: Array) -> Array:
-    """Features or images in the form of `Dataset.x`."""
+def raw_rows(path: Path, x: Array) -> Array:
+    """Features as float64 (N, F), or images as uint8 (N, C, H, W)."""
     if x.ndim == 2 and x.dtype.kind in "iufb":
         if not np.isfinite(x).all():
             raise DataError(f"{path}: x has missing or infinite values in {_rows_not_finite(x)} rows")
-        return standardise(x)
+        return x.astype(np.float64)
     if x.dtype == np.uint8 and x.ndim == 3:
         return x[:, None]
     if x.dtype == np.uint8 and x.ndim == 4 and x.shape[1] in _CHANNELS:
@@ -187,7 +195,7 @@ def _first_line(error: Exception) -> str:
 
 
 _READERS: dict[str, Callable[[Path, str], Dataset]] = {
-    ".csv": _load_csv,
-    ".parquet": _load_parquet,
+    ".csv": _load_table,
+    ".parquet": _load_table,
     ".npz": _load_npz,
 }

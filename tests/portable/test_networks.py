@@ -1,0 +1,112 @@
+"""Networks as ONNX files: what torch says, for any number of samples, of raw values where they are to be scaled."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+from torch import Tensor, nn
+
+from coterie.data.scaling import Scaling
+from coterie.errors import ModelError
+from coterie.models import ModelSettings, Net, build, names
+from coterie.portable.networks import taking_raw, to_onnx
+
+
+def drawn(name: str, shape: tuple[int, ...], **settings: object) -> Net:
+    """A network in evaluation mode, with statistics of its own where it has some."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        net = build(name, shape, 5, ModelSettings(zoo=(name,), **settings))  # type: ignore[arg-type]
+        net.train()
+        net(torch.randn(8, *shape))
+    return net.eval()
+
+
+def by_torch(net: Net, x: Tensor) -> np.ndarray:
+    with torch.no_grad():
+        said: np.ndarray = torch.softmax(net(x).logits, 1).numpy()
+    return said
+
+
+def by_onnx(content: bytes, *batches: np.ndarray) -> list[np.ndarray]:
+    session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    said = [session.run(["probabilities"], {"input": x})[0] for x in batches]
+    assert all(one.dtype == np.float32 for one in said)
+    return said
+
+
+SLOW = ("densenet121", "googlenet")  # seconds to trace; built of the same layers as the others
+EVERY = [(name, "group") for name in names()] + [("resnet8", "batch"), ("vgg11", "none")]
+
+
+@pytest.mark.parametrize(
+    ("name", "norm"), [pytest.param(*one, marks=pytest.mark.slow if one[0] in SLOW else ()) for one in EVERY]
+)
+def test_every_architecture_says_the_same(name: str, norm: str) -> None:
+    shape = (3, 8, 8)
+    net = drawn(name, shape, norm=norm, dropout=0.5)
+    batches = [torch.randn(count, *shape) for count in (1, 2, 7)]
+    for x, said in zip(batches, by_onnx(to_onnx(net, shape), *(x.numpy() for x in batches)), strict=True):
+        np.testing.assert_allclose(said, by_torch(net, x), atol=1e-5)
+
+
+def test_it_says_nothing_and_leaves_the_network_as_it_was(capfd: pytest.CaptureFixture[str]) -> None:
+    net = drawn("resnet8", (1, 8, 8), norm="batch")
+    net.train()
+    before = {key: value.clone() for key, value in net.state_dict().items()}
+    to_onnx(net, (1, 8, 8))
+    assert capfd.readouterr() == ("", "")
+    assert all(torch.equal(value, before[key]) for key, value in net.state_dict().items())
+
+
+def test_raw_pixels() -> None:
+    scaling = Scaling((10.0, 120.5, 0.0), (3.25, 70.0, 255.0))
+    net = drawn("cnn3", (3, 6, 6))
+    raw = np.random.default_rng(0).integers(0, 256, (4, 3, 6, 6)).astype(np.float32)
+    content = to_onnx(net, (3, 6, 6), scaling)
+    np.testing.assert_allclose(
+        by_onnx(content, raw)[0], by_torch(net, torch.from_numpy(scaling.of_raw(raw))), atol=1e-5
+    )
+
+
+def test_raw_features_of_very_different_sizes() -> None:
+    """Differences of 1 at a mean of a million: in single precision, scaling would lose two digits more."""
+    scaling = Scaling((1e6, -3.0, 0.0), (2.0, 1e-3, 1.0))
+    net = drawn("mlp", (3,), hidden=(6,))
+    raw = np.array([[1e6 + 1, -3.001, 1.0], [1e6 - 2.5, -2.999, -1.0]], dtype=np.float32)
+    content = to_onnx(net, (3,), scaling)
+    np.testing.assert_allclose(
+        by_onnx(content, raw)[0], by_torch(net, torch.from_numpy(scaling.of_raw(raw))), atol=1e-6
+    )
+
+
+def test_any_model_can_take_raw_values() -> None:
+    """Whatever its input is named, and whatever operators it knows."""
+    softmax = onnx.helper.make_node("Softmax", ["x"], ["probabilities"])
+    kind = onnx.TensorProto.FLOAT
+    graph = onnx.helper.make_graph(
+        [softmax], "one", [onnx.helper.make_tensor_value_info("x", kind, ["N", 2])],
+        [onnx.helper.make_tensor_value_info("probabilities", kind, ["N", 2])],
+    )  # fmt: skip
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 13)], ir_version=8)
+    written = io.BytesIO()
+    onnx.save_model(model, written)
+    content = taking_raw(written.getvalue(), Scaling((1.0, 2.0), (2.0, 4.0)))
+    # (1 - 1) / 2 = 0 and (10 - 2) / 4 = 2
+    want = np.exp([0, 2]) / np.exp([0, 2]).sum()
+    np.testing.assert_allclose(by_onnx(content, np.array([[1.0, 10.0]], dtype=np.float32))[0], [want], rtol=1e-6)
+
+
+class Complex(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.linalg.eigvals(x.reshape(len(x), 2, 2)).abs()
+
+
+def test_what_onnx_has_no_word_for() -> None:
+    with pytest.raises(ModelError, match="cannot be written as ONNX"):
+        to_onnx(Net(Complex(), 2, 2), (4,))
