@@ -29,6 +29,10 @@ class ArtifactError(CoterieError):
     """What was shelved or received is not what it must be (name, shape, type, size, bytes)."""
 
 
+class PortableError(CoterieError):
+    """A portable model cannot be run, or what it answers is no use; the message says why, not whose it is."""
+
+
 class DeadlockError(CoterieError):
     """No peer can advance; the message says who waits for whom, and for what."""
 

@@ -61,7 +61,7 @@ def is_import_path(name: str) -> bool:
 
 def bring(name: str, input_shape: tuple[int, ...], classes: int, d_z: int) -> Net | Backbone:
     """The model that ``module:callable`` makes: a whole `Net`, or a backbone and its width."""
-    made = _make(name, _find_callable(name), _offers(input_shape, classes, d_z))
+    made = _make(name, find_callable(name), _offers(input_shape, classes, d_z))
     if isinstance(made, Net):
         _check_net(name, made, input_shape, classes, d_z)
         return made
@@ -92,7 +92,7 @@ def check_projector(name: str, net: Net, d_p: int) -> None:
         )
 
 
-def _find_callable(name: str) -> Callable[..., object]:
+def find_callable(name: str) -> Callable[..., object]:
     module_name, _, attribute = name.partition(":")
     if not module_name or not attribute:
         raise ModelError(f"model.zoo: '{name}' is not of the form 'module:callable'")

@@ -1,0 +1,133 @@
+"""Whether a model may be run, read from its protobuf alone: onnx's own checker and onnxruntime never see a bad one.
+
+Reading can take 75 times the memory of the file. So what others sent is checked in the sandbox (`Sandbox.check`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import onnx
+from google.protobuf.message import DecodeError, Message
+from onnx import AttributeProto, FunctionProto, NodeProto, SparseTensorProto, TensorProto, TypeProto, ValueInfoProto
+
+LARGEST = 256 * 2**20  # bytes of a model of one's own
+
+_DOMAINS = ("", "ai.onnx", "ai.onnx.ml")
+
+# A list of what is allowed: what a later version of ONNX adds is refused until somebody has thought about it. Absent
+# are control flow (it need not end), randomness, sequences, strings, and sizes that depend on the data. What is here
+# may still ask for much memory or time (a product of two vectors is enough): the sandbox bounds those.
+_NAMES = """
+Abs Acos Acosh Add And Asin Asinh Atan Atanh BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Cast CastLike Ceil
+Celu Clip Cos Cosh Div Elu Equal Erf Exp Floor Gelu Greater GreaterOrEqual HardSigmoid HardSwish Identity IsInf
+IsNaN LeakyRelu Less LessOrEqual Log Max Mean Min Mish Mod Mul Neg Not Or PRelu Pow Reciprocal Relu Round Selu
+Shrink Sigmoid Sign Sin Sinh Softplus Softsign Sqrt Sub Sum Swish Tan Tanh ThresholdedRelu Where Xor
+
+ArgMax ArgMin CumProd CumSum Hardmax LogSoftmax ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean
+ReduceMin ReduceProd ReduceSum ReduceSumSquare Softmax TopK
+
+Attention Det Einsum Gemm GRU LSTM MatMul RNN RotaryEmbedding
+AveragePool BatchNormalization Conv ConvTranspose GlobalAveragePool GlobalLpPool GlobalMaxPool GroupNormalization
+InstanceNormalization LayerNormalization LpNormalization LpPool LRN MaxPool MeanVarianceNormalization
+RMSNormalization
+ConvInteger DequantizeLinear DynamicQuantizeLinear MatMulInteger QLinearConv QLinearMatMul QuantizeLinear
+
+Concat Constant ConstantOfShape DepthToSpace Expand EyeLike Flatten Gather GatherElements GatherND GridSample OneHot
+Pad Range Reshape Resize ReverseSequence ScatterElements ScatterND Shape Size Slice SpaceToDepth Split Squeeze Tile
+Transpose Trilu Unsqueeze Upsample
+
+ArrayFeatureExtractor Binarizer FeatureVectorizer Imputer LabelEncoder LinearClassifier LinearRegressor Normalizer
+OneHotEncoder SVMClassifier SVMRegressor Scaler TreeEnsemble TreeEnsembleClassifier TreeEnsembleRegressor
+"""
+_OPERATORS = frozenset(_NAMES.split())
+
+
+def check(content: bytes, input_shape: tuple[int, ...], classes: int, largest: int) -> str:
+    """Why this model cannot be used for inputs of this shape and so many classes, or ""."""
+    if len(content) > largest:
+        return f"it has {len(content):,} bytes; at most {largest:,} are taken"
+    try:
+        model = onnx.ModelProto.FromString(content)
+    except (DecodeError, UnicodeDecodeError):
+        return "it is not an ONNX model, or a damaged one: its bytes cannot be read"
+    if not model.graph.node:
+        return "it is not an ONNX model, or an empty one: there is nothing to compute"
+    return _why_unsafe(model) or _why_other_input(model, input_shape) or _why_other_output(model, classes)
+
+
+def _why_unsafe(model: onnx.ModelProto) -> str:
+    return next((reason for message in _messages(model) if (reason := _why_refused(message))), "")
+
+
+def _messages(message: Message) -> Iterator[Message]:
+    """It and every message in it, at any depth. (Protobuf reads no deeper than 100.)"""
+    yield message
+    for field, value in message.ListFields():
+        if field.message_type is not None:
+            for part in (value,) if isinstance(value, Message) else value:
+                yield from _messages(part)
+
+
+def _why_refused(message: Message) -> str:
+    match message:
+        case TensorProto() if message.external_data or message.data_location == TensorProto.EXTERNAL:
+            return f"its tensor '{_plain(message.name)}' lies in another file; all data must be in the model"
+        case SparseTensorProto():
+            return "it has a sparse tensor; only dense ones are taken"
+        case FunctionProto():
+            return f"it brings the function '{_plain(message.name)}' of its own; only operators of ONNX are taken"
+        case AttributeProto() if message.HasField("g") or message.graphs:
+            return f"its attribute '{_plain(message.name)}' holds a graph; control flow is not taken"
+        case NodeProto():
+            return _why_operator(message)
+    return ""
+
+
+def _why_operator(node: NodeProto) -> str:
+    if node.domain not in _DOMAINS:
+        return f"it uses operators of the domain '{_plain(node.domain)}'; only ai.onnx and ai.onnx.ml are taken"
+    if node.op_type not in _OPERATORS:
+        return f"it uses the operator '{_plain(node.op_type)}', which is not among those that are taken"
+    return ""
+
+
+def _why_other_input(model: onnx.ModelProto, input_shape: tuple[int, ...]) -> str:
+    filled = {tensor.name for tensor in model.graph.initializer}
+    inputs = [value for value in model.graph.input if value.name not in filled]
+    return _why_other("input", inputs, input_shape)
+
+
+def _why_other_output(model: onnx.ModelProto, classes: int) -> str:
+    return _why_other("output", list(model.graph.output), (classes,))
+
+
+def _why_other(end: str, values: list[ValueInfoProto], expected: tuple[int, ...]) -> str:
+    """Why the only input, or output, is not one of float32 (N, *expected)."""
+    if len(values) != 1:
+        names = ", ".join(_plain(value.name) for value in values[:5]) or "none"
+        return f"it has {len(values)} {end}s ({names}); expected is one"
+    kind = values[0].type
+    if not kind.HasField("tensor_type"):
+        return f"its {end} is not a tensor"
+    if kind.tensor_type.elem_type != TensorProto.FLOAT:
+        return f"its {end} is of type {_type_name(kind.tensor_type.elem_type)}; expected is float32"
+    shape = _shape(kind.tensor_type)
+    if shape[1:] == list(expected) and not isinstance(shape[0], int):
+        return ""
+    return f"its {end} has shape ({', '.join(map(str, shape))}); expected is ({', '.join(map(str, ('N', *expected)))})"
+
+
+def _shape(kind: TypeProto.Tensor) -> list[int | str]:
+    """Numbers, and "N" for the first dimension or "?" for another that is free."""
+    dims = list(kind.shape.dim)[:10]
+    return [dim.dim_value if dim.HasField("dim_value") else ("?" if i else "N") for i, dim in enumerate(dims)] or ["?"]
+
+
+def _type_name(number: int) -> str:
+    return TensorProto.DataType.Name(number).lower() if number in TensorProto.DataType.values() else str(number)
+
+
+def _plain(text: str) -> str:
+    """A name that somebody else chose, fit for a line of a log."""
+    return "".join(c if c.isascii() and c.isprintable() else "?" for c in text[:40])

@@ -1,0 +1,143 @@
+"""From a fitted scikit-learn estimator to ONNX: inputs (N, *input_shape) to probabilities of all classes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+from skl2onnx import convert_sklearn
+from skl2onnx.common.data_types import DoubleTensorType, FloatTensorType
+from skl2onnx.helpers.onnx_helper import select_model_inputs_outputs
+from skl2onnx.operator_converters.random_forest import convert_sklearn_random_forest_classifier
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.naive_bayes import GaussianNB
+
+from coterie.errors import ModelError
+from coterie.portable.checks import LARGEST, check
+from coterie.portable.worker import open_session
+
+Shape = tuple[int, ...]
+
+# Fixed, so that the bytes do not depend on which newer ones are installed, and older onnxruntimes read them.
+_OPSETS = {"": 17, "ai.onnx.ml": 3}
+_IR_VERSION = 8
+_ROWS_TO_COMPARE = 256
+# On average: a row that lies on a tree's threshold may fall to the other side behind a rounded step of a pipeline.
+_FARTHEST_OFF = 1e-3
+
+
+def convert(name: str, estimator: Any, rows: np.ndarray, input_shape: Shape, classes: int) -> bytes:
+    """The estimator as ONNX, compared with itself on some of the rows it was fitted to."""
+    try:
+        graph = _converted(estimator, rows.shape[1]).graph
+    except Exception as error:  # skl2onnx raises what it likes
+        raise ModelError(
+            f"model.zoo: '{name}' ({type(estimator).__name__}) cannot be converted to ONNX: {_first_line(error)}; "
+            "convert it yourself, and name the .onnx file"
+        ) from error
+    content = _with_ends(graph, np.asarray(estimator.classes_), input_shape, classes)
+    reason = check(content, input_shape, classes, LARGEST)
+    if reason:
+        raise ModelError(f"model.zoo: nobody would take '{name}' ({type(estimator).__name__}) as ONNX: {reason}")
+    _compare(name, estimator, content, rows[:_ROWS_TO_COMPARE], input_shape)
+    return content
+
+
+def constant(always: int, input_shape: Shape, classes: int) -> bytes:
+    """A model that has seen one class alone, and says so of everything."""
+    certain = np.eye(classes, dtype=np.float32)[always : always + 1]
+    nodes = [
+        helper.make_node("Shape", ["x"], ["rows"], end=1),
+        helper.make_node("Concat", ["rows", "one"], ["shape"], axis=0),
+        helper.make_node("Expand", ["certain", "shape"], ["p"]),
+    ]
+    tensors = [numpy_helper.from_array(certain, "certain"), numpy_helper.from_array(np.array([1]), "one")]
+    return _model(nodes, tensors, input_shape, classes)
+
+
+def _converted(estimator: Any, features: int) -> onnx.ModelProto:
+    # Naive Bayes adds up exponents of millions where a pixel hardly varies: single precision leaves nothing of them.
+    precision = DoubleTensorType if isinstance(estimator, GaussianNB) else FloatTensorType
+    both = convert_sklearn(
+        estimator,
+        initial_types=[("features", precision([None, features]))],
+        options={id(estimator): {"zipmap": False}},
+        target_opset=_OPSETS,
+        custom_conversion_functions={HistGradientBoostingClassifier: _convert_boosting},
+    )
+    label_and_probabilities = [output.name for output in both.graph.output]
+    probabilities: onnx.ModelProto = select_model_inputs_outputs(both, outputs=[label_and_probabilities[1]])
+    return probabilities
+
+
+def _with_ends(graph: onnx.GraphProto, present: np.ndarray, input_shape: Shape, classes: int) -> bytes:
+    """The graph between a step that flattens inputs, and one that gives every class its column."""
+    spread = np.zeros((len(present), classes), np.float32)
+    spread[np.arange(len(present)), present] = 1
+    nodes = [
+        helper.make_node("Flatten", ["x"], ["coterie.flat"]),
+        helper.make_node("Cast", ["coterie.flat"], [graph.input[0].name], to=graph.input[0].type.tensor_type.elem_type),
+        *graph.node,
+        helper.make_node("Cast", [graph.output[0].name], ["coterie.single"], to=TensorProto.FLOAT),
+        helper.make_node("MatMul", ["coterie.single", "coterie.spread"], ["p"]),
+    ]
+    tensors = [*graph.initializer, numpy_helper.from_array(spread, "coterie.spread")]
+    return _model(nodes, tensors, input_shape, classes)
+
+
+def _model(nodes: list[onnx.NodeProto], tensors: list[TensorProto], input_shape: Shape, classes: int) -> bytes:
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", *input_shape])
+    p = helper.make_tensor_value_info("p", TensorProto.FLOAT, ["N", classes])
+    graph = helper.make_graph(nodes, "coterie", [x], [p], tensors)
+    opsets = [helper.make_opsetid(domain, version) for domain, version in _OPSETS.items()]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=_IR_VERSION, producer_name="coterie")
+    content: bytes = model.SerializeToString(deterministic=True)
+    return content
+
+
+def _convert_boosting(scope: Any, operator: Any, container: Any) -> None:
+    """skl2onnx's converter, without two faults: it rounds thresholds to the nearest, and has False for an integer."""
+    for trees in operator.raw_operator._predictors:
+        for tree in trees:
+            tree.nodes["num_threshold"] = _rounded_down(tree.nodes["num_threshold"])
+    convert_sklearn_random_forest_classifier(
+        scope, operator, _WholeNumbers(container), op_version=_OPSETS["ai.onnx.ml"]
+    )
+
+
+def _rounded_down(thresholds: np.ndarray) -> np.ndarray:
+    """The next float32 that is not above: just the same float32s lie below it."""
+    nearest = thresholds.astype(np.float32)
+    return np.where(nearest > thresholds, np.nextafter(nearest, np.float32(-np.inf)), nearest)
+
+
+class _WholeNumbers:
+    """A container of skl2onnx's that takes truth values where ONNX wants integers."""
+
+    def __init__(self, container: Any) -> None:
+        self._container = container
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._container, name)
+
+    def add_node(self, *args: Any, **attributes: Any) -> None:
+        key = "nodes_missing_value_tracks_true"
+        self._container.add_node(*args, **{**attributes, key: [int(goes_left) for goes_left in attributes[key]]})
+
+
+def _compare(name: str, estimator: Any, content: bytes, rows: np.ndarray, input_shape: Shape) -> None:
+    """Some of what an estimator can do, such as categories in boosting, is lost without a word in the conversion."""
+    (converted,) = open_session(content).run(None, {"x": rows.reshape(len(rows), *input_shape)})
+    expected = estimator.predict_proba(rows.astype(np.float64))
+    off = np.abs(converted[:, estimator.classes_] - expected).max(1).mean()
+    if not off <= _FARTHEST_OFF:
+        raise ModelError(
+            f"model.zoo: '{name}' ({type(estimator).__name__}) is not the same as ONNX: its probabilities are off by "
+            f"{off:.2g} on average; convert it yourself, and name the .onnx file"
+        )
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:200]

@@ -1,0 +1,206 @@
+"""Models that are not networks: scikit-learn's estimators by name, one of yours, or a finished ONNX file.
+
+An estimator is fitted and converted at once. From then on the ONNX is the model, for its owner as for everybody.
+"""
+
+from __future__ import annotations
+
+import inspect
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from coterie.errors import ModelError, unknown
+from coterie.models.brought import find_callable
+from coterie.portable.form import Portable
+
+Shape = tuple[int, ...]
+
+PREFIX = "estimator:"
+SUFFIX = ".onnx"
+
+# Who fits sets, for a while, what belongs to the whole process: threads of OpenMP and BLAS, and which warnings to show.
+_ONE_AT_A_TIME = threading.Lock()
+
+
+@dataclass(frozen=True)
+class _Estimator:
+    about: str
+    make: Callable[[int, int], Any]  # of a seed, and the number of rows of the rarest class
+    cross_validates: bool = False
+
+
+def _logistic(seed: int, rarest: int) -> Any:  # noqa: ARG001
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    return make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000, random_state=seed))
+
+
+def _forest(seed: int, rarest: int) -> Any:  # noqa: ARG001
+    from sklearn.ensemble import RandomForestClassifier
+
+    return RandomForestClassifier(random_state=seed)
+
+
+def _extra_trees(seed: int, rarest: int) -> Any:  # noqa: ARG001
+    from sklearn.ensemble import ExtraTreesClassifier
+
+    return ExtraTreesClassifier(random_state=seed)
+
+
+def _boosting(seed: int, rarest: int) -> Any:  # noqa: ARG001
+    from sklearn.ensemble import HistGradientBoostingClassifier
+
+    # A peer may have few rows: with the usual 20 a leaf, it would learn nothing from fewer than 40.
+    return HistGradientBoostingClassifier(min_samples_leaf=5, early_stopping=False, random_state=seed)
+
+
+def _tree(seed: int, rarest: int) -> Any:  # noqa: ARG001
+    from sklearn.tree import DecisionTreeClassifier
+
+    return DecisionTreeClassifier(random_state=seed)
+
+
+def _naive_bayes(seed: int, rarest: int) -> Any:  # noqa: ARG001
+    from sklearn.naive_bayes import GaussianNB
+
+    return GaussianNB()
+
+
+def _svm(seed: int, rarest: int) -> Any:
+    from sklearn.calibration import CalibratedClassifierCV
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+    from sklearn.svm import SVC
+
+    machine = CalibratedClassifierCV(SVC(random_state=seed), cv=min(5, rarest), ensemble=False)
+    return make_pipeline(StandardScaler(), machine)
+
+
+_ESTIMATORS = {
+    "logistic": _Estimator("logistic regression on standardised inputs", _logistic),
+    "naive-bayes": _Estimator("naive Bayes, each input normally distributed in each class", _naive_bayes),
+    "tree": _Estimator("one decision tree, fully grown", _tree),
+    "forest": _Estimator("random forest of 100 trees", _forest),
+    "extra-trees": _Estimator("extremely randomised trees, 100 of them", _extra_trees),
+    "boosting": _Estimator("histogram-based gradient boosting, 100 rounds", _boosting),
+    "svm": _Estimator(
+        "support vector machine (RBF) on standardised inputs, calibrated by cross-validation",
+        _svm,
+        cross_validates=True,
+    ),
+}
+
+
+def names() -> list[str]:
+    """The estimators that have a name."""
+    return list(_ESTIMATORS)
+
+
+def is_estimator(name: str) -> bool:
+    """Whether a name in ``model.zoo`` means one of these, rather than a network."""
+    return name in _ESTIMATORS or name.startswith(PREFIX) or name.endswith(SUFFIX)
+
+
+def describe(name: str) -> str:
+    """One line about an estimator."""
+    if name.endswith(SUFFIX):
+        return f"a finished model: {name}"
+    return f"brought: {name}" if name.startswith(PREFIX) else _named(name).about
+
+
+def fit(name: str, x: np.ndarray, y: np.ndarray, classes: int, seed: int) -> Portable:
+    """The estimator `name`, fitted to rows `x` (n, *input_shape) with classes `y`. The same for the same seed."""
+    input_shape = x.shape[1:]
+    if name.endswith(SUFFIX):
+        return _finished(name, input_shape, classes)
+    present = np.unique(y)
+    if not len(present) or present[0] < 0 or present[-1] >= classes:
+        raise ModelError(f"model.zoo: '{name}' needs rows with classes from 0 to {classes - 1}, not {present.tolist()}")
+    from coterie.portable import conversion
+
+    if len(present) == 1:
+        return Portable.of(conversion.constant(int(present[0]), input_shape, classes), name)
+    rows = np.ascontiguousarray(x, dtype=np.float32).reshape(len(x), -1)
+    with _ONE_AT_A_TIME, _one_thread(), _without_noise():
+        estimator = _fitted(name, rows, np.asarray(y), seed)
+        content = conversion.convert(name, estimator, rows, input_shape, classes)
+    return Portable.of(content, name)
+
+
+def _named(name: str) -> _Estimator:
+    if name not in _ESTIMATORS:
+        text = unknown("estimator in model.zoo", name, _ESTIMATORS)
+        raise ModelError(f"{text}, '{PREFIX}module:callable' of your own, or the path of a {SUFFIX} file")
+    return _ESTIMATORS[name]
+
+
+def _finished(path: str, input_shape: Shape, classes: int) -> Portable:
+    from coterie.portable.checks import LARGEST, check
+
+    try:
+        content = Path(path).read_bytes()
+    except OSError as error:
+        raise ModelError(f"model.zoo: cannot read '{path}': {error.strerror}") from error
+    reason = check(content, input_shape, classes, LARGEST)
+    if reason:
+        raise ModelError(f"model.zoo: '{path}' cannot be used: {reason}")
+    return Portable.of(content, Path(path).name)
+
+
+def _fitted(name: str, rows: np.ndarray, y: np.ndarray, seed: int) -> Any:
+    if name.startswith(PREFIX):
+        return _fit_brought(name, rows, y, seed)
+    kind = _named(name)
+    if kind.cross_validates:
+        rows, y = _each_class_twice(rows, y)
+    return kind.make(seed, np.unique(y, return_counts=True)[1].min()).fit(rows, y)
+
+
+def _each_class_twice(rows: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """With the row of a class that has only one repeated: cross-validation needs it on both sides."""
+    _, first, counts = np.unique(y, return_index=True, return_counts=True)
+    alone = first[counts == 1]
+    return np.concatenate([rows, rows[alone]]), np.concatenate([y, y[alone]])
+
+
+def _fit_brought(name: str, rows: np.ndarray, y: np.ndarray, seed: int) -> Any:
+    make = find_callable(name.removeprefix(PREFIX))
+    try:
+        accepted = inspect.signature(make).parameters
+        estimator: Any = make(**{key: seed for key in ("seed", "random_state") if key in accepted})
+        estimator.fit(rows, y)
+    except Exception as error:  # somebody else's code
+        raise ModelError(f"model.zoo: '{name}' cannot be made and fitted: {error}") from error
+    if not hasattr(estimator, "predict_proba"):
+        raise ModelError(f"model.zoo: '{name}' made a {type(estimator).__name__}, which has no predict_proba")
+    return estimator
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """How a sum is cut into threads changes its last bit."""
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(1):
+        yield
+
+
+@contextmanager
+def _without_noise() -> Iterator[None]:
+    """Without the warnings that say nothing to whoever runs this."""
+    from sklearn.exceptions import ConvergenceWarning
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # after 1000 steps it is good enough
+        # skl2onnx reads these attributes of every SVC, also of one that has no use for them
+        warnings.filterwarnings("ignore", "Attribute `prob[AB]_` was deprecated", FutureWarning)
+        yield
