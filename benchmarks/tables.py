@@ -86,7 +86,16 @@ def _summary(folder: Path) -> Summary | None:
 
 
 def table(rows: Sequence[Row], runs: Mapping[tuple[str, int], Summary | None]) -> str:
-    head = ("method", "paper", "last", "validation-selected", "precision", "recall", "mass", "messages per peer")
+    head: tuple[str, ...] = (
+        "method",
+        "paper",
+        "last",
+        "validation-selected",
+        "precision",
+        "recall",
+        "mass",
+        "messages per peer",
+    )
     more = {name: find for name, find in MORE.items() if any(find(run) for run in runs.values() if run)}
     head = (*head, "MB per peer", *more, "seconds", "seeds")
     lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]

@@ -9,10 +9,12 @@ from torch import Tensor
 
 from coterie import models
 from coterie.architecture import Architecture, Model
+from coterie.errors import ModelError
 from coterie.portable.form import Portable
 from coterie.shelf import Artifact, Fact
 from coterie.weights import Weights
 
+Packed = tuple[Mapping[str, Tensor], dict[str, Fact]]
 ONNX = "onnx"  # the one tensor of an artifact that carries a portable model
 
 
@@ -31,7 +33,7 @@ class Kinds:
             self._made[name] = self._make(name)
         return self._made[name]
 
-    def packed(self, model: Model | Portable) -> tuple[Mapping[str, Tensor], dict[str, Fact]]:
+    def packed(self, model: Model | Portable) -> Packed:
         """As it travels: a network of the zoo as its weights, which everybody has a place for; others as ONNX."""
         if isinstance(model, Model) and not models.is_import_path(model.architecture.name):
             return model, {"kind": model.architecture.name}
@@ -54,7 +56,7 @@ class Kinds:
             return f"'{kind}' is no architecture that is known here, and the model is not in ONNX"
         try:
             architecture = self.network(kind)
-        except models.ModelError as error:
+        except ModelError as error:
             return str(error)
         blank = Weights(architecture.layout, torch.empty(architecture.layout.size, device="meta"))
         return artifact.misfit(blank, ()) or architecture.view(artifact)

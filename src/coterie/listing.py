@@ -33,6 +33,7 @@ def _method(name: str) -> str:
     method = find(name)
     kind = "with a server" if method.server else "without a server"
     mixed = "mixed architectures" if method.mixed else "one architecture"
+    mixed = "any models" if method.any_model else mixed
     head = [f"{name}: {method.summary}", f"{kind}; {mixed}", *([method.paper] if method.paper else [])]
     return "\n".join([*head, *_parameters(method, "method")])
 
@@ -48,14 +49,17 @@ def _parameters(kind: type[Any], section: str) -> list[str]:
 
 def _models() -> dict[str, str]:
     from coterie import models
+    from coterie.portable import estimators
 
-    return {name: models.describe(name) for name in models.names()}
+    networks = {name: models.describe(name) for name in models.names()}
+    others = {name: f"{estimators.describe(name)} (for fedpae)" for name in estimators.names()}
+    return {**networks, **others}
 
 
 def _model(name: str) -> str:
     from coterie import models
 
-    text = models.describe(name) if ":" not in name else "your own"
+    text = _models().get(name, "your own")
     return "\n".join([f"{name}: {text}", *_parameters(models.ModelSettings, "model")])
 
 

@@ -21,7 +21,8 @@ from coterie.peer import Peer
 from coterie.training.plain import bind
 
 DATA = (
-    "data.partition=dirichlet", "data.alpha=0.5", "data.train=40", "data.validation=20", "data.test=20", "clock.speed=40",
+    "data.partition=dirichlet", "data.alpha=0.5", "data.train=40", "data.validation=20", "data.test=20",
+    "clock.speed=40",
 )  # fmt: skip
 QUICK = (*DATA, "method.patience=3", "method.k=2", "method.population=20", "method.generations=10")
 
@@ -259,7 +260,7 @@ def test_each_trains_some_of_the_zoo_beginning_with_its_own(models: int, peer: i
 
 
 def test_a_model_is_kept_as_it_was_at_its_best() -> None:
-    """Early stopping: what is published has the best validation accuracy of all epochs, and patience more were tried."""
+    """Early stopping: what is published has the best validation accuracy of all epochs; `patience` more were tried."""
     played = play(small("local-ensemble", *DATA, "method.models=1", "method.patience=3", peers=3, rounds=30))
     for me in played.participants:
         [own] = me.state["own"]

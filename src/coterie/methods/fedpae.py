@@ -14,6 +14,7 @@ from torch import Tensor
 from coterie import randomness
 from coterie.architecture import Model
 from coterie.ensemble import Ensemble, Member
+from coterie.kinds import Packed
 from coterie.methods.base import need, parameter
 from coterie.methods.ensembles import Bench, choose
 from coterie.methods.own_models import LocalEnsemble, Own, author_of, is_ready, model_of, name_of, own_members
@@ -73,8 +74,8 @@ class FedPAE(LocalEnsemble):
     async def ready(self, me: Peer, slot: int, own: Own) -> None:
         await super().ready(me, slot, own)
         assert me.kinds is not None
-        tensors, facts = await me.compute(me.kinds.packed, model_of(me, own["kind"], own["best"]))
-        me.shelve(f"model-{slot}", tensors, of=len(me.state["own"]), **facts)
+        packed: Packed = await me.compute(me.kinds.packed, model_of(me, own["kind"], own["best"]))
+        me.shelve(f"model-{slot}", packed[0], of=len(me.state["own"]), **packed[1])
         me.state["searched"] = 0  # a search with a lesser one does not count
 
     # -- gathering -----------------------------------------------------------------------------
@@ -171,7 +172,8 @@ class FedPAE(LocalEnsemble):
         models = me.state["models"]
         for name in [name for name in names if name not in models]:
             found = await me.fetch(author_of(name), name.partition("/")[2])
-            models.update({name: kept(model) for model in me.opened(found, self.largest).values()})
+            for model in me.opened(found, self.largest).values():
+                models[name] = kept(model)
         if self.bench == "predictions":
             me.state["models"] = {name: model for name, model in models.items() if name in names}
         return {name: Member(name, model_of(me, **models[name])) for name in names if name in models}

@@ -182,10 +182,14 @@ def assign(
     settings: ModelSettings, peers: int, input_shape: Shape, classes: int, rng: np.random.Generator
 ) -> list[str]:
     """The architecture of every peer, in the peers' order."""
+    from coterie.portable.estimators import is_estimator  # which needs what is here
+
     zoo = settings.zoo
     for name in zoo:
-        if not is_import_path(name):
+        if not is_import_path(name) and not is_estimator(name):
             _check_fit(name, input_shape)
+    if settings.assign == "capacity" and (estimators := [name for name in zoo if is_estimator(name)]):
+        raise ConfigError(f"model.assign = 'capacity' compares numbers of weights, and {estimators[0]} has none")
     if settings.assign == "random":
         return [zoo[i] for i in rng.integers(len(zoo), size=peers)]
     if settings.assign == "capacity":
@@ -213,7 +217,7 @@ def _parameter_count(name: str, input_shape: Shape, classes: int, settings: Mode
 def _architecture(name: str) -> _Architecture:
     if name not in _ZOO:
         text = unknown("architecture in model.zoo", name, _ZOO)
-        raise ModelError(f"{text}, or 'module:callable' of your own")
+        raise ModelError(f"{text}, or 'module:callable' of your own; or, with a method for any model, an estimator")
     return _ZOO[name]
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from coterie.errors import PortableError
 from coterie.training.jobs import PortableJob, Prediction, Score
 
 if TYPE_CHECKING:
@@ -23,8 +24,6 @@ class PortableRunner:
 
     def predict(self, job: PortableJob) -> Prediction:
         """Logarithms of its probabilities; where it fails, none that are numbers, and why."""
-        from coterie.portable.sandbox import PortableError
-
         x, device = job.split.x.cpu().numpy(), job.split.rows.device
         features = torch.empty(len(x), 0, device=device)
         try:
