@@ -70,6 +70,7 @@ CASES: dict[str, tuple[str, ...]] = {
     "local-ensemble-mixed": ("model.zoo=mlp,cnn3", "method.patience=2"),
     "fedpae": PAE,
     "fedpae-mixed": (*PAE, "model.zoo=mlp,cnn3", "method.models=0"),
+    "fedpae-any-model": (*PAE, "model.zoo=logistic,tree,naive-bayes,mlp"),
     "fedpae-early": (*PAE, "method.early=true", "method.vote=hard"),
     "fedpae-predictions": (*PAE, "method.bench=predictions"),
     "fedpae-adaptive": (*PAE, "method.neighbours=adaptive", "method.few=1"),

@@ -12,12 +12,14 @@ import pytest
 import torch
 from methods_support import Played, play, small
 
-from coterie.errors import ConfigError
+from coterie.errors import ConfigError, ModelError
 from coterie.events import PeerRound
 from coterie.experiment import gather
 from coterie.methods.fedpae import FedPAE
 from coterie.methods.own_models import Own, kinds_of
 from coterie.peer import Peer
+from coterie.portable import estimators
+from coterie.portable.form import Portable
 from coterie.training.plain import bind
 
 DATA = (
@@ -286,3 +288,71 @@ def test_a_model_is_kept_as_it_was_at_its_best() -> None:
 def test_parameters_that_cannot_work(word: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         small("fedpae", word)
+
+
+# -- any model -------------------------------------------------------------------------------------
+
+ANY = ("method.models=1", "model.zoo=logistic,forest,boosting,mlp", "train.lr=0.05")
+
+
+@pytest.mark.parametrize("data", ["breast-cancer", "digits"])
+def test_a_federation_of_any_models_beats_training_alone_where_data_are_scarce(data: str) -> None:
+    words = (f"data.name={data}", "data.partition=iid", "data.train=10", "data.validation=30", "data.test=30")
+    e = small("fedpae", *QUICK, *ANY, *words, "method.k=5", "method.patience=5", peers=8, rounds=12)
+    played = play(replace(e, method=replace(e.method, generations=40, population=40)))
+    ends = [last(played, peer) for peer in range(8)]
+    together = np.mean([end.test for end in ends])
+    alone = np.mean([end.notes["beside"]["alone"]["test"] for end in ends])
+    assert together > alone
+    chosen = [member.model for me in played.participants if me.ensemble for member in me.ensemble.members]
+    assert len({model.kind for model in chosen if isinstance(model, Portable)}) >= 2
+    assert all(len(me.state["bench"]) == 7 for me in played.participants), "networks and estimators are on every bench"
+
+
+def test_a_method_that_trains_by_gradients_refuses_estimators_before_anything_runs() -> None:
+    with pytest.raises(ModelError, match="forest cannot be trained by gradients, as gossip does"):
+        gather(small("gossip", "method.k=2", "model.zoo=forest"))
+
+
+@dataclass(frozen=True)
+class Forged(FedPAE):
+    """Peer 0 publishes bytes that are no model, or not one for these data."""
+
+    what: str = "bytes"
+
+    async def ready(self, me: Peer, slot: int, own: Own) -> None:
+        if me.id != 0:
+            await super().ready(me, slot, own)
+            return
+        content = own["best"]
+        if self.what == "bytes":
+            content = torch.arange(1000).to(torch.uint8)
+        elif self.what == "cut":
+            content = content[: len(content) // 2]
+        elif self.what == "classes":
+            x = np.random.default_rng(0).random((20, *me.kinds.shape), dtype=np.float32)  # type: ignore[union-attr]
+            content = estimators.fit("tree", x, np.arange(20) % 3, 3, 0).content
+        elif self.what == "inputs":
+            x = np.random.default_rng(0).random((20, 5), dtype=np.float32)
+            content = estimators.fit("tree", x, np.arange(20) % 10, 10, 0).content
+        me.shelve(f"model-{slot}", {"onnx": content}, kind="tree", of=1)
+
+
+@pytest.mark.parametrize(
+    ("what", "words", "reason"),
+    [
+        ("bytes", (), "ONNX"),
+        ("cut", (), "ONNX"),
+        ("classes", (), "its output has shape (N, 3); expected is (N, 10)"),
+        ("inputs", (), "input"),
+        ("large", ("method.largest=1000",), "1,000"),
+    ],
+)
+def test_forged_portable_models_are_declined(what: str, words: tuple[str, ...], reason: str) -> None:
+    zoo = "model.zoo=forest,mlp,mlp" if what == "large" else "model.zoo=tree,mlp,mlp"
+    e = small("fedpae", *QUICK, "method.models=1", zoo, *words, peers=3, rounds=4)
+    played = play(replace(e, method=Forged(**asdict(e.method), what=what)))
+    for me in played.participants[1:]:
+        assert len(me.state["bench"]) == 1
+        [declined] = [r.notes["declined"] for r in played.rounds(me.id) if "declined" in r.notes]
+        assert reason in declined[0], declined
