@@ -221,8 +221,20 @@ def test_bytes_that_are_no_model(content: bytes, sandbox: Sandbox) -> None:
     assert str(caught.value).isprintable()
 
 
+def test_a_tree_that_goes_in_circles(sandbox: Sandbox) -> None:
+    ids = {"nodes_treeids": [0], "nodes_nodeids": [0], "nodes_truenodeids": [0], "nodes_falsenodeids": [0]}
+    tests = {"nodes_featureids": [0], "nodes_modes": ["BRANCH_LEQ"], "nodes_values": [0.0]}
+    leaves = {"class_treeids": [0], "class_nodeids": [0], "class_ids": [0], "class_weights": [1.0]}
+    labels = {"classlabels_int64s": list(range(CLASSES))}
+    bad = model(
+        [node("TreeEnsembleClassifier", "x", "label p", domain="ai.onnx.ml", **ids, **tests, **leaves, **labels)]
+    )
+    with pytest.raises(PortableError, match=r"^onnxruntime does not run it: .* A node cannot point to itself"):
+        run(sandbox, bad)
+
+
 def test_inputs_of_another_shape(sandbox: Sandbox) -> None:
-    with pytest.raises(PortableError, match="INVALID_ARGUMENT"):
+    with pytest.raises(PortableError, match=r"^onnxruntime does not run it: INVALID_ARGUMENT"):
         run(sandbox, GOOD, np.zeros((5, FEATURES + 1), np.float32))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import signal
 import struct
@@ -53,6 +54,10 @@ def _read(stream: IO[bytes], length: int) -> bytes:
     return data
 
 
+class Unfit(Exception):  # noqa: N818
+    """A model that runs, but does not answer in the form that it must."""
+
+
 class Worker:
     """The sessions that were used last, and what may be asked of them."""
 
@@ -67,9 +72,12 @@ class Worker:
                 return self._do(asked, body)
         except MemoryError:
             return {"error": "", "memory": True}, b""
+        except Unfit as error:
+            return {"error": str(error)}, b""
         except Exception as error:  # whatever onnxruntime makes of a foreign model
             text = str(error)
-            return {"error": text[:1000], "memory": "bad_alloc" in text or "ailed to allocate" in text}, b""
+            no_memory = "bad_alloc" in text or "ailed to allocate" in text
+            return {"error": f"onnxruntime does not run it: {_plain(text)[:500]}", "memory": no_memory}, b""
 
     def _do(self, asked: Header, body: bytes) -> tuple[Header, bytes]:
         match asked["do"]:
@@ -100,11 +108,19 @@ class Worker:
         session, _ = self._sessions[digest]
         inputs, outputs = session.get_inputs(), session.get_outputs()
         if len(inputs) != 1 or len(outputs) != 1:
-            raise ValueError(f"it has {len(inputs)} inputs and {len(outputs)} outputs; expected is one of each")
+            raise Unfit(f"it has {len(inputs)} inputs and {len(outputs)} outputs; expected is one of each")
         (made,) = session.run(None, {inputs[0].name: x})
         if not isinstance(made, np.ndarray) or made.dtype != np.float32:
-            raise ValueError(f"its output is of type {outputs[0].type}; expected is tensor(float)")
+            raise Unfit(f"its output is of type {outputs[0].type}; expected is tensor(float)")
         return {"shape": made.shape}, made.tobytes()
+
+
+def _plain(text: str) -> str:
+    """What onnxruntime says, without its files, lines and functions."""
+    text = re.sub(r"^\[ONNXRuntimeError\] : \d+ : |/onnxruntime_src/.*?\[with .*?\] ", "", text)
+    for before_the_reason in ("Status Message: ", "was false. "):
+        text = text.rpartition(before_the_reason)[2]
+    return text
 
 
 def open_session(content: bytes) -> Any:
