@@ -336,7 +336,8 @@ class Peer:
 
     def job(self, model: Mapping[str, Tensor] | Portable, split: Split) -> AnyJob:
         if isinstance(model, Portable):
-            return PortableJob(model, split)
+            assert self.kinds is not None
+            return PortableJob(model, split, self.kinds.classes)
         return EvaluateJob(model if isinstance(model, Model) else self.architecture.view(model), split)
 
     def begin(self, round: int) -> None:

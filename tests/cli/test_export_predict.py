@@ -74,6 +74,7 @@ def accuracy(said: list[dict[str, str]], classes: list[str]) -> float:
         ("local",),
         ("fedavg", "data.scale=unit"),
         ("mapl", "model.zoo=mlp,cnn3", "model.d_z=6", "method.t_thr=2", "model.projector_hidden=4"),
+        ("fedpae", "model.zoo=tree,mlp,logistic", "method.models=2", "method.population=8", "method.generations=3"),
     ],
     ids=lambda words: words[0],
 )

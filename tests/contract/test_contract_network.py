@@ -32,7 +32,9 @@ def test_equals_the_simulation(case: str) -> None:
     real, expected = network(e), simulated(e)
     assert real.summary["messages"] == expected.summary["messages"]
     assert real.summary["bytes"] == expected.summary["bytes"]
-    assert real.summary["accuracy"] == expected.summary["accuracy"]
+    assert real.summary["accuracy"]["last"] == expected.summary["accuracy"]["last"]
+    if not e.method.asynchronous:  # else what came before the end depends on who was faster
+        assert real.summary["accuracy"]["selected"] == expected.summary["accuracy"]["selected"]
     for mine, theirs in zip(real.vectors, expected.vectors, strict=True):
         torch.testing.assert_close(mine, theirs, atol=0, rtol=0)  # to the bit: the same operations in the same order
 

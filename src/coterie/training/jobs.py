@@ -140,6 +140,7 @@ class PortableJob:
 
     model: Portable
     split: Split
+    classes: int  # that it must tell apart
 
 
 AnyJob = EvaluateJob | PortableJob

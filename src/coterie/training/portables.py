@@ -13,6 +13,7 @@ from coterie.errors import PortableError
 from coterie.training.jobs import PortableJob, Prediction, Score
 
 if TYPE_CHECKING:
+    from coterie.portable.form import Portable
     from coterie.portable.sandbox import Sandbox
 
 LEAST = 1e-9  # a probability of zero has no logarithm
@@ -21,16 +22,26 @@ LEAST = 1e-9  # a probability of zero has no logarithm
 class PortableRunner:
     def __init__(self) -> None:
         self._sandbox: Sandbox | None = None
+        self._checked: dict[tuple[str, tuple[int, ...], int], str] = {}  # models, and why they cannot be used
 
     def predict(self, job: PortableJob) -> Prediction:
         """Logarithms of its probabilities; where it fails, none that are numbers, and why."""
         x, device = job.split.x.cpu().numpy(), job.split.rows.device
         features = torch.empty(len(x), 0, device=device)
         try:
-            found = self._opened().probabilities(job.model.bytes, job.model.digest, x)
+            self._check(job.model, x.shape[1:], job.classes)
+            found = self._opened().probabilities(job.model.bytes, job.model.digest, x, job.classes)
         except PortableError as error:
-            return Prediction(torch.full((len(x), 1), math.nan, device=device), features, str(error))
+            return Prediction(torch.full((len(x), job.classes), math.nan, device=device), features, str(error))
         return Prediction(_logarithms(found).to(device), features)
+
+    def _check(self, model: Portable, shape: tuple[int, ...], classes: int) -> None:
+        """Before it runs for the first time, see that it is what it should be."""
+        key = model.digest, shape, classes
+        if key not in self._checked:
+            self._checked[key] = self._opened().check(model.bytes, model.digest, shape, classes, len(model.bytes))
+        if self._checked[key]:
+            raise PortableError(self._checked[key])
 
     def evaluate(self, job: PortableJob) -> Score:
         said = self.predict(job)

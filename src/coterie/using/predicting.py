@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Any
+import hashlib
+from functools import cache, partial
 
 import numpy as np
 import torch
@@ -13,15 +13,13 @@ from coterie import models, settings
 from coterie.architecture import Architecture, Model
 from coterie.data.dataset import Array
 from coterie.ensemble import voted
-from coterie.errors import ArtifactError, ModelError
+from coterie.errors import ArtifactError, ModelError, PortableError
 from coterie.models import ModelSettings
-from coterie.portable.networks import OUTPUT
+from coterie.portable.sandbox import Sandbox
 from coterie.training import EvaluateJob, Pool, Split
 from coterie.training.plain import predict
 from coterie.using.keeping import ONLY_FOR_TRAINING, Personal, Tensors
 from coterie.using.manifest import RAW, Manifest, Part
-
-AT_ONCE = 512  # samples
 
 
 def probabilities(personal: Personal, raw: Array) -> Array:
@@ -63,18 +61,16 @@ def of_network(model: Model, samples: Array) -> Tensor:
 
 
 def run_onnx(content: bytes, samples: Array, name: str) -> Array:
-    """The probabilities that an ONNX model gives."""
-    import onnxruntime
-
+    """The probabilities that an ONNX model gives: in a sandbox, for it may be anybody's."""
     try:
-        session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
-        [given], outputs = session.get_inputs(), [output.name for output in session.get_outputs()]
-        wanted = OUTPUT if OUTPUT in outputs else outputs[-1]
-        batches = (samples[at : at + AT_ONCE] for at in range(0, len(samples), AT_ONCE))
-        parts: list[Any] = [session.run([wanted], {given.name: batch})[0] for batch in batches]
-        return np.concatenate(parts).astype(np.float32)
-    except Exception as error:  # onnxruntime's errors have no class in common
-        raise ModelError(f"'{name}' cannot be run: {str(error).strip().splitlines()[0]}") from error
+        return _sandbox().probabilities(content, hashlib.sha256(content).hexdigest(), samples)
+    except PortableError as error:
+        raise ModelError(f"'{name}' cannot be run: {error}") from error
+
+
+@cache
+def _sandbox() -> Sandbox:
+    return Sandbox()
 
 
 def _check(said: Tensor, part: Part, manifest: Manifest, count: int) -> None:
