@@ -30,6 +30,7 @@ from coterie.models import ModelSettings
 from coterie.network import settings as network_settings
 from coterie.network.settings import NetworkSettings
 from coterie.peer import Desk, Others, Peer, PeerData
+from coterie.portable.estimators import SUFFIX as ONNX_FILE
 from coterie.portable.estimators import is_estimator
 from coterie.training import Pool, Split, TrainSettings
 
@@ -171,6 +172,8 @@ def from_tables(tables: Mapping[str, Any]) -> Experiment:
     sections = {k: settings.build(kind, tables.get(k, {}), f"{k}.") for k, kind in SECTIONS.items()}
     if sections["data"].name not in data.available():
         sections["data"] = dataclasses.replace(sections["data"], name=_absolute(sections["data"].name))
+    zoo = tuple(_absolute(name) if name.endswith(ONNX_FILE) else name for name in sections["model"].zoo)
+    sections["model"] = dataclasses.replace(sections["model"], zoo=zoo)
     method = settings.build(find(method_name), method_table, "method.")
     experiment = Experiment(method_name=method_name, method=method, **plain, **sections)
     _check(experiment)

@@ -86,15 +86,20 @@ def read_file(path: Path, words: Sequence[str] = ()) -> PeerFile:
     if not isinstance(mine, dict):
         raise ConfigError("peer is a section: set one of its keys, such as peer.keys")
     tables = over(tables, changes)
-    _find_beside(path.parent, tables.get("data", {}))
+    _find_beside(path.parent, tables.get("data", {}), tables.get("model", {}))
     return PeerFile(path, settings.build(PeerSettings, mine, "peer."), from_tables(tables))
 
 
-def _find_beside(folder: Path, section: dict[str, Any]) -> None:
+def _find_beside(folder: Path, of_data: dict[str, Any], of_model: dict[str, Any]) -> None:
     """Files that a peer's file names lie beside it, wherever the command is run."""
-    name = section.get("name")
+    name, zoo = of_data.get("name"), of_model.get("zoo")
     if isinstance(name, str) and name not in data.available() and (folder / name).exists():
-        section["name"] = str((folder / name).resolve())
+        of_data["name"] = str((folder / name).resolve())
+    if isinstance(zoo, list):
+        of_model["zoo"] = [
+            str((folder / kind).resolve()) if str(kind).endswith(".onnx") and (folder / kind).exists() else kind
+            for kind in zoo
+        ]
 
 
 # -- data and model ----------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -39,7 +40,7 @@ class Kinds:
             return model, {"kind": model.architecture.name}
         if isinstance(model, Model):
             model = self.portable(model)
-        return {ONNX: model.content}, {"kind": model.kind}
+        return {ONNX: model.content}, {"kind": Path(model.kind).name}  # where a file lies is nobody's business
 
     def portable(self, model: Model) -> Portable:
         from coterie.portable.networks import to_onnx

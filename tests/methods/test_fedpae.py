@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, dataclass, replace
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -356,3 +357,42 @@ def test_forged_portable_models_are_declined(what: str, words: tuple[str, ...], 
         assert len(me.state["bench"]) == 1
         [declined] = [r.notes["declined"] for r in played.rounds(me.id) if "declined" in r.notes]
         assert reason in declined[0], declined
+
+
+def test_a_network_of_ones_own_travels_as_onnx(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others do not have its code, and run it all the same: it says of their data what its maker's module says."""
+    (tmp_path / "a_net_of_mine.py").write_text(
+        "from torch import nn\n"
+        "def make(input_shape, d_z):\n"
+        "    return nn.Sequential(nn.Conv2d(input_shape[0], 4, 3), nn.ReLU(), nn.Flatten(), nn.LazyLinear(d_z))\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    words = ("model.zoo=a_net_of_mine:make,mlp,mlp", "method.models=1", "model.d_z=8")
+    played = play(small("fedpae", *QUICK, *words, peers=3, rounds=3))
+    maker, other = played.participants[:2]
+    found = other.state["models"]["0/model-0"]
+    assert isinstance(found["content"], torch.Tensor)
+    assert other.data is not None
+    with torch.no_grad():
+        expected = bind(maker.model).eval()(other.data.validation.x).logits.softmax(1)
+    torch.testing.assert_close(other.state["bench"]["0/model-0"], expected, atol=1e-5, rtol=1e-4)
+
+
+def test_a_finished_model_of_any_framework_takes_part_as_it_is(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.random((40, 1, 8, 8), dtype=np.float32)
+    made = estimators.fit("tree", x, np.arange(40) % 10, 10, 0)
+    (tmp_path / "mine.onnx").write_bytes(made.bytes)
+    words = (f"model.zoo={tmp_path / 'mine.onnx'},mlp,mlp", "method.models=1")
+    played = play(small("fedpae", *QUICK, *words, peers=3, rounds=3))
+    for me in played.participants[1:]:
+        kept = me.state["models"]["0/model-0"]
+        assert kept["kind"] == "mine.onnx", "not where it lies on its owner's disk"
+        assert kept["content"].numpy().tobytes() == made.bytes
+
+
+def test_a_finished_model_that_does_not_fit_is_an_error_that_names_it(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).random((20, 5), dtype=np.float32)
+    (tmp_path / "other.onnx").write_bytes(estimators.fit("tree", x, np.arange(20) % 10, 10, 0).bytes)
+    with pytest.raises(ModelError, match=r"other.onnx' cannot be used: its input has shape \(N, 5\)"):
+        play(small("fedpae", *QUICK, f"model.zoo={tmp_path / 'other.onnx'}", "method.models=1", peers=2, rounds=2))
