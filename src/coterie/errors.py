@@ -33,6 +33,10 @@ class PortableError(CoterieError):
     """A portable model cannot be run, or what it answers is no use; the message says why, not whose it is."""
 
 
+class SandboxError(CoterieError):
+    """The process that runs others' models cannot be had on this machine: nobody's model is to blame."""
+
+
 class DeadlockError(CoterieError):
     """No peer can advance; the message says who waits for whom, and for what."""
 

@@ -38,6 +38,7 @@ from coterie.training.jobs import (
 from coterie.training.losses import Loss, cross_entropy
 
 T = TypeVar("T")
+LONGEST_REASON = 300  # characters
 ESTIMATOR_EPOCHS = 10  # of training: what fitting an estimator is taken to cost on the virtual clock
 
 
@@ -301,7 +302,7 @@ class Peer:
     def decline(self, wrong: Mapping[int, str]) -> None:
         """Tell the report whose things one could not use, and why."""
         if wrong:
-            self.note(declined={**self.notes.get("declined", {}), **wrong})
+            self.note(declined={**self.notes.get("declined", {}), **{j: _clear(why) for j, why in wrong.items()}})
 
     # -- choosing ------------------------------------------------------------------------------
 
@@ -323,10 +324,11 @@ class Peer:
         """Fresh weights that every peer of this architecture gets alike."""
         return self.architecture.initial(self.seed, draw)
 
-    def own_initial(self, kind: str = "") -> Model:
+    def own_initial(self, kind: str = "", draw: int = 0) -> Model:
         """Fresh weights that no other peer has, of one's own architecture or of this one of the zoo."""
         architecture = self.kinds.network(kind) if kind and self.kinds else self.architecture
-        return architecture.drawn(self.seed, "initial", architecture.name, "of peer", self.id)
+        more = (draw,) if draw else ()
+        return architecture.drawn(self.seed, "initial", architecture.name, "of peer", self.id, *more)
 
     def note(self, **what: Any) -> None:
         """Tell the report: `neighbours` (a list of peers), `weights` (peer -> weight), or a figure of one's own."""
@@ -353,6 +355,11 @@ class Peer:
         if self.data is None:
             raise ConfigError(f"participant {self.id} is a server: it has no data to train or evaluate on")
         return self.data
+
+
+def _clear(reason: str) -> str:
+    """It may quote what somebody sent."""
+    return "".join(c if c.isprintable() else "?" for c in reason[:LONGEST_REASON])
 
 
 def _override(settings: TrainSettings, changes: Mapping[str, Any]) -> TrainSettings:

@@ -153,6 +153,8 @@ def _checked_facts(artifact: str, facts: Mapping[str, Any]) -> dict[str, Fact]:
     for key, value in facts.items():
         if not isinstance(value, str | int | float | bool):
             raise ArtifactError(f"artifact '{artifact}': fact '{key}' must be a number or text, not {value!r}")
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ArtifactError(f"artifact '{artifact}': fact '{key}' must be finite, not {value}")
     return dict(facts)
 
 

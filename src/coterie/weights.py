@@ -142,6 +142,13 @@ class Weights(Mapping[str, Tensor]):
             self[name].copy_(tensor)
 
 
+@dataclass(frozen=True, eq=False)
+class Frozen:
+    """Something that nobody changes any more, such as what others sent: kept by many, and written once."""
+
+    content: Weights | Tensor
+
+
 def as_weights(tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
     """What an artifact carries, or the mapping itself."""
     content = getattr(tensors, "content", tensors)

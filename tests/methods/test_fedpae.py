@@ -13,7 +13,10 @@ import pytest
 import torch
 from methods_support import Played, play, small
 
-from coterie.errors import ConfigError, ModelError
+from coterie.engines import checkpoint
+from coterie.engines.clock import Clock
+from coterie.engines.simulation import Simulation
+from coterie.errors import ArtifactError, ConfigError, ModelError
 from coterie.events import PeerRound
 from coterie.experiment import gather
 from coterie.methods.fedpae import FedPAE
@@ -21,6 +24,8 @@ from coterie.methods.own_models import Own, kinds_of
 from coterie.peer import Peer
 from coterie.portable import estimators
 from coterie.portable.form import Portable
+from coterie.shelf import Artifact
+from coterie.training import Trainer
 from coterie.training.plain import bind
 
 DATA = (
@@ -134,11 +139,10 @@ def test_adaptive_neighbours_are_fewer_messages() -> None:
 # -- nobody waits ----------------------------------------------------------------------------------
 
 
-def ready_at(played: Played, peer: int) -> float:
-    """When its models were ready: until then no name of a member said that it was not."""
-    early = [r.time for r in played.rounds(peer) if any("@" in name for name in r.notes["members"])]
-    later = [r.time for r in played.rounds(peer) if r.time > max(early, default=0.0)]
-    return min(later)
+def training(played: Played, peer: int) -> list[PeerRound]:
+    """Its rounds before it first looked at what others have."""
+    rounds = played.rounds(peer)
+    return rounds[: next(i for i, r in enumerate(rounds) if "bench" in r.notes)]
 
 
 SPREAD = ("clock.speed=[400, 200, 100, 80, 40]",)  # ten times
@@ -149,10 +153,10 @@ def test_the_slowest_is_ready_as_early_as_alone_and_nobody_waits() -> None:
     alone = play(small("local-ensemble", *DATA, "method.models=1", "method.patience=3", *SPREAD, peers=5, rounds=8))
     assert not any("waited" in r.notes for p in range(5) for r in together.rounds(p))
     for peer in range(5):
-        rounds = len([r for r in together.rounds(peer) if not r.notes.get("bench")])
         # The rounds of training, all but the one that made it ready, end when they end alone.
-        assert [r.time for r in together.rounds(peer)[:rounds]] == [r.time for r in alone.rounds(peer)[:rounds]]
-        assert rounds >= 3
+        mine = training(together, peer)
+        assert [r.time for r in mine] == [r.time for r in alone.rounds(peer)[: len(mine)]]
+        assert len(mine) >= 3
 
 
 def test_the_fast_choose_again_when_the_slow_bring_more() -> None:
@@ -184,10 +188,9 @@ def test_a_late_peers_model_is_picked_up() -> None:
 
 def test_early_uses_others_models_while_ones_own_still_train() -> None:
     slow = fedpae("method.early=true", *SPREAD).rounds(4)
-    training = [r for r in slow if "4/model-0" not in r.notes["members"] and r.round < 8]
-    assert any(r.notes["own_share"] < 1 for r in training)
-    patient = fedpae(*SPREAD).rounds(4)
-    assert all(r.notes["own_share"] == 1 for r in patient if "bench" not in r.notes)
+    unready = [r for r in slow if "4/model-0" not in r.notes["members"] and r.round < 8]
+    assert any(r.notes["own_share"] < 1 for r in unready)
+    assert all(r.notes["own_share"] == 1 for r in training(fedpae(*SPREAD), 4))
 
 
 # -- what others send ------------------------------------------------------------------------------
@@ -203,7 +206,7 @@ class Hostile(FedPAE):
         if me.id != 0:
             await super().ready(me, slot, own)
             return
-        weights = {name: tensor.clone() for name, tensor in own["best"].items()}
+        weights = {name: tensor.clone() for name, tensor in own["best"].content.items()}
         facts: dict[str, Any] = {"kind": own["kind"], "of": 1}
         if self.what == "shape":
             weights["head.weight"] = weights["head.weight"][:, :-1]
@@ -272,7 +275,7 @@ def test_a_model_is_kept_as_it_was_at_its_best() -> None:
         seen = [r.notes for r in played.rounds(me.id)]
         assert len(seen) == 30
         assert own["accuracy"] == pytest.approx(last(played, me.id).validation)
-        torch.testing.assert_close(me.model.vector, own["best"].vector)
+        torch.testing.assert_close(me.model.vector, own["best"].content.vector)
 
 
 @pytest.mark.parametrize(
@@ -325,7 +328,7 @@ class Forged(FedPAE):
         if me.id != 0:
             await super().ready(me, slot, own)
             return
-        content = own["best"]
+        content = own["best"].content
         if self.what == "bytes":
             content = torch.arange(1000).to(torch.uint8)
         elif self.what == "cut":
@@ -371,7 +374,7 @@ def test_a_network_of_ones_own_travels_as_onnx(tmp_path: Path, monkeypatch: pyte
     played = play(small("fedpae", *QUICK, *words, peers=3, rounds=3))
     maker, other = played.participants[:2]
     found = other.state["models"]["0/model-0"]
-    assert isinstance(found["content"], torch.Tensor)
+    assert isinstance(found["content"].content, torch.Tensor)
     assert other.data is not None
     with torch.no_grad():
         expected = bind(maker.model).eval()(other.data.validation.x).logits.softmax(1)
@@ -388,7 +391,7 @@ def test_a_finished_model_of_any_framework_takes_part_as_it_is(tmp_path: Path) -
     for me in played.participants[1:]:
         kept = me.state["models"]["0/model-0"]
         assert kept["kind"] == "mine.onnx", "not where it lies on its owner's disk"
-        assert kept["content"].numpy().tobytes() == made.bytes
+        assert kept["content"].content.numpy().tobytes() == made.bytes
 
 
 def test_a_finished_model_that_does_not_fit_is_an_error_that_names_it(tmp_path: Path) -> None:
@@ -396,3 +399,114 @@ def test_a_finished_model_that_does_not_fit_is_an_error_that_names_it(tmp_path: 
     (tmp_path / "other.onnx").write_bytes(estimators.fit("tree", x, np.arange(20) % 10, 10, 0).bytes)
     with pytest.raises(ModelError, match=r"other.onnx' cannot be used: its input has shape \(N, 5\)"):
         play(small("fedpae", *QUICK, f"model.zoo={tmp_path / 'other.onnx'}", "method.models=1", peers=2, rounds=2))
+
+
+# -- what may go wrong -----------------------------------------------------------------------------
+
+
+def test_who_chose_a_model_that_can_no_longer_be_had_chooses_again() -> None:
+    """Only predictions are kept; some authors leave after they were heard, before their models are fetched again."""
+    words = ("method.bench=predictions", "method.growth=9", "method.early=true", "method.patience=8", *SPREAD)
+    gone = "clock.offline=[[0, 1.5, inf], [1, 2.5, inf]]"
+    played = fedpae(*words, gone, rounds=8)
+    for peer in (2, 3, 4):
+        end = last(played, peer)
+        assert end.validation == pytest.approx(end.notes["together"])
+        assert end.validation >= end.notes["beside"]["alone"]["validation"]
+        me = played.participants[peer]
+        assert me.ensemble is not None
+        assert [member.name for member in me.ensemble.members] == me.state["chosen"]
+
+
+@dataclass(frozen=True)
+class TwoFaced(FedPAE):
+    """Peer 0 shows one model, and has another under its name by the time that somebody wants to use it."""
+
+    async def use(self, me: Peer, last: bool) -> None:
+        if me.id == 0:
+            me.shelve("model-0", me.own_initial("mlp"), kind="mlp", of=1)
+        await super().use(me, last)
+
+
+def test_another_model_than_the_one_that_was_heard_is_not_used() -> None:
+    e = small("fedpae", *QUICK, "method.models=1", "method.bench=predictions", peers=4, rounds=8)
+    played = play(replace(e, method=TwoFaced(**asdict(e.method))))
+    assert not any("0/model-0" in me.state["models"] for me in played.participants)
+
+
+def test_a_model_of_ones_own_that_diverges_is_left_out_and_not_published() -> None:
+    played = play(small("fedpae", *QUICK, "model.zoo=mlp,linear", "train.lr=1e30", peers=3, rounds=3))
+    for me in played.participants:
+        assert all("best" not in own or own["probabilities"].isfinite().all() for own in me.state["own"])
+    assert all(r.test is None or 0 <= r.test <= 1 for p in range(3) for r in played.rounds(p))
+
+
+def test_a_finished_model_that_gives_no_probabilities_is_an_error(tmp_path: Path) -> None:
+    from onnx import TensorProto, helper
+
+    flat = helper.make_node("Flatten", ["x"], ["flat"])
+    product = helper.make_node("MatMul", ["flat", "w"], ["p"])
+    weights = helper.make_tensor("w", TensorProto.FLOAT, (64, 10), np.ones(640, dtype=np.float32))
+    given = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 1, 8, 8])
+    found = helper.make_tensor_value_info("p", TensorProto.FLOAT, ["n", 10])
+    graph = helper.make_graph([flat, product], "logits", [given], [found], [weights])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    (tmp_path / "logits.onnx").write_bytes(model.SerializeToString())
+    with pytest.raises(ModelError, match=r"logits.onnx' cannot be used: "):
+        play(small("fedpae", *QUICK, f"model.zoo={tmp_path / 'logits.onnx'}", "method.models=1", peers=2, rounds=2))
+
+
+def test_several_brought_networks_are_ready_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exporting to ONNX is for one at a time."""
+    (tmp_path / "another_net.py").write_text(
+        "from torch import nn\n"
+        "def make(input_shape, d_z):\n"
+        "    return nn.Sequential(nn.Flatten(), nn.Linear(64, d_z))\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    e = small("fedpae", *QUICK, "model.zoo=another_net:make", "model.d_z=8", "method.models=1", peers=6, rounds=2)
+    participants = gather(e).participants
+    trainer = Trainer("never", 4, 1)
+    try:
+        Simulation(e.method, participants, 2, trainer, Clock(e.clock, 6, 0)).run()
+    finally:
+        trainer.close()
+    assert all(len(me.state["bench"]) == 5 for me in participants)
+
+
+def test_an_infinite_count_is_refused_at_the_door() -> None:
+    with pytest.raises(ArtifactError, match="fact 'of' must be finite"):
+        Artifact.snapshot("model-0", 0, 1, {}, {"of": math.inf})
+    data = Artifact.snapshot("model-0", 0, 1, {}, {"of": 12345}).to_bytes()
+    with pytest.raises(ArtifactError, match="fact 'of' must be finite"):
+        Artifact.from_bytes(data.replace(b"12345", b"1e999"))
+
+
+def test_after_a_restart_a_peer_predicts_with_the_same(tmp_path: Path) -> None:
+    e = small("fedpae", *QUICK, "method.models=1", peers=3, rounds=6)
+    played = play(e)
+    for me in played.participants:
+        checkpoint.save(tmp_path / str(me.id), 6, checkpoint.of_peer(me))
+        found = checkpoint.load(tmp_path / str(me.id))
+        assert found is not None
+        again = gather(e).participants[me.id]
+        checkpoint.to_peer(again, found[1])
+        e.method.revive(again)
+        assert again.ensemble is not None
+        assert me.ensemble is not None
+        for one, other in zip(me.ensemble.members, again.ensemble.members, strict=True):
+            assert one.name == other.name
+            assert torch.equal(one.model.vector, other.model.vector)  # type: ignore[union-attr]
+
+
+def test_a_model_that_many_keep_is_written_once(tmp_path: Path) -> None:
+    played = play(small("fedpae", *QUICK, "method.models=1", "model.hidden=[64]", peers=8, rounds=4))
+    tree = {"participants": [checkpoint.of_peer(me) for me in played.participants]}
+    checkpoint.save(tmp_path, 1, tree)
+    [file] = tmp_path.glob("*.safetensors")
+    one = 4 * played.participants[0].model.layout.size
+    assert file.stat().st_size < 3.7 * 8 * one  # of everybody its model, its best, what it published; and predictions
+    found = checkpoint.load(tmp_path)
+    assert found is not None
+    first, second = (found[1]["participants"][i]["state"]["models"]["7/model-0"]["content"] for i in (0, 1))
+    assert first.content.vector.data_ptr() == second.content.vector.data_ptr()

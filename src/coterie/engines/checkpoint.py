@@ -19,7 +19,7 @@ from coterie.errors import ArtifactError, RunError
 from coterie.peer import Peer
 from coterie.shelf import Artifact
 from coterie.training import OptimizerMemory
-from coterie.weights import Layout, Weights
+from coterie.weights import Frozen, Layout, Weights
 
 KEPT = 2  # files: if the newest cannot be read, the one before serves
 
@@ -27,8 +27,9 @@ KEPT = 2  # files: if the newest cannot be read, the one before serves
 def save(folder: Path, round: int, tree: Mapping[str, Any]) -> None:
     """Write `round-N.safetensors` so that it is there whole or not at all; then drop the oldest."""
     folder.mkdir(parents=True, exist_ok=True)
-    tensors: dict[str, Tensor] = {}
-    text = json.dumps(_pack(tree, tensors, "checkpoint"))
+    packing = _Tensors()
+    text = json.dumps(_pack(tree, packing, "checkpoint"))
+    tensors = packing.by_key
     path = folder / f"round-{round:06d}.safetensors"
     temporary = path.with_suffix(".tmp")
     try:
@@ -100,6 +101,8 @@ def copied(value: Any) -> Any:
         return value.detach().clone()
     if isinstance(value, Weights):
         return Weights(value.layout, value.vector.clone())
+    if isinstance(value, Frozen):
+        return value
     if isinstance(value, Artifact):
         raise RunError(f"me.state holds the artifact '{value.name}': keep what it carries (its `content`) instead")
     if isinstance(value, Mapping):
@@ -117,6 +120,8 @@ def revived(value: Any, architecture: Architecture) -> Any:
         vector = value.vector.to(architecture.device)
         same = value.layout == architecture.layout
         return Model(architecture, vector) if same else Weights(value.layout, vector)
+    if isinstance(value, Frozen):
+        return Frozen(revived(value.content, architecture))
     if isinstance(value, dict):
         return {k: revived(v, architecture) for k, v in value.items()}
     if isinstance(value, list | tuple):
@@ -124,12 +129,25 @@ def revived(value: Any, architecture: Architecture) -> Any:
     return value
 
 
-def _pack(value: Any, tensors: dict[str, Tensor], place: str) -> Any:
+class _Tensors:
+    """Set aside under numbered keys, what is the same piece of memory (a model that many keep) once."""
+
+    def __init__(self) -> None:
+        self.by_key: dict[str, Tensor] = {}
+        self._keys: dict[tuple[Any, ...], str] = {}
+
+    def add(self, tensor: Tensor) -> str:
+        where = (tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride(), tensor.device)
+        if where not in self._keys or not tensor.numel():
+            self._keys[where] = str(len(self.by_key))
+            self.by_key[self._keys[where]] = tensor.detach().cpu().clone().contiguous()
+        return self._keys[where]
+
+
+def _pack(value: Any, tensors: _Tensors, place: str) -> Any:
     """Plain JSON, with tensors set aside under numbered keys and anything JSON lacks spelled out."""
     if isinstance(value, Tensor):
-        key = str(len(tensors))
-        tensors[key] = value.detach().cpu().clone().contiguous()
-        return {"!": "tensor", "key": key}
+        return {"!": "tensor", "key": tensors.add(value)}
     if isinstance(value, Weights):
         slots = [[slot.name, list(slot.shape)] for slot in value.layout.slots]
         buffers = [slot.name for slot in value.layout.buffers]
@@ -139,6 +157,8 @@ def _pack(value: Any, tensors: dict[str, Tensor], place: str) -> Any:
             "buffers": buffers,
             "vector": _pack(value.vector, tensors, place),
         }
+    if isinstance(value, Frozen):
+        return {"!": "frozen", "content": _pack(value.content, tensors, place)}
     if isinstance(value, Mapping):
         pairs = [[_pack(k, tensors, place), _pack(v, tensors, f"{place}.{k}")] for k, v in value.items()]
         return {"!": "dict", "pairs": pairs}
@@ -164,6 +184,8 @@ def _unpack(value: Any, tensors: Mapping[str, Tensor]) -> Any:
     if kind == "weights":
         layout = Layout.of_shapes(dict(value["slots"]), value["buffers"])
         return Weights(layout, torch.as_tensor(_unpack(value["vector"], tensors)))
+    if kind == "frozen":
+        return Frozen(_unpack(value["content"], tensors))
     if kind == "tuple":
         return tuple(_unpack(v, tensors) for v in value["items"])
     return {_unpack(k, tensors): _unpack(v, tensors) for k, v in value["pairs"]}

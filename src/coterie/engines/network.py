@@ -83,6 +83,8 @@ class NetworkEngine:
         self.shelved = 0  # how many things, so far
         # Of each other, and each of its starts, how many it had when one was last told of news.
         self._heard: dict[tuple[str, int], int] = {}
+        # When the circle was there; and when one last did something, or got something from another.
+        self._gathered = self._last_use = time.monotonic()
         self._stale: dict[int, int] = {}
         self._were_there: set[int] = set()  # before a crash
         self._bytes: dict[tuple[str, int], bytes] = {}  # of what is on the shelf, once somebody asked
@@ -96,6 +98,7 @@ class NetworkEngine:
         resumed = self.round > 0
         joined = await (self._come_back() if resumed else self._gather())
         await self._find_server()
+        self._gathered = self._last_use = time.monotonic()
         self.me.peers = self._peers()
         if not resumed:
             self.me.begin(0)
@@ -257,7 +260,9 @@ class NetworkEngine:
         raise CoterieError(f"{request!r} was awaited: only the verbs of `me` can be awaited in a method")
 
     async def _compute(self, what: Callable[[Any], T], jobs: Any) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._worker, what, jobs)
+        answer = await asyncio.get_running_loop().run_in_executor(self._worker, what, jobs)
+        self._last_use = time.monotonic()
+        return answer
 
     # -- fetching ------------------------------------------------------------------------------
 
@@ -289,6 +294,7 @@ class NetworkEngine:
             delivery = await self.node.fetch(j, request.name, request.round, wait)
         if delivery is None or not self._plausible(delivery.artifact, request):
             return None, None
+        self._last_use = time.monotonic()
         self.bytes[request.name] += delivery.bytes
         self.messages[request.name] += 1
         if delivery.artifact.round != request.round and not self.asynchronous:
@@ -359,8 +365,7 @@ class NetworkEngine:
         """Wait until somebody has shelved something new, or nobody will."""
         self.waits_for = "news"
         self._announce(LISTENING)
-        until = time.monotonic() + self.settings.patience
-        while not (told := self._has_heard()) and self._may_hear_more(until):
+        while not (told := self._has_heard()) and self._may_hear_more():
             await asyncio.sleep(LOOK)
             self._check_node()
         self.me.peers = self._peers()  # somebody may have come since the round began
@@ -373,14 +378,15 @@ class NetworkEngine:
         announced = [entry.announcement for entry in self.node.book.companions()]
         counts = {(a.name, a.incarnation): a.shelved for a in announced}
         news = any(count > self._heard.get(who, 0) for who, count in counts.items())
+        news = news and time.monotonic() < self._last_use + self.settings.linger  # or somebody only says so
         self._heard = counts if news else self._heard
         return news
 
-    def _may_hear_more(self, until: float) -> bool:
-        """Somebody is at work, or has not come yet."""
-        others = self.node.book.companions()
-        missing = len(others) + 1 < self.expected and time.monotonic() < until
-        return missing or any(map(self._may_have_news, others))
+    def _may_hear_more(self) -> bool:
+        """Somebody is at work, or has not come yet; and the last thing of use is not too long ago."""
+        now, others = time.monotonic(), self.node.book.companions()
+        missing = len(others) + 1 < self.expected and now < self._gathered + self.settings.patience
+        return now < self._last_use + self.settings.linger and (missing or any(map(self._may_have_news, others)))
 
     def _may_have_news(self, entry: Entry) -> bool:
         """Whether it is still at work. Who fell silent a moment ago may be starting again."""
@@ -476,6 +482,7 @@ class NetworkEngine:
     def restore(self, round: int, tree: dict[str, Any]) -> None:
         """Go on after this round, as it was when it ended."""
         checkpoint.to_peer(self.me, tree)
+        self.method.revive(self.me)
         self.round = round + 1
         self.epoch = tree["epoch"]
         self.shelved = tree.get("shelved", 0)

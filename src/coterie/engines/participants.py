@@ -70,7 +70,8 @@ class Participant:
     done: bool = False
     letters_sent: int = 0
     shelved: int = 0  # how many things, so far
-    heard: dict[int, int] = field(default_factory=dict)  # of each other, how many when it was last told of news
+    heard: int = 0  # how many things of others there were when it was last told of news
+    silences: int = 0  # of how many it was told
     waited: float = 0.0  # for others, in this round
     inbox: dict[str, list[Artifact]] = field(default_factory=dict)
     bytes: Counter[str] = field(default_factory=Counter)

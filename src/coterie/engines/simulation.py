@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from coterie.engines import checkpoint
 from coterie.engines.board import Board, Shelved
+from coterie.engines.bulletin import Bulletin, Silence
 from coterie.engines.clock import EVALUATION_COST, Clock
 from coterie.engines.measuring import Measure, is_due, measure_of, settle
 from coterie.engines.participants import Answer, EndOfRound, Letter, OpenFetch, Participant, packed, plea, unpacked
@@ -31,7 +32,8 @@ from coterie.training import FitJob, Trainer
 T = TypeVar("T")
 
 # The order of what happens at one instant.
-DELIVER, RESUME, SERVE, EXPIRE = range(4)
+DELIVER, RESUME, SERVE, EXPIRE, SILENCE = range(5)
+TO_ALL = -1  # in the place of a peer
 
 
 class Simulation:
@@ -72,6 +74,8 @@ class Simulation:
         self._measures: list[Measure | PeerAway] = []
         self._waiting: dict[int, dict[OpenFetch, None]] = defaultdict(dict)  # by the peer waited for
         self._listening: set[int] = set()  # who waits for news
+        self._tells_news_at = math.nan
+        self.bulletin = Bulletin()
         self._at_round: Counter[int] = Counter()
         self._settled = 0  # the oldest round that somebody is in
         self._sat_out: set[tuple[int, int]] = set()
@@ -95,7 +99,11 @@ class Simulation:
             for start, _ in windows:
                 self._push(start, EXPIRE, peer, None)
         try:
-            while self._events or self._no_news():
+            while True:
+                if self._nothing_will_come():
+                    self._tell_of_silence(self.bulletin.silence(self.now))
+                if not self._events:
+                    break
                 self._instant()
             self._record_measures(self.rounds)
         finally:
@@ -126,11 +134,13 @@ class Simulation:
                 if isinstance(what, OpenFetch):
                     self._serve(what)
                 else:
-                    self._tell_news(self.all[peer])
+                    self._tell_news()
             elif phase == DELIVER:
                 self._deliver(what)
-            else:
+            elif phase == EXPIRE:
                 self._expire(peer, what)
+            else:
+                self._tell_of_silence(self.bulletin.silence_ahead())
 
     def _post(self, time: float, letter: Letter) -> None:
         """Letters of one instant come in the order of their arrival, then of their senders: also after a resume."""
@@ -175,6 +185,8 @@ class Simulation:
         self._at_round[round] += 1
         for done in range(before, round):
             if self._is_cut(done):
+                if done not in self._cuts:
+                    self.bulletin.begin_cut(done, self.now)
                 self._cuts.setdefault(done, {})[p.peer.id] = self._snapshot(p)
                 self.board.retain = True
                 self._complete(done)
@@ -208,6 +220,7 @@ class Simulation:
             self._push(until, RESUME, p.peer.id, answer)
             return
         p.gone = True
+        self._listening.discard(p.peer.id)
         self._leave_round(p)
         self._measures.append(PeerAway(p.peer.id, p.round, self.now, None))
         for round in list(self._cuts):
@@ -233,7 +246,7 @@ class Simulation:
             self._hand_over(p)
         elif isinstance(request, News):
             self._listening.add(id)
-            self._push(self.now, SERVE, id, None)
+            self._tell_news_at(self.now)
         elif isinstance(request, EndOfRound):
             self._end_round(p, request.record)
         else:
@@ -260,8 +273,9 @@ class Simulation:
     def shelve(self, artifact: Artifact) -> None:
         self.board.put(artifact, self.now, self._oldest_round())
         self.all[artifact.author].shelved += 1
-        for peer in self._listening - {artifact.author}:
-            self._push(self.now, SERVE, peer, None)
+        self.bulletin.shelve(self.now, artifact.round)
+        if self._listening:
+            self._tell_news_at(self.now)
         for open_fetch in list(self._waiting.get(artifact.author, ())):
             wanted = open_fetch.request
             if wanted.name == artifact.name and artifact.round >= wanted.round:
@@ -289,8 +303,10 @@ class Simulation:
     def _reachable(self, author: int, round: int) -> bool:
         if not 0 <= author < len(self.all):
             raise CoterieError(f"peer {author} was asked for something, but there are {len(self.all)} participants")
-        away = self.clock.away_until(author, self.now) is not None
-        return not (away or (author, round) in self._sat_out)
+        if self.clock.away_until(author, self.now) is not None:
+            return False
+        # Without common rounds, sitting one out takes no time, and what is on the shelf stays there.
+        return self.board.asynchronous or (author, round) not in self._sat_out
 
     def _arrive(self, f: OpenFetch, author: int, found: Shelved | None) -> None:
         self._waiting[author].pop(f, None)
@@ -335,21 +351,34 @@ class Simulation:
 
     # -- news ----------------------------------------------------------------------------------
 
-    def _tell_news(self, p: Participant) -> None:
-        """Let a participant go on if there is something on the others' shelves that it has not been told of."""
-        if p.peer.id not in self._listening:
-            return  # told already, at this same instant
-        counts = {q.peer.id: q.shelved for q in self.all if q is not p and q.shelved}
-        if any(count > p.heard.get(id, 0) for id, count in counts.items()):
-            p.heard = counts
-            self._answer_news(p, True)
+    def _tell_news_at(self, time: float) -> None:
+        """Tell all who listen, once, after everybody has gone on at that time."""
+        if self._tells_news_at != time:
+            self._tells_news_at = time
+            self._push(time, SERVE, TO_ALL, None)
 
-    def _no_news(self) -> bool:
-        """Nothing more will happen: tell those who wait for news, if there are any."""
-        waiting = [self.all[id] for id in sorted(self._listening) if not self.all[id].gone]
-        for p in waiting:
-            self._answer_news(p, False)
-        return bool(waiting)
+    def _tell_news(self) -> None:
+        """Let those go on for whom there is more on the others' shelves than they have been told of."""
+        self._tells_news_at = math.nan
+        total = self.bulletin.shelved_by(self.now)
+        for id in sorted(self._listening):
+            p = self.all[id]
+            if total - p.shelved > p.heard:
+                p.heard = total - p.shelved
+                self._answer_news(p, True)
+
+    def _nothing_will_come(self) -> bool:
+        """Whether all who are left wait for news, and nothing is under way."""
+        if not self._listening or len(self._listening) < self._at_round.total():
+            return False
+        return all(phase == EXPIRE and what is None for _, phase, _, _, what in self._events)
+
+    def _tell_of_silence(self, silence: Silence) -> None:
+        """There is no news. (After a resume, some may have been told before.)"""
+        for p in [self.all[id] for id in sorted(self._listening)]:
+            if p.silences < silence.number:
+                p.silences = silence.number
+                self._answer_news(p, False)
 
     def _answer_news(self, p: Participant, there_is: bool) -> None:
         self._listening.discard(p.peer.id)
@@ -411,7 +440,7 @@ class Simulation:
             p.bytes, p.messages, p.waited = Counter(), Counter(), 0.0
         self._measure(p.peer, record)
         if self._stop_asked and self.stop_at is None:
-            if any(q.done for q in self.all):  # who is done can be part of no new checkpoint
+            if any(q.done or q.round >= self.rounds for q in self.all):  # who is can be part of no new checkpoint
                 raise Interrupted("stopped; it goes on from the last checkpoint")
             self.stop_at = max(q.round for q in self.all if not q.gone)
         self._enter(p, p.round + 1)
@@ -466,7 +495,8 @@ class Simulation:
     def _snapshot(self, p: Participant) -> dict[str, Any]:
         return {
             **checkpoint.of_peer(p.peer), "round": p.round, "time": self.now, "was_away": p.was_away,
-            "letters_sent": p.letters_sent, "shelved": p.shelved, "heard": dict(p.heard),
+            "letters_sent": p.letters_sent, "shelved": p.shelved, "heard": p.heard,
+            "silences": p.silences,
             "inbox": {name: [packed(a) for a in artifacts] for name, artifacts in p.inbox.items()},
         }  # fmt: skip
 
@@ -486,6 +516,7 @@ class Simulation:
             "gone": gone,
             # Only what a participant has skipped beyond this round; what it sits out later it will find out again.
             "sat_out": [list(s) for s in sorted(self._sat_out) if round < s[1] < cut[s[0]]["round"]],
+            "bulletin": self.bulletin.of_cut(round),
             "shelves": [{"time": s.time, **packed(s.artifact)} for s in self.board.until(round)],
             "in_flight": [x.packed() for x in in_flight],
             "already": already,
@@ -496,6 +527,7 @@ class Simulation:
             self.log.flush()
         checkpoint.save(self.folder, round, tree)
         del self._cuts[round]
+        self.bulletin.end_cut(round)
         self._letters = [x for x in self._letters if not (x.sent_in <= round and x.had_by(round))]
         if not self._cuts:
             self.board.release(self.now)
@@ -509,12 +541,18 @@ class Simulation:
         self.start_after = round
         for p, saved in zip(self.all, tree["participants"], strict=True):
             checkpoint.to_peer(p.peer, saved)
+            self.method.revive(p.peer)
             p.round, p.time, p.was_away = saved["round"], saved["time"], saved["was_away"]
             p.letters_sent, p.gone = saved["letters_sent"], p.peer.id in tree["gone"]
-            p.shelved, p.heard = saved.get("shelved", 0), saved.get("heard", {})
+            p.shelved, p.heard, p.silences = saved["shelved"], saved["heard"], saved["silences"]
             p.inbox = {name: [unpacked(a) for a in artifacts] for name, artifacts in saved["inbox"].items()}
         self._sat_out = {(peer, r) for peer, r in tree["sat_out"]}
         self.board.restore([Shelved(s["time"], unpacked(s)) for s in tree["shelves"]])
+        self.bulletin.restore(tree["bulletin"], max(p.silences for p in self.all))
+        for shelving in self.bulletin.shelvings_ahead:
+            self._push(shelving.time, SERVE, TO_ALL, None)
+        for silence in self.bulletin.silences_ahead:
+            self._push(silence.time, SILENCE, TO_ALL, None)
         self._known_letters = {(sender, count) for sender, count in tree["already"]}
         for x in tree["in_flight"]:
             letter = Letter(tuple(x["number"]), x["sent_in"], x["to"], x["arrival"], unpacked(x))

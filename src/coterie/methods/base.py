@@ -43,6 +43,9 @@ class Method(ABC):
     async def round(self, me: Peer, t: int) -> None:
         """What a peer does in round t (from 1)."""
 
+    def revive(self, me: Peer) -> None:
+        """After a restart, from `me.state`: what a method keeps at `me` that is not state, such as `me.ensemble`."""
+
     async def serve(self, me: Peer, t: int) -> None:
         """What the server does in round t, where there is one."""
 

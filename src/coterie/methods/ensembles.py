@@ -153,10 +153,12 @@ def objectives(bench: Bench, cosines: Floats, masks: Masks) -> tuple[Floats, Flo
 
 
 def pareto(strength: Floats, diversity: Floats) -> Indices:
-    """Who is not beaten in one objective by somebody who is at least as good in the other; of equals the first."""
-    order = np.lexsort((-diversity, -strength))
-    best_before = np.maximum.accumulate(np.concatenate([[-np.inf], diversity[order][:-1]]))
-    return np.sort(order[diversity[order] > best_before])
+    """Who is not beaten in one objective by somebody who is at least as good in the other; all of equals."""
+    levels, level = np.unique(strength, return_inverse=True)
+    best = np.full(len(levels), -np.inf)
+    np.maximum.at(best, level, diversity)
+    of_stronger = np.append(np.maximum.accumulate(best[::-1])[::-1][1:], -np.inf)
+    return np.flatnonzero((diversity == best[level]) & (diversity > of_stronger[level]))
 
 
 def _is_small(models: int, k: int, population: int) -> bool:

@@ -3,7 +3,8 @@
 Nobody waits for anybody: who is ready looks at what others have published, and again whenever there is more.
 """
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -17,7 +18,17 @@ from coterie.ensemble import Ensemble, Member
 from coterie.kinds import Packed
 from coterie.methods.base import need, parameter
 from coterie.methods.ensembles import Bench, choose
-from coterie.methods.own_models import LocalEnsemble, Own, author_of, is_ready, model_of, name_of, own_members
+from coterie.methods.own_models import (
+    LocalEnsemble,
+    Own,
+    author_of,
+    frozen,
+    is_ready,
+    model_of,
+    name_of,
+    own_members,
+    own_models,
+)
 from coterie.peer import Peer
 from coterie.portable.form import Portable
 from coterie.shelf import Fact
@@ -52,24 +63,23 @@ class FedPAE(LocalEnsemble):
 
     async def setup(self, me: Peer) -> None:
         await super().setup(me)
-        # By name: what others' models say of one's validation data, and the models themselves, where they are kept.
-        me.state |= {"bench": {}, "models": {}, "refused": [], "counts": {}}
+        # By name: what others' models say of one's validation data, which they were, and themselves if kept.
+        me.state |= {"bench": {}, "digests": {}, "models": {}, "refused": [], "counts": {}}
         me.state |= {"chosen": [], "searched": 0, "fruitless": 0}
 
     async def round(self, me: Peer, t: int) -> None:
+        more = True
         if not is_ready(me):
             await self.train(me, t)
         elif t < me.rounds:
-            await me.news()
-        if is_ready(me) or self.early:
+            more = await me.news()
+        if more and (is_ready(me) or self.early):
             await self.look(me)
             await self.select(me)
-        if t == me.rounds:  # stay for what those bring who are slower
-            while await me.news():
-                await self.look(me)
-                await self.select(me)
-            await self.select(me, whatever=True)
-        await self.use(me)
+        while t == me.rounds and await me.news():  # stay for what those bring who are slower
+            await self.look(me)
+            await self.select(me)
+        await self.use(me, last=t == me.rounds)
 
     async def ready(self, me: Peer, slot: int, own: Own) -> None:
         await super().ready(me, slot, own)
@@ -83,19 +93,17 @@ class FedPAE(LocalEnsemble):
     async def look(self, me: Peer) -> None:
         """Ask for what one does not have yet, and hear what it says of one's validation data."""
         bench, counts, refused = me.state["bench"], me.state["counts"], me.state["refused"]
-        asked = self.whom(me)
-        for slot in range(max([len(me.state["own"]), *counts.values()])):
+        asked, usual = self.whom(me), len(me.state["own"])
+        for slot in range(max([usual, *counts.values()])):
             had = {*bench, *refused}
-            wanted = [j for j in asked if name_of(j, slot) not in had and slot < counts.get(j, MOST_MODELS)]
+            wanted = [j for j in asked if name_of(j, slot) not in had and slot < counts.get(j, usual)]
             found = await me.fetch(wanted, f"model-{slot}")
             counts.update({j: count_of(artifact.facts) for j, artifact in found.items()})
             models = me.opened(found, self.largest)
             said = await self.hear(me, models)
             refused += [name_of(j, slot) for j in found if j not in said]
             for j, probabilities in said.items():
-                bench[name_of(j, slot)] = probabilities
-                if self.bench == "models":
-                    me.state["models"][name_of(j, slot)] = kept(models[j])
+                self.keep(me, name_of(j, slot), models[j], probabilities)
 
     async def hear(self, me: Peer, models: Mapping[int, Model | Portable]) -> dict[int, Tensor]:
         """What each says of one's validation data; those that say nothing that can be used are declined."""
@@ -106,6 +114,13 @@ class FedPAE(LocalEnsemble):
         wrong = {j: s.trouble or "its predictions are not numbers" for j, s in unusable.items()}
         me.decline(wrong)
         return {j: s.logits.softmax(1) for j, s in said.items() if j not in wrong}
+
+    def keep(self, me: Peer, name: str, model: Model | Portable, probabilities: Tensor) -> None:
+        me.state["bench"][name] = probabilities
+        if self.bench == "models":
+            me.state["models"][name] = kept(model)
+        else:
+            me.state["digests"][name] = digest(model)
 
     def whom(self, me: Peer) -> list[int]:
         if self.neighbours == "all":
@@ -119,9 +134,11 @@ class FedPAE(LocalEnsemble):
 
     async def select(self, me: Peer, whatever: bool = False) -> None:
         """Search the bench if it has grown (enough); then see that one's own models alone do not do better."""
-        others = sorted(me.state["bench"])
-        names = [*own_members(me), *others]
-        bench = self.bench_of(me, others)
+        own, others = own_models(me), sorted(me.state["bench"])
+        names = [*own, *others]
+        if not names:
+            return
+        bench = bench_of(me, own, others)
         new, before = len(others) - me.state["searched"], set(me.state["chosen"])
         if new > 0 and (whatever or new > self.growth * me.state["searched"]):
             seed = randomness.number(me.seed, me.id, *names) % 2**31  # not of the round: models come at any time
@@ -129,64 +146,84 @@ class FedPAE(LocalEnsemble):
             choice = await me.compute(choose, bench, self.k, vote=self.vote, seed=seed, **sizes)
             me.state["chosen"] = [names[i] for i in choice.members]
             me.state["searched"] = len(others)
-            gained = set(me.state["chosen"]) - before - set(own_members(me))
+            gained = set(me.state["chosen"]) - before - set(own)
             me.state["fruitless"] = 0 if gained else me.state["fruitless"] + 1
             me.note(front=choice.front)
         self.stay_above_own(me, names, bench)
-
-    def bench_of(self, me: Peer, others: list[str]) -> Bench:
-        own = [own["probabilities"] for own in me.state["own"]]
-        said = torch.stack([*own, *(me.state["bench"][name] for name in others)])
-        labels = me.labels("validation").cpu().numpy()
-        return Bench(said.double().cpu().numpy(), labels, np.arange(len(said)) < len(own))
 
     def stay_above_own(self, me: Peer, names: list[str], bench: Bench) -> None:
         """One's own models may have learned since the search: nobody does worse than alone, at any time."""
         chosen = np.isin(names, me.state["chosen"])
         together, alone = bench.vote_accuracy(np.stack([chosen, bench.own]), self.vote)
-        if not chosen.any() or alone > together:
+        if bench.own.any() and (not chosen.any() or alone > together):
             chosen, together = bench.own, alone
         me.state["chosen"] = [name for name, one in zip(names, chosen, strict=True) if one]
-        me.note(alone=float(alone), together=float(together), bench=len(names))
+        me.note(together=float(together), bench=len(names), **({"alone": float(alone)} if bench.own.any() else {}))
 
     # -- using ---------------------------------------------------------------------------------
 
-    async def use(self, me: Peer) -> None:
-        """Predict with what was chosen, and have one's own models measured beside."""
-        own = own_members(me)
-        chosen = me.state["chosen"] or list(own)
-        theirs = await self.obtain(me, [name for name in chosen if name not in own])
-        members = {**own, **theirs}
-        me.beside = {"alone": Ensemble(tuple(own.values()), self.vote)}
-        me.ensemble = Ensemble(tuple(members[name] for name in chosen if name in members), self.vote)
-        authors = [author_of(name) for name in chosen]
-        me.note(
-            members=[member.name for member in me.ensemble.members],
-            own_share=authors.count(me.id) / len(authors),
-            neighbours=sorted(set(authors) - {me.id}),
-            weights={author: authors.count(author) / len(authors) for author in sorted(set(authors))},
-        )
+    async def use(self, me: Peer, last: bool) -> None:
+        """Predict with what was chosen. What cannot be had any more is off the bench, and one chooses again."""
+        if last:
+            await self.select(me, whatever=True)
+        while missing := await self.obtain(me):
+            for name in missing:
+                del me.state["bench"][name]
+            me.state["refused"] += missing
+            me.state["searched"] = 0
+            await self.select(me, whatever=True)
+        self.revive(me)
+        if me.ensemble is not None:
+            authors = [author_of(member.name) for member in me.ensemble.members]
+            shares = {author: authors.count(author) / len(authors) for author in sorted(set(authors))}
+            me.note(
+                members=[member.name for member in me.ensemble.members], own_share=shares.get(me.id, 0.0),
+                neighbours=sorted(set(authors) - {me.id}), weights=shares,
+            )  # fmt: skip
 
-    async def obtain(self, me: Peer, names: list[str]) -> dict[str, Member]:
-        """Others' models by name: those at hand, and fetched again those that are not; who is gone is left out."""
-        models = me.state["models"]
-        for name in [name for name in names if name not in models]:
+    async def obtain(self, me: Peer) -> list[str]:
+        """See that the chosen models of others are at hand; those that are not are fetched again. Returns the missing.
+
+        Somebody may be gone by now, or have another model under that name than the one that one heard.
+        """
+        models, own = me.state["models"], own_models(me)
+        theirs = [name for name in me.state["chosen"] if name not in own]
+        for name in [name for name in theirs if name not in models]:
             found = await me.fetch(author_of(name), name.partition("/")[2])
             for model in me.opened(found, self.largest).values():
-                models[name] = kept(model)
+                if digest(model) == me.state["digests"][name]:
+                    models[name] = kept(model)
         if self.bench == "predictions":
-            me.state["models"] = {name: model for name, model in models.items() if name in names}
-        return {name: Member(name, model_of(me, **models[name])) for name in names if name in models}
+            me.state["models"] = {name: model for name, model in models.items() if name in theirs}
+        return [name for name in theirs if name not in models]
+
+    def revive(self, me: Peer) -> None:
+        own, models = own_members(me), me.state.get("models", {})
+        theirs = {name: Member(name, model_of(me, **models[name])) for name in models if name not in own}
+        members = {**own, **theirs}
+        chosen = me.state.get("chosen") or list(own)
+        me.ensemble = self.ensemble(members[name] for name in chosen if name in members)
+        me.beside = {"alone": Ensemble(tuple(own.values()), self.vote)} if own else {}
+
+
+def bench_of(me: Peer, own: Mapping[str, Own], others: Sequence[str]) -> Bench:
+    said = torch.stack([*(model["probabilities"] for model in own.values()), *(me.state["bench"][n] for n in others)])
+    labels = me.labels("validation").cpu().numpy()
+    return Bench(said.cpu().double().numpy(), labels, np.arange(len(said)) < len(own))
 
 
 def count_of(facts: Mapping[str, Fact]) -> int:
     """How many models somebody says it has."""
     count = facts.get("of", 1)
-    return min(max(int(count), 1), MOST_MODELS) if isinstance(count, int | float) and count == count else 1
+    return int(min(max(count, 1), MOST_MODELS)) if isinstance(count, int | float) else 1
 
 
 def kept(model: Model | Portable) -> dict[str, object]:
     """A model as a checkpoint can keep it."""
+    return {"kind": model.kind if isinstance(model, Portable) else model.architecture.name, "content": frozen(model)}
+
+
+def digest(model: Model | Portable) -> str:
     if isinstance(model, Portable):
-        return {"kind": model.kind, "content": model.content}
-    return {"kind": model.architecture.name, "content": model}
+        return model.digest
+    return hashlib.sha256(model.vector.cpu().numpy().tobytes()).hexdigest()

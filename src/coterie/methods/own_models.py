@@ -4,7 +4,7 @@ What a peer knows of one of its models is a table in `me.state["own"]`: its kind
 were at their best, what the best says of the validation data, and whether it is ready.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -12,11 +12,12 @@ from torch import Tensor
 
 from coterie.architecture import Model
 from coterie.ensemble import VOTES, Ensemble, Member
+from coterie.errors import ModelError
 from coterie.methods.base import Method, need, parameter
 from coterie.peer import Peer
 from coterie.portable.estimators import is_estimator
 from coterie.portable.form import Portable
-from coterie.weights import Weights
+from coterie.weights import Frozen, Weights
 
 Own = dict[str, Any]
 
@@ -43,18 +44,25 @@ class LocalEnsemble(Method):
 
     async def round(self, me: Peer, t: int) -> None:
         await self.train(me, t)
-        me.ensemble = Ensemble(tuple(own_members(me).values()), self.vote)
+        self.revive(me)
+
+    def revive(self, me: Peer) -> None:
+        me.ensemble = self.ensemble(own_members(me).values())
+
+    def ensemble(self, members: Iterable[Member]) -> Ensemble | None:
+        found = tuple(members)
+        return Ensemble(found, self.vote) if found else None
 
     async def train(self, me: Peer, t: int) -> None:
         """An epoch of every model that is not ready. Round t is the last if it is the run's."""
         for slot, own in enumerate(me.state["own"]):
             if not own["ready"]:
-                await (fit(me, own) if is_estimator(own["kind"]) else self.train_network(me, own, t))
-                if own["ready"]:
+                await (fit(me, own) if is_estimator(own["kind"]) else self.train_network(me, slot, own, t))
+                if own["ready"] and "best" in own:
                     await self.ready(me, slot, own)
 
-    async def train_network(self, me: Peer, own: Own, t: int) -> None:
-        model = model_of(me, own["kind"], own["model"]) if "model" in own else me.own_initial(own["kind"])
+    async def train_network(self, me: Peer, slot: int, own: Own, t: int) -> None:
+        model = model_of(me, own["kind"], own["model"]) if "model" in own else me.own_initial(own["kind"], slot)
         assert isinstance(model, Model)
         await me.train(model=model, epochs=1)
         own.update(model=model, stale=own["stale"] + 1)
@@ -66,7 +74,7 @@ class LocalEnsemble(Method):
     async def ready(self, me: Peer, slot: int, own: Own) -> None:
         """What to do with a model that will not change any more."""
         if own["kind"] == me.architecture.name and slot == 0:
-            me.model.load(own["best"])
+            me.model.load(own["best"].content)
 
 
 async def fit(me: Peer, own: Own) -> None:
@@ -76,11 +84,14 @@ async def fit(me: Peer, own: Own) -> None:
 
 
 async def remember_best(me: Peer, own: Own, model: Model | Portable, t: int) -> None:
+    """If it is better than it was before. One that has diverged is not, even if it was nothing before."""
     [said] = await me.predict([model], "validation")
+    if said.trouble:
+        raise ModelError(f"model.zoo: '{own['kind']}' cannot be used: {said.trouble}")
     probabilities = said.logits.softmax(1)
-    right = float((probabilities.argmax(1) == me.labels("validation")).double().mean())
-    if "best" not in own or right > own["accuracy"]:
-        best = model.content if isinstance(model, Portable) else model.copy()
+    right = float((probabilities.argmax(1) == me.labels("validation")).cpu().double().mean())
+    if probabilities.isfinite().all() and ("best" not in own or right > own["accuracy"]):
+        best = frozen(model.copy() if isinstance(model, Model) else model)
         own.update(best=best, probabilities=probabilities, accuracy=right, stale=0, version=t)
 
 
@@ -88,7 +99,7 @@ def kinds_of(me: Peer, count: int) -> list[str]:
     """The kinds of models that a peer trains: so many of the zoo, beginning with its own."""
     assert me.kinds is not None
     zoo = me.kinds.zoo
-    at = next((i for i, kind in enumerate(zoo) if kind == me.kind), 0)
+    at = zoo.index(me.kind) if me.kind in zoo else 0
     return [zoo[(at + i) % len(zoo)] for i in range(min(count, len(zoo)) or len(zoo))]
 
 
@@ -104,20 +115,27 @@ def is_ready(me: Peer) -> bool:
     return all(own["ready"] for own in me.state["own"])
 
 
+def own_models(me: Peer) -> dict[str, Own]:
+    """One's own models that are any good, by name."""
+    return {name_of(me.id, slot): own for slot, own in enumerate(me.state.get("own", ())) if "best" in own}
+
+
 def own_members(me: Peer) -> dict[str, Member]:
     """One's own models at their best, by name; one that may still change says in the member's name how old it is."""
-    found = {}
-    for slot, own in enumerate(me.state["own"]):
-        name = name_of(me.id, slot)
-        version = "" if own["ready"] else f"@{own['version']}"
-        found[name] = Member(name + version, model_of(me, own["kind"], own["best"]))
-    return found
+    return {
+        name: Member(name if own["ready"] else f"{name}@{own['version']}", model_of(me, own["kind"], own["best"]))
+        for name, own in own_models(me).items()
+    }
 
 
-def model_of(me: Peer, kind: str, content: Mapping[str, Tensor] | Tensor) -> Model | Portable:
+def frozen(model: Model | Portable) -> Frozen:
+    return Frozen(model.content if isinstance(model, Portable) else Weights(model.layout, model.vector))
+
+
+def model_of(me: Peer, kind: str, content: Frozen | Weights) -> Model | Portable:
     """What was kept of a model, as one that can be run."""
-    if isinstance(content, Tensor):
-        return Portable(content, kind)
+    kept = content.content if isinstance(content, Frozen) else content
+    if isinstance(kept, Tensor):
+        return Portable(kept, kind)
     assert me.kinds is not None
-    assert isinstance(content, Weights)
-    return Model(me.kinds.network(kind), content.vector)
+    return Model(me.kinds.network(kind), kept.vector)

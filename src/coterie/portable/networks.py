@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from coterie.models import Net
 
 INPUT, OUTPUT = "input", "probabilities"
+# torch's exporter and Python's list of warnings belong to the whole process.
+_ONE_AT_A_TIME = threading.Lock()
 OPSET = 17
 # The exporter by tracing: 0.1 to 3 s for an architecture of the zoo, where the newer one (dynamo) takes 7 s for a
 # ResNet-8, and writes to standard error. What it warns of, without being asked to:
@@ -50,7 +53,7 @@ def to_onnx(net: Net, input_shape: Sequence[int], scaling: Scaling | None = None
     written: Any = io.BytesIO()  # (its types know only of paths)
     varies = {name: {0: "N"} for name in (INPUT, OUTPUT)}
     try:
-        with _quiet():
+        with _ONE_AT_A_TIME, _quiet():
             torch.onnx.export(
                 module, (samples,), written, dynamo=False, opset_version=OPSET,
                 input_names=[INPUT], output_names=[OUTPUT], dynamic_axes=varies,

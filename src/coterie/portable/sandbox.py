@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from coterie.errors import PortableError
+from coterie.errors import PortableError, SandboxError
 from coterie.portable.worker import Header, receive, send
 
 MEMORY = 4 * 2**30  # bytes of address space; the child itself takes 0.2 of 4 GiB
@@ -43,6 +43,7 @@ class Sandbox:
         self._child: _Child | None = None
         self._refused: dict[str, str] = {}
         self._lock = threading.Lock()
+        self._closing = False
 
     def probabilities(self, content: bytes, digest: str, x: np.ndarray, classes: int = 0) -> np.ndarray:
         """What the model says of each row of `x`: float32 (rows, classes). `digest` names the content.
@@ -68,9 +69,14 @@ class Sandbox:
             return str(error)
 
     def close(self) -> None:
-        """Ends the child. The next call starts another."""
+        """Ends the child, also in the middle of a call, which then fails. The next call starts another."""
+        self._closing = True
+        child = self._child
+        if child:
+            child.kill()
         with self._lock:
             self._end()
+            self._closing = False
 
     @property
     def pid(self) -> int | None:
@@ -92,6 +98,8 @@ class Sandbox:
             raise PortableError(f"it needs more than {self._memory // 2**20:,} MiB of memory") from None
         except _Ended as end:
             self._end()
+            if self._closing:
+                raise PortableError("the sandbox was closed") from None
             self._refused[digest] = str(end)
             raise PortableError(str(end)) from None
 
@@ -158,7 +166,7 @@ class _Child:
             reason = str(end)
         if reason:
             self.end()
-            raise PortableError(f"the sandbox for models does not start: {_one_line(reason)}; try '{command}'")
+            raise SandboxError(f"the sandbox for models does not start: {_one_line(reason)}; try '{command}'")
 
     def _exchange(
         self, patience: float, longest_answer: int, question: tuple[Header, bytes] | None = None
@@ -180,8 +188,11 @@ class _Child:
             watchdog.cancel()
 
     def _give_up(self) -> None:
-        """Killing the child ends every wait for it, to write as to read."""
         self._overdue = True
+        self.kill()
+
+    def kill(self) -> None:
+        """Ends every wait for it, to write as to read."""
         self._process.kill()
 
     def _last_words(self, patience: float) -> str:

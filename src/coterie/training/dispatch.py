@@ -74,7 +74,10 @@ class Trainer:
         """Networks as ever; models that only a sandbox runs one after the other (it is one process)."""
         of_networks = [job for job in jobs if isinstance(job, EvaluateJob)]
         results = iter(self._run(of_networks, _evaluate_kind, together, alone))
-        return [portable(job) if isinstance(job, PortableJob) else next(results) for job in jobs]
+        of_others = [job for job in jobs if isinstance(job, PortableJob)]
+        by_model = sorted(of_others, key=lambda job: job.model.digest)  # the sandbox has the last few at hand
+        found = {id(job): portable(job) for job in by_model}
+        return [found[id(job)] if isinstance(job, PortableJob) else next(results) for job in jobs]
 
     def _run(
         self,
