@@ -110,3 +110,30 @@ class Complex(nn.Module):
 def test_what_onnx_has_no_word_for() -> None:
     with pytest.raises(ModelError, match="cannot be written as ONNX"):
         to_onnx(Net(Complex(), 2, 2), (4,))
+
+
+def test_scaling_before_a_model_whose_inner_names_are_in_the_way() -> None:
+    """Somebody else's model may call anything by any name."""
+    from onnx import TensorProto, helper
+
+    nodes = [
+        helper.make_node("Flatten", ["x"], ["input"]),
+        helper.make_node("MatMul", ["input", "scaling/mean"], ["scaling/scaled input"]),
+        helper.make_node("Softmax", ["scaling/scaled input"], ["p"]),
+    ]
+    weights = np.random.default_rng(0).normal(size=(3, 2)).astype(np.float32)
+    given = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3])
+    found = helper.make_tensor_value_info("p", TensorProto.FLOAT, ["n", 2])
+    number = helper.make_tensor("scaling/mean", TensorProto.FLOAT, (3, 2), weights.reshape(-1))
+    graph = helper.make_graph(nodes, "names", [given], [found], [number])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    content = taking_raw(model.SerializeToString(), Scaling((1.0, 2.0, 3.0), (2.0, 4.0, 8.0)))
+    raw = np.array([[3.0, 6.0, 11.0]], dtype=np.float32)  # scaled: 1, 1, 1
+    powers = np.exp(weights.sum(0))
+    [said] = onnxruntime.InferenceSession(content).run(None, {"input": raw})
+    np.testing.assert_allclose(said[0], powers / powers.sum(), rtol=1e-6)
+
+
+def test_what_cannot_be_read_is_an_error_of_ours() -> None:
+    with pytest.raises(ModelError, match="the scaling of its inputs cannot be put before the model"):
+        taking_raw(b"no model", Scaling((0.0,), (1.0,)))

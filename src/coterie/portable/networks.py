@@ -76,49 +76,78 @@ def taking_raw(content: bytes, scaling: Scaling) -> bytes:
     """The same model for raw values: it begins with their scaling. Its input is then named "input"."""
     import onnx
 
-    model = onnx.load_model_from_string(content)
-    constants = {tensor.name for tensor in model.graph.initializer}
-    [given] = [value for value in model.graph.input if value.name not in constants]
-    before = given.name
-    scaled = "input, scaled"
-    _rename(model.graph, before, scaled)
-    given.name = INPUT
-    nodes, numbers = _scaling_nodes(scaling, len(given.type.tensor_type.shape.dim) == 4, scaled)
-    rest = list(model.graph.node)
-    del model.graph.node[:]
-    model.graph.node.extend([*nodes, *rest])
-    model.graph.initializer.extend(numbers)
-    if not any(opset.domain in ("", "ai.onnx") for opset in model.opset_import):
-        model.opset_import.append(onnx.helper.make_opsetid("", OPSET))
-    onnx.checker.check_model(model)
+    try:
+        model = onnx.load_model_from_string(content)
+        _begin_with(model, scaling)
+        onnx.checker.check_model(model)
+    except Exception as error:  # of a model that may be anybody's; the library's errors have no class in common
+        reason = str(error).strip().splitlines() or [type(error).__name__]
+        raise ModelError(f"the scaling of its inputs cannot be put before the model: {reason[0]}") from error
     return bytes(model.SerializeToString())
 
 
-def _scaling_nodes(scaling: Scaling, images: bool, result: str) -> tuple[list[Any], list[Any]]:
+def _begin_with(model: Any, scaling: Scaling) -> None:
+    from onnx import helper
+
+    graph = model.graph
+    constants = {tensor.name for tensor in graph.initializer}
+    [given] = [value for value in graph.input if value.name not in constants]
+    mark = _unused(graph)
+    if given.name != INPUT:
+        _rename(graph, INPUT, f"{mark}{INPUT}")  # something else inside it may be called so
+    _rename(graph, given.name, f"{mark}scaled input")
+    given.name = INPUT
+    nodes, numbers = _scaling_nodes(scaling, len(given.type.tensor_type.shape.dim) == 4, mark)
+    rest = list(graph.node)
+    del graph.node[:]
+    graph.node.extend([*nodes, *rest])
+    graph.initializer.extend(numbers)
+    if not any(opset.domain in ("", "ai.onnx") for opset in model.opset_import):
+        model.opset_import.append(helper.make_opsetid("", OPSET))
+
+
+def _unused(graph: Any) -> str:
+    """A beginning that no name in the graph has."""
+    names = {name for node in graph.node for name in (*node.input, *node.output, node.name)}
+    names |= {tensor.name for tensor in graph.initializer}
+    mark = "scaling/"
+    while any(name.startswith(mark) for name in names):
+        mark += "/"
+    return mark
+
+
+def _scaling_nodes(scaling: Scaling, images: bool, mark: str) -> tuple[list[Any], list[Any]]:
     """Just what `Scaling` does: images in single precision, features in double."""
     from onnx import TensorProto, helper
 
     kind = TensorProto.FLOAT if images else TensorProto.DOUBLE
     shape = (len(scaling.mean), 1, 1) if images else (len(scaling.mean),)
+    mean, deviation, raw, centred, scaled = (
+        f"{mark}{name}" for name in ("mean", "deviation", "raw", "centred", "scaled")
+    )
     numbers = [
-        helper.make_tensor("scaling.mean", kind, shape, scaling.mean),
-        helper.make_tensor("scaling.deviation", kind, shape, scaling.deviation),
+        helper.make_tensor(mean, kind, shape, scaling.mean),
+        helper.make_tensor(deviation, kind, shape, scaling.deviation),
     ]
     nodes = [
-        helper.make_node("Cast", [INPUT], ["scaling.raw"], to=kind),
-        helper.make_node("Sub", ["scaling.raw", "scaling.mean"], ["scaling.centred"]),
-        helper.make_node("Div", ["scaling.centred", "scaling.deviation"], ["scaling.scaled"]),
-        helper.make_node("Cast", ["scaling.scaled"], [result], to=TensorProto.FLOAT),
+        helper.make_node("Cast", [INPUT], [raw], to=kind),
+        helper.make_node("Sub", [raw, mean], [centred]),
+        helper.make_node("Div", [centred, deviation], [scaled]),
+        helper.make_node("Cast", [scaled], [f"{mark}scaled input"], to=TensorProto.FLOAT),
     ]
     return nodes, numbers
 
 
 def _rename(graph: Any, before: str, after: str) -> None:
-    """What reads `before` now reads `after`, in the graph and in those within it."""
+    """In the graph and in those within it; but not the graph's input itself."""
     for node in graph.node:
-        for place, name in enumerate(node.input):
-            if name == before:
-                node.input[place] = after
+        for names in (node.input, node.output):
+            for place, name in enumerate(names):
+                if name == before:
+                    names[place] = after
         for attribute in node.attribute:
             for inner in [attribute.g, *attribute.graphs]:
                 _rename(inner, before, after)
+    for named in (*graph.initializer, *graph.output):
+        if named.name == before:
+            named.name = after
