@@ -23,7 +23,7 @@ TABLE: dict[str, tuple[str, tuple[str, str, str]]] = {
     "FedKD": ("method.name=fedkd", ("72.9", "80.6", "87.0")),
     "FedGH": ("method.name=fedgh model.d_z=64", ("73.1", "79.2", "86.9")),
     "FML": ("method.name=fml", ("72.9", "79.6", "87.0")),
-    "local ensemble": ("method.name=local-ensemble", ("74.4", "80.5", "87.1")),
+    "LocalEnsemble": ("method.name=local-ensemble", ("74.4", "80.5", "87.1")),
     "FedPAE": ("method.name=fedpae", ("77.4", "82.6", "87.3")),
 }
 

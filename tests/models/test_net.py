@@ -71,10 +71,10 @@ def test_dropout_reaches_the_head_only() -> None:
 VMAPPABLE = [name for name in names() if vmappable(build(name, (1, 8, 8), 10, ModelSettings()))]
 
 
-def test_all_of_the_zoo_is_vmappable_with_group_norm_and_only_mlp_batchable() -> None:
+def test_all_of_the_zoo_is_vmappable_with_group_norm_and_only_dense_ones_batchable() -> None:
     nets = {name: build(name, (1, 8, 8), 10, ModelSettings()) for name in names()}
     assert names() == VMAPPABLE
-    assert [name for name, net in nets.items() if batchable(net)] == ["mlp"]
+    assert [name for name, net in nets.items() if batchable(net)] == ["linear", "mlp"]
 
 
 @pytest.mark.parametrize("name", VMAPPABLE)

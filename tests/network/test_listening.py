@@ -53,3 +53,46 @@ def test_nobody_waits_for_ever_for_who_never_comes(tmp_path: Path) -> None:
     for engine in engines.values():
         assert len(engine.me.state["bench"]) == 2
         assert engine.round == 5
+
+
+NOISY = '''
+from dataclasses import dataclass
+import torch
+from coterie.methods.fedpae import FedPAE
+
+
+@dataclass(frozen=True)
+class Noisy(FedPAE):
+    """Peer 3 always has something new to announce, and never a model."""
+
+    async def round(self, me, t):
+        while me.id == 3:
+            me.shelve("noise", {"w": torch.zeros(1)})
+            await me.train()
+        await super().round(me, t)
+'''
+
+
+def test_who_only_makes_noise_keeps_nobody_for_ever(tmp_path: Path) -> None:
+    (tmp_path / "noisy.py").write_text(NOISY)
+    words = [*SMALL, f"method.name={tmp_path / 'noisy.py'}:Noisy", "network.linger=3", "network.gather=60"]
+    circle = LocalCircle(experiment.load("panm-digits", words), tmp_path / "run")
+    circle.prepare(overwrite=True)
+    engines: dict[str, NetworkEngine] = {}
+
+    async def honest_ones() -> None:
+        tasks = [
+            asyncio.ensure_future(
+                take_part(read_file(m.file), say=lambda _: None, on_start=partial(engines.__setitem__, m.name))
+            )
+            for m in circle.members
+        ]
+        noisy = tasks.pop(3)
+        async with asyncio.timeout(100):
+            await asyncio.gather(*tasks)
+        noisy.cancel()
+        await asyncio.gather(noisy, return_exceptions=True)
+
+    asyncio.run(honest_ones())
+    honest = [engine for engine in engines.values() if engine.me.id != 3]
+    assert all(engine.round == 5 and len(engine.me.state["bench"]) == 2 for engine in honest)
