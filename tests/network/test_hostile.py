@@ -734,13 +734,13 @@ def resident() -> int:
 
 
 def lying_messages() -> dict[str, bytes]:
-    number = b'{"protocol":1,"round":%s}'
+    number = b'{"protocol":%d,"round":%%s}' % PROTOCOL
     return {
         "nothing": b"",
         "noise": random.Random(1).randbytes(1000),
         "a number": b"1",
         "a table of nothing": b"{}",
-        "other keys": b'{"protocol":1,"__class__":"os.system"}',
+        "other keys": b'{"protocol":%d,"__class__":"os.system"}' % PROTOCOL,
         "deep": b"[" * 1_000_000,
         "deep tables": b'{"protocol":' * 100_000,
         "a vast number": number % (b"9" * 100_000),
@@ -837,17 +837,17 @@ async def test_another_protocol_is_named_in_both_directions(circle: Path) -> Non
     for request in (old, meeting(protocol=0), ask(protocol=0), letter(bob, ada, protocol=0)[0]):
         async with site_of(ada) as here:
             for answer in await Client.of(here, bob).each(request):
-                said = "protocol 0 is spoken there and 1 here: update Coterie on the older side"
+                said = f"protocol 0 is spoken there and {PROTOCOL} here: update Coterie on the older side"
                 assert answer == (UNLIKE, said)
             assert here.offences == []
     new = canonical({"protocol": 7})
     async with trap(bob, new, [new]) as (_, at), site_of(ada) as here:
         here.knows(bob, at)
         assert await here.fetch(bob) is None
-        assert here.node.book.entries["bob"].trouble.startswith("protocol 7 is spoken there and 1 here")
+        assert here.node.book.entries["bob"].trouble.startswith(f"protocol 7 is spoken there and {PROTOCOL} here")
         assert not await here.node.meet("bob", at)
         [said] = here.said
-        assert said.startswith("'bob' does not run the same: protocol 7 is spoken there and 1 here")
+        assert said.startswith(f"'bob' does not run the same: protocol 7 is spoken there and {PROTOCOL} here")
         assert here.offences == []
 
 

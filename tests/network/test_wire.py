@@ -41,7 +41,7 @@ EXAMPLES: dict[type[Message], Message] = {
     Ask: Ask(PROTOCOL, "0123", "model", 4, 2.5, ["zstd"], "have"),
     Parcel: Parcel(PROTOCOL, "0123", "model", 4, "ada", "bob", 3, "digest", "none", True, "e.1", "ff"),
     Receipt: Receipt(False, "no room"),
-    Announcement: Announcement("ada", "ada.example:7400", 1, 2, "running", 3, 4, "0123", "ff", "00"),
+    Announcement: Announcement("ada", "ada.example:7400", 1, 2, "running", 3, 4, "0123", "ff", 5, "00"),
 }
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 INTEGERS = st.integers(1 - LARGEST_NUMBER, LARGEST_NUMBER - 1)
@@ -130,7 +130,7 @@ def test_no_key_is_missing_and_none_is_new(kind: type[Message]) -> None:
 
 
 @pytest.mark.parametrize("kind", [Meeting, Ask, Parcel])
-@pytest.mark.parametrize("spoken", [0, 2, -1, 10**100])
+@pytest.mark.parametrize("spoken", [0, PROTOCOL + 1, -1, 10**100])
 def test_another_protocol_comes_before_all_else(kind: type[Message], spoken: int) -> None:
     for table in ({"protocol": spoken}, {**table_of(EXAMPLES[kind]), "protocol": spoken, "new": []}):
         with pytest.raises(ProtocolError) as refused:

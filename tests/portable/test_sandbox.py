@@ -32,7 +32,7 @@ from portable_support import (
     tensor,
 )
 
-from coterie.errors import PortableError
+from coterie.errors import PortableError, SandboxError
 from coterie.portable import sandbox as sandbox_module
 from coterie.portable.sandbox import Sandbox
 
@@ -138,7 +138,7 @@ def test_the_child_knows_nothing_of_the_parent_and_can_open_nothing(
 
 def test_a_child_that_cannot_start_is_said_so(own: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/false")
-    with pytest.raises(PortableError, match=r"the sandbox for models does not start: .* try '/bin/false -P -m"):
+    with pytest.raises(SandboxError, match=r"the sandbox for models does not start: .* try '/bin/false -P -m"):
         run(own, GOOD)
     monkeypatch.undo()
     assert len(run(own, GOOD)) == len(ROWS)  # nobody was blamed
