@@ -78,11 +78,16 @@ def _headline(summary: Mapping[str, Any]) -> str:
     for key, name in (("last", "last round measured"), ("selected", "round selected by validation")):
         spread = summary["accuracy"][key]
         tiles.append((f"Mean test accuracy, {name}", percent(spread["mean"]), _spread(spread)))
+    alone = summary.get("beside", {}).get("alone")
+    if alone:
+        tiles.append(("With one's own models alone", percent(alone["mean"]), _spread(alone)))
     for key, show in (("bytes", size), ("messages", "{:,}".format)):
         total = summary[key]["total"]
         by = ", ".join(f"{name} {show(n)}" for name, n in summary[key]["by_artifact"].items())
         tiles.append((f"{key.capitalize()} exchanged", show(total), by if total else "nothing was exchanged"))
-    tiles.append(("Simulated time", duration(summary["simulated_seconds"]), "on the peers' virtual clock"))
+    idle = summary.get("idle", {}).get("mean")
+    waited = f"; {percent(idle)} of it waiting for others" if idle else ""
+    tiles.append(("Simulated time", duration(summary["simulated_seconds"]), f"on the peers' virtual clock{waited}"))
     if "neighbours" in summary:
         for key, value in summary["neighbours"].items():
             about = "of the weight inside the true cluster" if key == "mass" else "against the true clusters"
