@@ -22,6 +22,9 @@ LONGEST_ENDPOINT = 300
 ENDPOINT = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Za-z.:%_-]+\]):[0-9]{1,5}")
 MOST_ENTRIES = 10_000
 SILENCE = 10.0  # seconds without an answer to greetings after which somebody is taken to be gone
+# Seconds of refused greetings that mean the same. Not at once: who tried before the other listened hears of that for
+# a while (gRPC waits before it tries again), and would begin the first round without it.
+REFUSAL = 2.5
 MOST_NEWS = 1_000  # in one message, so that it is never too large to be taken; the next one brings the rest
 
 
@@ -179,13 +182,13 @@ class AddressBook:
         if name in self.entries and self.entries[name].failed is None:
             self.entries[name].failed = self.now()
 
-    def unheard(self, name: str) -> None:
-        """A greeting got no answer in time. That counts only if it goes on for a while."""
+    def unheard(self, name: str, refused: bool = False) -> None:
+        """A greeting got no answer in time, or nobody took it. That counts only if it goes on for a while."""
         entry = self.entries.get(name)
         if entry is None:
             return
         entry.unheard = entry.unheard or self.now()
-        if self.now() - entry.unheard > SILENCE:
+        if self.now() - entry.unheard > (REFUSAL if refused else SILENCE):
             self.failed(name)
 
     def companions(self) -> list[Entry]:

@@ -166,6 +166,8 @@ class Node:
         except grpc.aio.AioRpcError as error:
             if broke_off(error) or error.code() == grpc.StatusCode.DEADLINE_EXCEEDED:
                 self.book.unheard(name)  # a busy machine, perhaps: fetches decide
+            elif error.code() == grpc.StatusCode.UNAVAILABLE and not is_about_certificates(str(error.details() or "")):
+                self.book.unheard(name, refused=True)
             else:
                 self._failed(name, error)
             return False
