@@ -50,9 +50,11 @@ class Kinds:
 
     def opened(self, artifact: Artifact, largest: int) -> Model | Portable | str:
         """The model that somebody sent, or why it cannot be used. Whatever it says, nothing of it is imported."""
+        if artifact.nbytes > largest:
+            return f"it has {artifact.nbytes:,} bytes; at most {largest:,} are taken"
         kind = str(artifact.facts.get("kind", ""))[:80]
         if ONNX in artifact.content:
-            return self._opened_portable(artifact, kind, largest)
+            return self._opened_portable(artifact, kind)
         if kind not in models.names():
             return f"'{kind}' is no architecture that is known here, and the model is not in ONNX"
         try:
@@ -62,11 +64,9 @@ class Kinds:
         blank = Weights(architecture.layout, torch.empty(architecture.layout.size, device="meta"))
         return artifact.misfit(blank, ()) or architecture.view(artifact)
 
-    def _opened_portable(self, artifact: Artifact, kind: str, largest: int) -> Portable | str:
+    def _opened_portable(self, artifact: Artifact, kind: str) -> Portable | str:
         """Only its form: what it is, the sandbox finds out, for even reading it can take a lot of memory."""
         content = artifact[ONNX]
         if len(artifact) > 1 or content.dtype != torch.uint8 or content.dim() != 1:
             return f"'{ONNX}' should be the only tensor, and bytes"
-        if len(content) > largest:
-            return f"it has {len(content):,} bytes; at most {largest:,} are taken"
         return Portable(content, kind)

@@ -99,7 +99,9 @@ def read_arrays(path: Path) -> Arrays:
     except FileNotFoundError as error:
         raise DataError(f"{path}: there is no such file") from error
     except (OSError, ValueError, EOFError, TypeError, KeyError, zipfile.BadZipFile) as error:
-        raise DataError(f"{path}: not a readable .npz file of plain arrays ({error})") from error
+        # numpy's advice for what it takes for a pickle is to load it unsafely
+        reason = "it is something else, or has Python objects in it" if "pickle" in str(error) else error
+        raise DataError(f"{path}: not a readable .npz file of plain arrays ({reason})") from error
 
 
 def checksum(x: Array, y: Array) -> str:

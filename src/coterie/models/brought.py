@@ -138,6 +138,8 @@ def _working_directory_importable() -> Iterator[None]:
 
 
 def _hint(module_name: str) -> str:
+    if module_name.endswith(".py"):
+        return f" (name the module, not its file: '{module_name.removesuffix('.py')}:...')"
     package = module_name.partition(".")[0]
     if package in _INSTALLABLE:
         return f" (pip install {package}, in the build that matches your torch)"

@@ -216,8 +216,10 @@ def _parameter_count(name: str, input_shape: Shape, classes: int, settings: Mode
 
 def _architecture(name: str) -> _Architecture:
     if name not in _ZOO:
-        text = unknown("architecture in model.zoo", name, _ZOO)
-        raise ModelError(f"{text}, or 'module:callable' of your own; or, with a method for any model, an estimator")
+        from coterie.portable import estimators  # which needs what is here
+
+        text = unknown("model in model.zoo", name, [*_ZOO, *estimators.names()])
+        raise ModelError(f"{text}, or 'module:callable' of your own")
     return _ZOO[name]
 
 
