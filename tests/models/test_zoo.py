@@ -72,9 +72,9 @@ def test_assign_refuses_what_cannot_be_built(mode: str) -> None:
 
 
 def test_unknown_name() -> None:
-    with pytest.raises(ModelError, match=r"unknown architecture in model\.zoo 'transformer'.*module:callable"):
+    with pytest.raises(ModelError, match=r"unknown model in model\.zoo 'transformer'.*module:callable"):
         build("transformer", IMAGE, 10, ModelSettings())
-    with pytest.raises(ModelError, match="unknown architecture"):
+    with pytest.raises(ModelError, match="unknown model"):
         describe("transformer")
 
 
