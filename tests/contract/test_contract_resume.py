@@ -13,7 +13,7 @@ from coterie import running
 from coterie.engines import checkpoint
 from coterie.engines.simulation import Simulation
 from coterie.errors import Interrupted
-from coterie.weights import Weights
+from coterie.weights import Frozen, Weights
 
 MODES = {
     "sync": (),
@@ -68,6 +68,8 @@ def plain(value: Any) -> Any:
         return ("tensor", value.dtype, value.shape, value.tolist())
     if isinstance(value, Weights):
         return ("weights", value.layout, value.vector.tolist())
+    if isinstance(value, Frozen):
+        return ("frozen", plain(value.content))
     if isinstance(value, dict):
         return {key: plain(v) for key, v in value.items()}
     if isinstance(value, list | tuple):
