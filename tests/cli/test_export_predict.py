@@ -42,15 +42,12 @@ def tiny(method: str, *words: str) -> Experiment:
     return experiment.load("panm-digits", [f"method.name={method}", *TINY, *words])
 
 
-def test_rows(e: Experiment, peer: int) -> tuple[np.ndarray, np.ndarray, list[str]]:
+def rows_to_test(e: Experiment, peer: int) -> tuple[np.ndarray, np.ndarray, list[str]]:
     """A peer's test samples as its owner has them, before any scaling of pixels; and the names of their classes."""
     dataset, shares = experiment.divide(e)
     rows = shares[peer].test
     x, y = shares[peer].transform.apply(dataset.x[rows], dataset.y[rows])
     return rows, x, [dataset.classes[c] for c in y]
-
-
-test_rows.__test__ = False  # type: ignore[attr-defined]  (a name for rows, not a test)
 
 
 def predicted(where: Path, given: Path, *words: str) -> list[dict[str, str]]:
@@ -82,7 +79,7 @@ def test_images(words: tuple[str, ...], tmp_path: Path) -> None:
     e = tiny(*words)
     summary = running.run(e, tmp_path / "run")
     for peer in range(3):
-        _, x, classes = test_rows(e, peer)
+        _, x, classes = rows_to_test(e, peer)
         np.savez(tmp_path / "x.npz", x=x)
         said = predicted(tmp_path / "run", tmp_path / "x.npz", "--peer", str(peer))
         assert accuracy(said, classes) == summary["accuracy"]["last"]["per_peer"][peer]
@@ -99,7 +96,7 @@ def test_what_only_serves_training_is_not_kept(tmp_path: Path) -> None:
 def test_features_of_a_named_dataset(tmp_path: Path) -> None:
     e = tiny("fedavg", "data.name=breast-cancer", "data.partition=iid", "model.zoo=mlp")
     summary = running.run(e, tmp_path / "run")
-    rows, _, classes = test_rows(e, 1)
+    rows, _, classes = rows_to_test(e, 1)
     raw = _embedded_table("breast_cancer.csv", skip=1)[rows, :-1]
     np.savez(tmp_path / "x.npz", x=raw)
     np.savetxt(tmp_path / "x.csv", raw, delimiter=",", header=",".join(f"f{i}" for i in range(30)), comments="")
@@ -137,7 +134,7 @@ def test_a_table_of_ones_own(weather: Path, tmp_path: Path) -> None:
     """Columns are found by name, whatever their order; the labels are ignored, and may be absent."""
     e = running.of_folder(weather / "run")
     summary = json.loads((weather / "run" / "summary.json").read_text())
-    rows, _, classes = test_rows(e, 2)
+    rows, _, classes = rows_to_test(e, 2)
     head, *lines = [line.split(",") for line in (weather / "weather.csv").read_text().splitlines()]
     for order in ((0, 1, 2, 3), (2, 0, 1)):
         chosen = [head, *(lines[r] for r in rows)]
@@ -204,7 +201,7 @@ def expected_votes(simulation: Simulation, peer: int) -> np.ndarray:
 def test_an_ensemble_votes(ensembles: tuple[Path, Simulation], tmp_path: Path) -> None:
     folder, simulation = ensembles
     for peer in (0, 2):
-        _, x, _ = test_rows(running.of_folder(folder / "run"), peer)
+        _, x, _ = rows_to_test(running.of_folder(folder / "run"), peer)
         np.savez(tmp_path / "x.npz", x=x)
         want = expected_votes(simulation, peer)
         exported = tmp_path / f"of-{peer}"
@@ -244,7 +241,7 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_an_export_says_what_the_run_says(digits: Path, form: str, tmp_path: Path) -> None:
     out = tmp_path / "out"
     assert main(["export", str(digits), "--peer", "1", "--format", form, "--out", str(out)]) == OK
-    _, x, _ = test_rows(running.of_folder(digits), 1)
+    _, x, _ = rows_to_test(running.of_folder(digits), 1)
     np.savez(tmp_path / "x.npz", x=x)
     one, two = (predicted(where, tmp_path / "x.npz", "--peer", "1") for where in (digits, out))
     assert [row["class"] for row in one] == [row["class"] for row in two]
@@ -256,7 +253,7 @@ def test_an_export_says_what_the_run_says(digits: Path, form: str, tmp_path: Pat
 def test_an_onnx_file_takes_raw_pixels_wherever_it_is_used(digits: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     assert main(["export", str(digits), "--peer", "0", "--out", str(out)]) == OK
-    _, x, _ = test_rows(running.of_folder(digits), 0)
+    _, x, _ = rows_to_test(running.of_folder(digits), 0)
     np.savez(tmp_path / "x.npz", x=x)
     session = onnxruntime.InferenceSession(str(out / "model.onnx"), providers=["CPUExecutionProvider"])
     [said] = session.run(["probabilities"], {"input": x.astype(np.float32)})
@@ -332,7 +329,7 @@ def test_a_model_that_diverged(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 
 def test_a_folder_of_images_and_a_single_one(digits: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    _, x, _ = test_rows(running.of_folder(digits), 0)
+    _, x, _ = rows_to_test(running.of_folder(digits), 0)
     folder = tmp_path / "images"
     (folder / "more").mkdir(parents=True)
     for name, pixels in (("a.png", x[0, 0]), ("b.PNG", x[1, 0]), ("more/c.png", x[2, 0])):
@@ -363,7 +360,7 @@ def test_real_peers_keep_their_own(tmp_path: Path, capsys: pytest.CaptureFixture
 
     asyncio.run(all_of_them())
     summary = circle.collect(0.0)
-    _, x, classes = test_rows(e, 1)
+    _, x, classes = rows_to_test(e, 1)
     np.savez(tmp_path / "x.npz", x=x)
     up, own = tmp_path / "up", tmp_path / "up" / "peers" / "peer-1"
     for where, words in ((up, ["--peer", "1"]), (up, ["--peer", "peer-1"]), (own, []), (own, ["--peer", "peer-1"])):

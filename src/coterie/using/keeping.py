@@ -19,6 +19,7 @@ from coterie.data.dataset import Array
 from coterie.ensemble import Member
 from coterie.errors import RunError
 from coterie.experiment import Circle, Experiment, read_tables
+from coterie.kinds import ONNX
 from coterie.peer import Peer
 from coterie.portable.form import Portable
 from coterie.using.manifest import Manifest, Part, from_tree, to_tree, version
@@ -26,7 +27,6 @@ from coterie.using.manifest import Manifest, Part, from_tree, to_tree, version
 FOLDER = "models"
 ONLY_MODEL = "model"  # the name of a model that is no member of an ensemble
 ONLY_FOR_TRAINING = ("projector", "prototypes", "mentee", "adapter")
-PORTABLE = "onnx"  # the one tensor of a portable model: its bytes
 
 Tensors = dict[str, Array]
 
@@ -95,7 +95,7 @@ def _content(model: Model | Portable) -> Tensors | bytes:
 def _write(path: Path, personal: Personal) -> None:
     tensors: Tensors = {}
     for number, content in enumerate(personal.contents):
-        named = {PORTABLE: np.frombuffer(content, dtype=np.uint8)} if isinstance(content, bytes) else content
+        named = {ONNX: np.frombuffer(content, dtype=np.uint8)} if isinstance(content, bytes) else content
         tensors |= {f"{number}/{key}": tensor for key, tensor in named.items()}
     text = json.dumps(to_tree(personal.manifest))
     save_file(tensors, path, metadata={"manifest": text, "sum": _sum(text, tensors)})
@@ -128,7 +128,7 @@ def read(path: Path) -> Personal:
 
 def _of_part(number: int, part: Part, tensors: Mapping[str, Array]) -> Tensors | bytes:
     if part.is_portable:
-        return tensors[f"{number}/{PORTABLE}"].tobytes()
+        return tensors[f"{number}/{ONNX}"].tobytes()
     prefix = f"{number}/"
     return {key.removeprefix(prefix): tensor for key, tensor in tensors.items() if key.startswith(prefix)}
 
