@@ -19,6 +19,11 @@ Packed = tuple[Mapping[str, Tensor], dict[str, Fact]]
 ONNX = "onnx"  # the one tensor of an artifact that carries a portable model
 
 
+def labelled(kind: str) -> str:
+    """What others are told of a kind: where a file lies is nobody's business."""
+    return Path(kind).name
+
+
 class Kinds:
     """By name; architectures are made when somebody first asks for one."""
 
@@ -34,13 +39,25 @@ class Kinds:
             self._made[name] = self._make(name)
         return self._made[name]
 
+    def blank(self, label: str, parts: Sequence[str] = ()) -> Weights | str:
+        """The form of a network's tensors (or of some parts'), without numbers; or why there is none of that label."""
+        known = {labelled(kind): kind for kind in (*models.names(), *self.zoo)}
+        if label not in known:
+            return f"'{label[:80]}' is no architecture that is known here"
+        try:
+            layout = self.network(known[label]).layout
+        except ModelError as error:
+            return str(error)
+        whole = Weights(layout, torch.empty(layout.size, device="meta"))
+        return whole.part(*parts) if parts else whole
+
     def packed(self, model: Model | Portable) -> Packed:
         """As it travels: a network of the zoo as its weights, which everybody has a place for; others as ONNX."""
         if isinstance(model, Model) and not models.is_import_path(model.architecture.name):
             return model, {"kind": model.architecture.name}
         if isinstance(model, Model):
             model = self.portable(model)
-        return {ONNX: model.content}, {"kind": Path(model.kind).name}  # where a file lies is nobody's business
+        return {ONNX: model.content}, {"kind": labelled(model.kind)}
 
     def portable(self, model: Model) -> Portable:
         from coterie.portable.networks import to_onnx
@@ -57,12 +74,10 @@ class Kinds:
             return self._opened_portable(artifact, kind)
         if kind not in models.names():
             return f"'{kind}' is no architecture that is known here, and the model is not in ONNX"
-        try:
-            architecture = self.network(kind)
-        except ModelError as error:
-            return str(error)
-        blank = Weights(architecture.layout, torch.empty(architecture.layout.size, device="meta"))
-        return artifact.misfit(blank, ()) or architecture.view(artifact)
+        blank = self.blank(kind)
+        if isinstance(blank, str):
+            return blank
+        return artifact.misfit(blank, ()) or self.network(kind).view(artifact)
 
     def _opened_portable(self, artifact: Artifact, kind: str) -> Portable | str:
         """Only its form: what it is, the sandbox finds out, for even reading it can take a lot of memory."""

@@ -123,9 +123,9 @@ class Weights(Mapping[str, Tensor]):
     def copy(self) -> Weights:
         return Weights(self.layout, self.vector.clone())
 
-    def part(self, name: str) -> Weights:
-        """A copy of one part, such as "head": what LG-FedAvg shares and FedPer keeps."""
-        return Weights.of({slot.name: self[slot.name] for slot in self.layout.within(name)})
+    def part(self, *names: str) -> Weights:
+        """A copy of one part, such as "head" (what LG-FedAvg shares and FedPer keeps), or of several."""
+        return Weights.of({slot.name: self[slot.name] for name in names for slot in self.layout.within(name)})
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
         """Take over the tensors given; names that are not given keep their values."""

@@ -13,6 +13,7 @@ from torch import Tensor
 from coterie.architecture import Architecture, Model
 from coterie.methods import METHODS
 from coterie.methods.class_means import feddistill_loss, fedproto_loss, head_loss
+from coterie.methods.fedrod import fedrod_loss
 from coterie.methods.head_sharing import classavg_loss
 from coterie.methods.mapl import mapl_loss
 from coterie.methods.mentees import fedkd_loss, fml_loss
@@ -60,12 +61,14 @@ GIVEN: dict[Loss, Callable[[Model], Mapping[str, Tensor]]] = {
     fml_loss: lambda _: {"alpha": torch.tensor(0.3), "beta": torch.tensor(0.6)},
     fedkd_loss: lambda _: {},
     mapl_loss: terms,
+    fedrod_loss: lambda _: {"prior": torch.tensor([3.0, 1.0, 5.0]).log()},
 }
 VIEWS: dict[Loss, int] = {classavg_loss: 2, mapl_loss: 2}
 PARTS: dict[Loss, tuple[str, ...]] = {
     mapl_loss: ("projector", "prototypes"),
     fml_loss: ("mentee",),
     fedkd_loss: ("mentee", "adapter"),
+    fedrod_loss: ("private",),
 }
 ONLY: dict[Loss, str] = {head_loss: "head"}  # reads features: there is nothing else to train
 SGD = TrainSettings(epochs=2, batch=4, lr=0.1, momentum=0.0)

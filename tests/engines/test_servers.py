@@ -67,8 +67,9 @@ def test_fedavg_is_the_weighted_mean() -> None:
     for t in (1, 2, 3):
         trained = [train_by_hand(me, shared, t) for me in clients]
         shared = (12 * trained[0] + 9 * trained[1] + 6 * trained[2]) / 27
-    for peer in played.peers:  # the server too
-        torch.testing.assert_close(peer.model.vector, shared, atol=1e-6, rtol=1e-5)
+    *peers, server = played.peers
+    for model in (*(peer.model for peer in peers), server.state["averages"]["mlp"]):
+        torch.testing.assert_close(model.vector, shared, atol=1e-6, rtol=1e-5)
 
 
 def test_gossip_with_everybody_is_consensus() -> None:
@@ -95,7 +96,7 @@ def test_fedavg_s_messages(fraction: float, tmp_path: Path) -> None:
     # 4 clients, 3 rounds: every client fetches the model; those who train (all, or half) send theirs.
     e = tiny("fedavg", f"method.fraction={fraction}", peers=4)
     messages = running.run(e, tmp_path / "run")["messages"]
-    assert messages["by_artifact"] == {"global": 4 * 3, "update": int(4 * 3 * fraction)}
+    assert messages["by_artifact"] == {"global.mlp": 4 * 3, "update": int(4 * 3 * fraction)}
     assert messages["total"] == (24 if fraction == 1 else 18)  # 2 per client and round, or 1.5
 
 

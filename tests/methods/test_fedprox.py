@@ -23,7 +23,8 @@ def test_the_first_step_feels_no_pull_and_the_second_is_shorter_by_it() -> None:
         members = gather(e)
         for me in members:
             me.model.vector.copy_(start)
-        return play(e, members).participants[2].model.vector.clone()
+        common: torch.Tensor = play(e, members).participants[2].state["averages"]["mlp"].vector
+        return common
 
     start = gather(small("fedavg", peers=2))[0].model.vector.clone()
     first = after("fedavg", 1)

@@ -78,7 +78,7 @@ def test_two_clusters_are_told_apart_and_averages_stay_within(seed: int) -> None
     one, other = (played.participants[members[0]].model.vector for members in clusters)
     assert not torch.allclose(one, other, atol=1e-3)
     # 8 peers: a model up in 3 rounds; down once in round 1, and once more as the encoder; embeddings once.
-    expected = {"update": 24, "global": 16, "embeddings": 8, "answered": 16, "average": 16}
+    expected = {"update": 24, "global.mlp": 16, "embeddings": 8, "answered": 16, "average": 16}
     assert played.messages == expected
 
 

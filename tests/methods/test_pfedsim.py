@@ -84,7 +84,7 @@ def test_the_warm_up_is_fedavg() -> None:
 def test_messages() -> None:
     # 3 peers, 1 + 2 rounds: a model up in each; a model down in the first, then who is answered and a body.
     played = play(small("pfedsim", "method.t_warm=1", rounds=3))
-    assert played.messages == {"update": 9, "global": 3, "answered": 6, "body": 6}
+    assert played.messages == {"update": 9, "global.mlp": 3, "answered": 6, "body": 6}
 
 
 LATE = ("clock.deadline=0.2", "clock.spread=3", "clock.latency=[0.3, 0.01]", "clock.bandwidth=[3000.0, 100000.0]")

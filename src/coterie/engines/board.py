@@ -23,6 +23,7 @@ class Board:
         self.asynchronous, self.most = asynchronous, most
         self.retain = False  # while a checkpoint is gathered: keep what would be needed to go on from it
         self._shelves: dict[tuple[int, str], list[Shelved]] = defaultdict(list)
+        self._names: set[str] = set()
 
     def put(self, artifact: Artifact, time: float, oldest_round: int) -> None:
         """Shelve; forget versions that nobody will ask for any more."""
@@ -30,12 +31,17 @@ class Board:
         if versions and versions[-1].artifact.round == artifact.round and not self.asynchronous:
             versions.pop()  # shelved twice in a round: the later one counts
         versions.append(Shelved(time, artifact))
+        self._names.add(artifact.name)
         if self.asynchronous:
             if not self.retain:
                 _forget_superseded(versions, time)
             return
         while len(versions) > 1 and (versions[0].artifact.round < oldest_round or len(versions) > self.most):
             versions.pop(0)
+
+    def knows(self, name: str) -> bool:
+        """Whether anybody has ever shelved something under this name."""
+        return name in self._names
 
     def find(self, author: int, name: str, round: int, time: float) -> Shelved | None:
         versions = self._shelves.get((author, name), ())

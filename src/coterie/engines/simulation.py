@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import logging
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -28,6 +29,8 @@ from coterie.methods.base import Method
 from coterie.peer import Compute, Evaluate, Fetch, News, Peer, Predict, Receive, Request, Send, Train
 from coterie.shelf import Artifact
 from coterie.training import FitJob, Trainer
+
+_log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -79,6 +82,7 @@ class Simulation:
         self._at_round: Counter[int] = Counter()
         self._settled = 0  # the oldest round that somebody is in
         self._sat_out: set[tuple[int, int]] = set()
+        self._asked_in_vain: set[str] = set()  # names of artifacts that nobody has shelved so far
         self._letters: list[Letter] = []
         self._known_letters: set[tuple[int, int]] = set()
         self._cuts: dict[int, dict[int, dict[str, Any]]] = {}
@@ -113,6 +117,8 @@ class Simulation:
             if self.log:
                 self.log.flush()
         self._check_deadlock()
+        for name in sorted(self._asked_in_vain):
+            _log.warning("nobody ever shelved '%s', which was asked for: a slip in the method?", name)
 
     def stop(self) -> None:
         """Stop at the next round that everybody can finish, leaving a checkpoint. Safe in a signal handler."""
@@ -183,6 +189,9 @@ class Simulation:
         self._leave_round(p)
         p.round = round
         self._at_round[round] += 1
+        for waiting in list(self._waiting.get(p.peer.id, ())):
+            if not self._may_shelve(p.peer.id, waiting.request.round):
+                self._arrive(waiting, p.peer.id, None)
         for done in range(before, round):
             if self._is_cut(done):
                 if done not in self._cuts:
@@ -272,6 +281,7 @@ class Simulation:
 
     def shelve(self, artifact: Artifact) -> None:
         self.board.put(artifact, self.now, self._oldest_round())
+        self._asked_in_vain.discard(artifact.name)
         self.all[artifact.author].shelved += 1
         self.bulletin.shelve(self.now, artifact.round)
         if self._listening:
@@ -286,11 +296,13 @@ class Simulation:
 
     def _serve(self, f: OpenFetch) -> None:
         """Answer a fetch with what is there; wait for the rest, if it can still come."""
+        if f.request.peers and not self.board.knows(f.request.name):
+            self._asked_in_vain.add(f.request.name)
         for author in f.request.peers:
             found = None
             if self._reachable(author, f.request.round):
                 found = self.board.find(author, f.request.name, f.request.round, self.now)
-                if found is None and not self.board.asynchronous:
+                if found is None and self._may_shelve(author, f.request.round):
                     self._waiting[author][f] = None
                     continue
             f.missing.discard(author)
@@ -299,6 +311,10 @@ class Simulation:
         if f.missing and self.clock.settings.deadline:
             self._push(self.now + self.clock.settings.deadline, EXPIRE, f.by, f)
         self._finish_if_whole(f)
+
+    def _may_shelve(self, author: int, round: int) -> bool:
+        """Whether something of this round may still come: who has gone on to another shelves no more of it."""
+        return not self.board.asynchronous and self.all[author].round <= round
 
     def _reachable(self, author: int, round: int) -> bool:
         if not 0 <= author < len(self.all):

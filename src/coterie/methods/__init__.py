@@ -11,9 +11,12 @@ from coterie.errors import ConfigError, unknown
 from coterie.methods.base import Method
 from coterie.methods.class_means import FedDistill, FedGH, FedProto
 from coterie.methods.dfedavgm import DFedAvgM
+from coterie.methods.ditto import Ditto
 from coterie.methods.fedavg import FedAvg
 from coterie.methods.fedpae import FedPAE
 from coterie.methods.fedprox import FedProx
+from coterie.methods.fedrod import FedRoD
+from coterie.methods.fine_tuning import FedAvgFT
 from coterie.methods.flt import FLT
 from coterie.methods.gossip import Fixed, Gossip, Oracle
 from coterie.methods.head_sharing import FedClassAvg, FedSim, LGFedAvg
@@ -25,6 +28,7 @@ from coterie.methods.own_models import LocalEnsemble
 from coterie.methods.panm import PANM
 from coterie.methods.pens import PENS
 from coterie.methods.pfedsim import PFedSim
+from coterie.methods.private_heads import FedBABU, FedPer, FedRep
 
 METHODS: dict[str, type[Method]] = {
     "local": Local,
@@ -38,6 +42,12 @@ METHODS: dict[str, type[Method]] = {
     "fedclassavg": FedClassAvg,
     "fedproto": FedProto,
     "fedprox": FedProx,
+    "fedavg-ft": FedAvgFT,
+    "fedper": FedPer,
+    "fedrep": FedRep,
+    "fedbabu": FedBABU,
+    "ditto": Ditto,
+    "fedrod": FedRoD,
     "lg-fedavg": LGFedAvg,
     "feddistill": FedDistill,
     "fedgh": FedGH,

@@ -25,8 +25,9 @@ class Method(ABC):
     paper: ClassVar[str] = ""
     server: ClassVar[bool] = False  # whether there is one more participant, running `serve`
     mixed: ClassVar[bool] = False  # whether peers may have different architectures
+    grouped: ClassVar[bool] = False  # whether those of one architecture are averaged: it must be of one size
     same_features: ClassVar[bool] = False  # whether mixed architectures must have the same number of features
-    parts: ClassVar[tuple[str, ...]] = ()  # of a model beside backbone and head: "projector", "prototypes"
+    parts: ClassVar[tuple[str, ...]] = ()  # of a model beside backbone and head: "projector", "private"
     any_model: ClassVar[bool] = False  # whether peers may bring what no gradient trains: estimators, ONNX files
     # whether the weights it notes are learned: shown as a heat map at the end of a run
     learns_weights: ClassVar[bool] = False

@@ -4,12 +4,10 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
-
 from coterie.methods.base import need, parameter
 from coterie.methods.fedavg import FedAvg
 from coterie.peer import Peer
-from coterie.training.losses import proximal
+from coterie.training.losses import proximal, pulled_to
 
 
 @dataclass(frozen=True)
@@ -24,7 +22,5 @@ class FedProx(FedAvg):
         need(0 <= self.mu < math.inf, "mu", f"must be at least 0, not {self.mu}")
 
     async def learn(self, me: Peer) -> None:
-        common = me.model.copy()  # as it came from the server; in the first round, what everybody starts from
-        reference = {f"ref.{slot.name}": common[slot.name] for slot in common.layout.parameters}
-        mu = torch.tensor(self.mu, device=common.vector.device)
-        await me.train(proximal, given={**reference, "mu": mu})
+        # To the model as it came from the server; in the first round, to what everybody starts from.
+        await me.train(proximal, given=pulled_to(me.model, self.mu))

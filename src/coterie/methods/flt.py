@@ -19,6 +19,7 @@ from coterie.peer import Peer
 class FLT(FedAvg):
     summary: ClassVar[str] = "a server compares peers' embeddings once, and averages models among related peers"
     paper: ClassVar[str] = "Jamali-Rad et al., Federated Learning with Taskonomy for Non-IID Data, 2022"
+    mixed: ClassVar[bool] = False
     learns_weights: ClassVar[bool] = True
 
     embeddings: int = parameter(50, "samples whose features a peer sends, once")
@@ -48,13 +49,10 @@ class FLT(FedAvg):
     async def embed(self, me: Peer) -> None:
         """Shelve the features of some samples under the encoder: the average of round 1, from which one goes on."""
         features: dict[int, Tensor] = me.state["features"]
-        if not features:
-            assert me.server is not None
-            for encoder in (await me.fetch(me.server, "global", like=me.model)).values():
-                me.model.load(encoder)
-                [said] = await me.predict()
-                drawn = np.sort(me.rng("embeddings").permutation(me.samples)[: self.embeddings])
-                features[me.id] = said.features[torch.from_numpy(drawn).to(said.features.device)]
+        if not features and await self.follow(me):
+            [said] = await me.predict()
+            drawn = np.sort(me.rng("embeddings").permutation(me.samples)[: self.embeddings])
+            features[me.id] = said.features[torch.from_numpy(drawn).to(said.features.device)]
         if features:
             me.shelve("embeddings", {"features": features[me.id]})
 
@@ -62,7 +60,7 @@ class FLT(FedAvg):
         if t == 1:
             await super().serve(me, t)
             return
-        me.shelve("global", me.model)  # as it was after round 1
+        self.publish(me)  # as it was after round 1
         updates = await me.fetch(self.participants(me, t), "update", like=me.model, facts=["samples"])
         features: dict[int, Tensor] = me.state["features"]
         new = [j for j, update in updates.items() if update.facts.get("embedded") and j not in features]

@@ -20,6 +20,7 @@ CEILING = 0.9999  # a similarity of 1 would weigh infinitely; this is also a pee
 class PFedSim(FedAvg):
     summary: ClassVar[str] = "FedAvg first; then a backbone of one's own, averaged by the likeness of heads"
     paper: ClassVar[str] = "Tan et al., pFedSim: Similarity-Aware Model Aggregation, 2023"
+    mixed: ClassVar[bool] = False
     learns_weights: ClassVar[bool] = True
 
     t_warm: int = parameter(10, "rounds of FedAvg before that (the authors' code: half of all)")

@@ -1,7 +1,7 @@
 """The one shape every model has: backbone, head and, where a method wants it, a projector.
 
 Methods exchange *parts* of a model by these names: parameters begin with ``backbone.``, ``head.`` or
-``projector.``, ``mentee.`` or ``adapter.``, or are ``prototypes``, whatever the architecture.
+``projector.``, ``mentee.``, ``adapter.`` or ``private.``, or are ``prototypes``, whatever the architecture.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ class Output(NamedTuple):
     projection: Tensor | None  # (B, d_p); None without a projector, and outside of training, where nobody reads it
     mentee: Output | None = None  # of the small net that is trained beside it; None as above
     adapted: Tensor | None = None  # (B, d_z): the mentee's features, in this net's terms
+    common: Tensor | None = None  # (B, classes): the logits without those of a private head; None without one
 
 
 class Net(nn.Module):
@@ -43,6 +44,7 @@ class Net(nn.Module):
         self.projector: Any = projector
         self.mentee: Net | None = None
         self.adapter: nn.Linear | None = None
+        self.private: nn.Linear | None = None
         # Only the head sees dropped features: prototypes and projections stay noiseless.
         self.drop: nn.Module = nn.Dropout(dropout) if dropout > 0 else nn.Identity()
 
@@ -64,15 +66,23 @@ class Net(nn.Module):
         self.mentee = mentee
         self.adapter = nn.Linear(mentee.d_z, self.d_z, bias=False) if adapter else None
 
+    def add_private(self) -> None:
+        """A second head, whose logits are added to the first one's."""
+        self.private = nn.Linear(self.d_z, self.head.out_features)
+
     def forward(self, x: Tensor) -> Output:
         features: Tensor = self.backbone(x)
-        logits: Tensor = self.head(self.drop(features))
+        seen = self.drop(features)
+        logits: Tensor = self.head(seen)
+        common = None
+        if self.private is not None:
+            common, logits = logits, logits + self.private(seen)
         if not self.training:
             return Output(logits, features, None)
         mentee: Output | None = self.mentee(x) if self.mentee is not None else None
         adapted = self.adapter(mentee.features) if self.adapter is not None and mentee is not None else None
         projection = self.projector(features) if self.projector is not None else None
-        return Output(logits, features, projection, mentee, adapted)
+        return Output(logits, features, projection, mentee, adapted, common)
 
 
 # Layers without children whose vmap over stacked parameters is one batched kernel.

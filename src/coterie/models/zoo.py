@@ -149,8 +149,8 @@ def describe(name: str) -> str:
 def build(name: str, input_shape: Shape, classes: int, settings: ModelSettings, parts: Collection[str] = ()) -> Net:
     """A freshly initialised model; torch's global generator (``torch.manual_seed``) decides its weights.
 
-    `parts` are what the method needs beside backbone and head: "projector", "prototypes", "mentee", "adapter". They are
-    drawn last, so that backbone and head begin alike under all methods.
+    `parts` are what the method needs beside backbone and head: "projector", "prototypes", "mentee", "adapter" or
+    "private". They are drawn last, so that backbone and head begin alike under all methods.
     """
     if not input_shape or min(input_shape) < 1 or classes < 1:
         raise ModelError(f"model.zoo: no model for inputs of shape {input_shape} and {classes} classes")
@@ -166,6 +166,8 @@ def build(name: str, input_shape: Shape, classes: int, settings: ModelSettings, 
     if "mentee" in parts:
         small = settings.mentee or ("lenet" if len(input_shape) == 3 else "mlp")
         net.add_mentee(_net(small, input_shape, classes, replace(settings, d_z=0)), "adapter" in parts)
+    if "private" in parts:
+        net.add_private()
     return net
 
 

@@ -13,6 +13,7 @@ from coterie.network.wire import PROTOCOL, canonical, digest_of, plain
 from coterie.peer import Peer
 
 LONGEST_VALUE = 200
+SIZES = ("d_z", "hidden", "norm")  # of an architecture, beside its name
 DIGEST = 8  # characters that tell two long values apart
 
 
@@ -31,6 +32,9 @@ def agreement(e: Experiment, dataset: Dataset, me: Peer, server: str) -> dict[st
         slots = [[s.name, list(s.shape)] for s in me.model.layout.slots]
         terms["input shape"] = list(dataset.x.shape[1:])
         terms["model"] = f"{me.architecture.name} with {me.model.layout.size} numbers in tensors {_short(slots)}"
+    elif e.method.grouped:
+        terms["input shape"] = list(dataset.x.shape[1:])
+        terms.update({f"model.{key}": value for key, value in dataclasses.asdict(e.model).items() if key in SIZES})
     elif e.method.same_features:
         terms["d_z"] = int(me.model["head.weight"].shape[1])
     if "prototypes" in e.method.parts:

@@ -165,9 +165,9 @@ class Gradients:
         return kept[loss]
 
     def __call__(self, trained: Stack, fixed: Stack, batch: Batch, given: Stack) -> tuple[Stack, Tensor]:
-        shapes = [(name, t.shape) for stack in (trained, fixed, given) for name, t in stack.items()]
+        shapes = [tuple((name, t.shape) for name, t in stack.items()) for stack in (trained, fixed, given)]
         views = None if batch.views is None else batch.views.shape
-        key = (batch.x.shape, views, tuple(shapes))
+        key = (batch.x.shape, views, *shapes)
         recorded = self._recorded.get(key)
         if recorded is None:
             recorded = self._transform(batch)

@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from coterie.models import Output
+from coterie.weights import Weights
 
 
 class Batch(NamedTuple):
@@ -50,6 +51,13 @@ def proximal(net: BoundNet, batch: Batch, given: Given) -> Tensor:
     """Cross entropy + mu/2 ||w - w_ref||^2: `given` holds the reference as "ref.<name>", and "mu"."""
     distance = sum((p - given[f"ref.{name}"]).square().sum() for name, p in net.parameters.items())
     return cross_entropy(net, batch, given) + given["mu"] / 2 * distance
+
+
+def pulled_to(model: Weights, mu: float) -> dict[str, Tensor]:
+    """What `proximal` is given, for a pull to this model as it is now."""
+    frozen = model.copy()
+    reference = {f"ref.{slot.name}": frozen[slot.name] for slot in frozen.layout.parameters}
+    return {**reference, "mu": torch.tensor(mu, device=frozen.vector.device)}
 
 
 def supervised_contrastive(embedded: Tensor, labels: Tensor, temperature: Tensor) -> Tensor:

@@ -1,0 +1,43 @@
+"""Ditto: FedAvg, and beside it a personal model that is pulled towards the common one (Li et al. 2021)."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from coterie.architecture import Model
+from coterie.methods.base import need, parameter
+from coterie.methods.fedavg import FedAvg
+from coterie.peer import Peer
+from coterie.training.losses import proximal, pulled_to
+
+
+@dataclass(frozen=True)
+class Ditto(FedAvg):
+    summary: ClassVar[str] = "FedAvg, and a personal model beside it that is pulled towards the common one"
+    paper: ClassVar[str] = "Li et al., Ditto: Fair and Robust Federated Learning Through Personalization, 2021"
+
+    lam: float = parameter(1.0, "strength of the pull to the common model (the paper tunes it to the data)")
+    personal_epochs: int = parameter(0, "epochs of the personal model in a round; 0: as many as train.epochs")
+
+    def check(self, peers: int) -> None:
+        super().check(peers)
+        need(0 <= self.lam < math.inf, "lam", f"must be at least 0, not {self.lam}")
+        need(self.personal_epochs >= 0, "personal_epochs", f"must be at least 0, not {self.personal_epochs}")
+
+    async def setup(self, me: Peer) -> None:
+        me.state["common"] = me.model.copy()
+
+    async def learn(self, me: Peer) -> None:
+        as_it_came = pulled_to(self.own(me), self.lam)
+        await me.train(model=self.own(me))
+        await me.train(proximal, given=as_it_came, epochs=self.personal_epochs or me.settings.epochs)
+
+    def own(self, me: Peer) -> Model:
+        common: Model = me.state["common"]
+        return common
+
+    def take(self, me: Peer, common: Mapping[str, Tensor]) -> None:
+        self.own(me).load(common)

@@ -1,0 +1,36 @@
+"""FedRoD: a common representation and balanced head, and a private head on top (Chen and Chao 2022)."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from coterie.methods.fedavg import FedAvg
+from coterie.peer import Peer
+from coterie.training.losses import Batch, BoundNet, Given, negative_log_likelihood
+
+
+def fedrod_loss(net: BoundNet, batch: Batch, given: Given) -> Tensor:
+    """Balanced softmax of the common head; and cross entropy of both heads' sum, from which the private one learns.
+
+    `given` holds "prior", the logarithm of how many samples the peer has of each class.
+    """
+    out = net(batch.x)
+    assert out.common is not None
+    private = F.linear(out.features.detach(), net.parameters["private.weight"], net.parameters["private.bias"])
+    balanced = negative_log_likelihood(out.common + given["prior"], batch.y)
+    return balanced + negative_log_likelihood(out.common.detach() + private, batch.y)
+
+
+@dataclass(frozen=True)
+class FedRoD(FedAvg):
+    summary: ClassVar[str] = "a common model with a balanced loss; a private head's logits are added to the common's"
+    paper: ClassVar[str] = "Chen and Chao, On Bridging Generic and Personalized Federated Learning, 2022"
+    shared: ClassVar[tuple[str, ...]] = ("backbone", "head")
+    parts: ClassVar[tuple[str, ...]] = ("private",)
+
+    async def learn(self, me: Peer) -> None:
+        counts = torch.bincount(me.labels(), minlength=len(me.model["head.weight"]))
+        await me.train(fedrod_loss, given={"prior": counts.to(me.model.vector.dtype).log()})
