@@ -26,14 +26,19 @@ class Member:
 class Ensemble:
     members: tuple[Member, ...]
     vote: str = "soft"
+    weights: tuple[float, ...] = ()  # of the members' voices in a soft vote; none: all equal
 
 
-def voted(probabilities: Sequence[Tensor], vote: str) -> Tensor:
+def voted(probabilities: Sequence[Tensor], vote: str, weights: Sequence[float] = ()) -> Tensor:
     """The ensemble's probabilities, (samples, classes), of those of its members.
 
-    By their mean (soft), or by the share of the members that name a class (hard); where those are equal, by the mean.
+    By their mean (soft; weighted, where there are weights), or by the share of the members that name a class (hard);
+    where those are equal, by the mean.
     """
     stacked = torch.stack(list(probabilities))
+    if weights:
+        shares = stacked.new_tensor(weights).view(-1, 1, 1)
+        return (shares * stacked).sum(0) / shares.sum()
     mean = stacked.mean(0)
     if vote == "soft":
         return mean

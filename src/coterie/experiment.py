@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import os
 import tomllib
@@ -10,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import resources
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ from coterie.network.settings import NetworkSettings
 from coterie.peer import Desk, Others, Peer, PeerData
 from coterie.portable.estimators import SUFFIX as ONNX_FILE
 from coterie.portable.estimators import is_estimator
+from coterie.topology import COMPLETE, TopologySettings, neighbours
 from coterie.training import Pool, Split, TrainSettings
 
 
@@ -108,6 +109,7 @@ class Experiment:
     train: TrainSettings = TrainSettings()
     engine: EngineSettings = EngineSettings()
     clock: ClockSettings = ClockSettings()
+    graph: TopologySettings = TopologySettings()
     evaluate: EvaluateSettings = EvaluateSettings()
     network: NetworkSettings = NetworkSettings()
 
@@ -128,6 +130,7 @@ SECTIONS: dict[str, type[Any]] = {
     "train": TrainSettings,
     "engine": EngineSettings,
     "clock": ClockSettings,
+    "graph": TopologySettings,
     "evaluate": EvaluateSettings,
     "network": NetworkSettings,
 }
@@ -261,7 +264,9 @@ def _check(e: Experiment) -> None:
         raise ConfigError(f"train.betas must be from 0 to below 1, not {e.train.betas}")
     if e.baseline:
         find(e.baseline)
-    if e.engine.asynchronous and e.method.server:
+    if e.engine.asynchronous and e.method.paced:
+        raise ConfigError(f"engine.asynchronous = true: {e.method_name} needs rounds that all have in common")
+    if e.engine.asynchronous and e.method.with_server():
         raise ConfigError(
             f"engine.asynchronous = true: the server of {e.method_name} would have nobody to wait for. "
             "Use a method without a server, or clock.deadline so that it does not wait for stragglers"
@@ -332,6 +337,9 @@ def gather(e: Experiment) -> Circle:
     build = partial(models.build, input_shape=shape, classes=classes, settings=e.model, parts=e.method.parts)
     make = lambda name: Architecture(name, partial(build, name), e.engine.device)  # noqa: E731
     kinds = Kinds(e.model.zoo, tuple(shape), classes, make)
+    for part, name in itertools.product(e.method.shared, sorted(set(names))):
+        if not any(slot.name.startswith(f"{part}.") for slot in kinds.network(name).layout.slots):
+            raise ModelError(f"{e.method_name} shares the {part}, and {name} has none: leave it out of model.zoo")
     if e.method.same_features:
         _check_features({name: kinds.network(name) for name in sorted(set(names))}, e)
     clusters = [s.cluster for s in shares]
@@ -342,12 +350,13 @@ def gather(e: Experiment) -> Circle:
             "has none: use rotation, label-swap or scenario1 to scenario4"
         )
     count = e.peers
-    server = count if e.method.server else None
+    server = count if e.method.with_server() else None
     desk: Desk = _NoDesk()
+    links = links_of(e)
     members = [
         Peer(
             i, e.seed, Others(count, i), kinds.network(_network(names[i])).initial(e.seed), e.train, desk,
-            held[i], server, truth, rounds=e.rounds, kind=names[i], kinds=kinds,
+            held[i], server, None if links is None else links[i], truth, rounds=e.rounds, kind=names[i], kinds=kinds,
         )
         for i in range(count)
     ]  # fmt: skip
@@ -355,11 +364,16 @@ def gather(e: Experiment) -> Circle:
         first = kinds.network(names[0]).initial(e.seed)
         members.append(
             Peer(
-                server, e.seed, Others(count, server), first, e.train, desk, None, server, truth,
+                server, e.seed, Others(count, server), first, e.train, desk, None, server, None, truth,
                 rounds=e.rounds, kinds=kinds,
             )
         )  # fmt: skip
     return Circle(members, names, truth, counts, dataset, dataset.scaling or scaling)
+
+
+def links_of(e: Experiment) -> list[tuple[int, ...]] | None:
+    """Who is next to whom, by peer; None where everybody is next to everybody."""
+    return None if e.graph.kind == COMPLETE else neighbours(e.graph, e.peers, e.seed)
 
 
 def _network(name: str) -> str:
@@ -393,7 +407,7 @@ def _hold(dataset: Dataset, shares: Sequence[Share], e: Experiment) -> tuple[lis
     augment, scaling = _scale(pool_x, e.data, dataset.x.dtype == np.uint8)
     device = e.engine.device
     pool = Pool(torch.from_numpy(pool_x).to(device), torch.from_numpy(pool_y).to(device), augment)
-    cut = [[Split(pool, torch.arange(a, b, device=device)) for a, b in pairwise(p)] for p in places]
+    cut = [[Split(pool, torch.arange(a, b, device=device)) for a, b in itertools.pairwise(p)] for p in places]
     return [PeerData(*splits) for splits in cut], counts, scaling
 
 

@@ -20,7 +20,7 @@ from coterie.engines.letters import EMPTY
 from coterie.engines.network import NetworkEngine
 from coterie.errors import ConfigError, Interrupted, RunError
 from coterie.events import EventLog, Offence, PeerRound, RunStarted, of_kind, read
-from coterie.experiment import Circle, Experiment, from_tables, gather, over, read_tables
+from coterie.experiment import Circle, Experiment, from_tables, gather, links_of, over, read_tables
 from coterie.network.agreement import agreement, digest
 from coterie.network.audit import AuditLog
 from coterie.network.conduct import Conduct
@@ -29,6 +29,7 @@ from coterie.network.membership import GATHERING, AddressBook, Announcement
 from coterie.network.node import Node, Traffic
 from coterie.peer import Others, Peer
 from coterie.report.summary import write_json
+from coterie.topology import TopologySettings
 from coterie.training import Trainer
 from coterie.using.keeping import FOLDER, keep
 
@@ -108,12 +109,12 @@ def _find_beside(folder: Path, of_data: dict[str, Any], of_model: dict[str, Any]
 def place(file: PeerFile, identity: Identity) -> tuple[Peer, Circle]:
     """The peer with its data and model, and the circle as far as its settings tell of it."""
     e = file.experiment
-    if e.method.server and not file.peer.server:
+    if e.method.with_server() and not file.peer.server:
         raise ConfigError(f"{e.method_name} has a server: set peer.server to the name of the peer that serves")
-    serves = e.method.server and file.peer.server == identity.name
+    serves = e.method.with_server() and file.peer.server == identity.name
     if e.data.name not in data.available():  # a file of one's own: all of it, and nobody else's
         alone = dataclasses.replace(e.data, partition="iid")
-        circle = gather(dataclasses.replace(e, peers=1, data=alone))
+        circle = gather(dataclasses.replace(e, peers=1, data=alone, graph=TopologySettings()))
         index = 0
     else:
         circle = gather(e)
@@ -121,8 +122,17 @@ def place(file: PeerFile, identity: Identity) -> tuple[Peer, Circle]:
         if not (serves or index < e.peers):
             raise ConfigError(f"peer.index = {index}: the data are divided among {e.peers} peers (0 to {e.peers - 1})")
     found = circle.participants[-1 if serves else index]
-    me = dataclasses.replace(found, id=identity.number, peers=Others(0, 0), server=None)
+    links = None if serves else _links(e, identity.number)
+    me = dataclasses.replace(found, id=identity.number, peers=Others(0, 0), server=None, links=links)
     return me, circle
+
+
+def _links(e: Experiment, number: int) -> Sequence[int] | None:
+    everybody = links_of(e)
+    if everybody is not None and number >= len(everybody):
+        last = len(everybody) - 1
+        raise ConfigError(f"graph.kind = {e.graph.kind} joins peers 0 to {last}; this is {number}: set `peers` higher")
+    return None if everybody is None else everybody[number]
 
 
 # -- a run -------------------------------------------------------------------------------------
@@ -274,9 +284,9 @@ def _wire(
 ) -> NetworkEngine:
     """An engine with its way to the others."""
     e, out = file.experiment, file.out
-    server = file.peer.server if e.method.server else ""
+    server = file.peer.server if e.method.with_server() else ""
     engine = NetworkEngine(
-        e.method, me, e.rounds, e.peers + e.method.server, trainer, e.network, out, log, server=server,
+        e.method, me, e.rounds, e.peers + e.method.with_server(), trainer, e.network, out, log, server=server,
         asynchronous=e.engine.asynchronous, evaluate_every=e.evaluate.every, on_round=on_round, say=say,
     )  # fmt: skip
 

@@ -60,7 +60,7 @@ class LocalCircle:
     ) -> None:
         self.e, self.out, self.say, self.restart = experiment, out, say, restart
         names = [f"peer-{i}" for i in range(experiment.peers)]
-        names += [SERVER] if experiment.method.server else []
+        names += [SERVER] if experiment.method.with_server() else []
         self.members = [Member(n, out / "peers" / f"{n}.toml", out / "peers" / n) for n in names]
         self._circle = gather(experiment)  # most mistakes show here, before anything starts
         self._progress = Progress(experiment, self._circle.clusters, on_round)
@@ -87,7 +87,7 @@ class LocalCircle:
         tables = self.e.tables()
         peer = {
             "keys": f"../keys/{member.name}", "listen": f"127.0.0.1:{port}", "seeds": seeds, "out": member.name,
-            "server": SERVER if self.e.method.server else "",
+            "server": SERVER if self.e.method.with_server() else "",
         }  # fmt: skip
         member.file.write_text(settings.dump({**tables, "peer": peer}), encoding="utf-8")
 

@@ -154,6 +154,7 @@ class Peer:
     desk: Desk
     data: PeerData | None = None  # None at a server
     server: int | None = None  # its id, where the method has one
+    links: Sequence[int] | None = None  # who is next to it in the [graph]; None: everybody is
     # The true clusters, by peer, where the data were made with them: for the Oracle baseline alone.
     truth: Sequence[int] | None = None
     round: int = 0
@@ -177,6 +178,11 @@ class Peer:
         """How much training data this peer has."""
         return len(self._data().train)
 
+    @property
+    def linked(self) -> Sequence[int]:
+        """Who is next to this peer in the [graph]: everybody else, unless it says otherwise."""
+        return self.peers if self.links is None else self.links
+
     # -- computing -----------------------------------------------------------------------------
 
     def train(
@@ -187,6 +193,7 @@ class Peer:
         given: Mapping[str, Tensor] | None = None,
         only: str | None = None,
         views: int = 0,
+        targets: Tensor | None = None,
         on: tuple[Tensor, Tensor] | None = None,
         **settings: Any,
     ) -> Train:
@@ -194,7 +201,8 @@ class Peer:
 
         `on` are samples and labels to train on instead (what others sent, say); `given` goes to the loss; `only`
         trains one part ("head"); `views` are so many augmented twins of every batch, for a loss that compares them;
-        any [train] setting can be overridden. The learning rate decays by `lr_decay` per round.
+        `targets` has a row for each sample, in the order of `predict`, and the loss gets its batch's rows; any [train]
+        setting can be overridden. The learning rate decays by `lr_decay` per round.
         """
         wanted = self.settings if not settings else _override(self.settings, settings)
         if wanted.lr_decay != 1.0:
@@ -202,7 +210,7 @@ class Peer:
         key = (self.seed, self.id, self.round, "train", self._count("train"))
         memory = self.memory if wanted.keep_optimizer and model is None else None
         split = self._data().train if on is None else Split(Pool(*on), torch.arange(len(on[1]), device=on[1].device))
-        job = FitJob(model or self.model, split, loss, wanted, key, given or {}, only, memory, views)
+        job = FitJob(model or self.model, split, loss, wanted, key, given or {}, only, memory, views, targets)
         return Train(job)
 
     def evaluate(

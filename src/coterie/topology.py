@@ -19,7 +19,8 @@ import numpy as np
 from coterie import randomness
 from coterie.errors import ConfigError, unknown
 
-KINDS = ("complete", "erdos-renyi", "ring", "grid", "regular", "star", "file")
+COMPLETE = "complete"
+KINDS = (COMPLETE, "erdos-renyi", "ring", "grid", "regular", "star", "file")
 TRIES = 1000  # Erdos-Renyi graphs to draw before giving up on a connected one
 SWEEPS = 10  # in which each edge is picked for two swaps, on average, before a regular graph counts as random
 MOST_FOR_DIAMETER, MOST_UNIONS = 2000, 20_000_000  # peers, and steps times their lists: a second or two
@@ -36,7 +37,7 @@ class TopologySettings:
     """Who is connected to whom: the [graph] section."""
 
     kind: str = field(
-        default="complete",
+        default=COMPLETE,
         metadata={
             "help": "complete | erdos-renyi | ring | grid (as near to square as the number of peers can be divided; "
             "a prime number makes a line) | regular | star (peer 0 in the middle) | file"

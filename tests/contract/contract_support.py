@@ -28,6 +28,7 @@ MAPL = ("method.t_thr=2", "model.projector_hidden=4")
 PAE = (
     "method.models=1", "method.patience=2", "method.k=2", "method.population=8", "method.generations=3",
 )  # fmt: skip
+COMP = ("method.warmup=1", "method.epsilon=0.5")
 MIXED = ("model.zoo=mlp,cnn3", "model.d_z=4")
 CASES: dict[str, tuple[str, ...]] = {
     "local": (),
@@ -87,6 +88,11 @@ CASES: dict[str, tuple[str, ...]] = {
     "fedpae-early": (*PAE, "method.early=true", "method.vote=hard"),
     "fedpae-predictions": (*PAE, "method.bench=predictions"),
     "fedpae-adaptive": (*PAE, "method.neighbours=adaptive", "method.few=1"),
+    "compfl": COMP,
+    "compfl-mixed": (*COMP, *MIXED[:1]),
+    "compfl-half": (*COMP, *MIXED[:1], "method.fraction=0.5", "method.kl=usual", "method.teachers=held"),
+    "compfl-walks": (*COMP, *MIXED[:1], "method.setting=device-by-device", "graph.kind=ring"),
+    "compfl-gossip": (*COMP, *MIXED[:1], "method.setting=model-by-model"),
     "panm-grad": ("method.metric=grad", "method.l=2", "method.k=1", "method.t1=1", "method.tau=2"),
 }
 
@@ -120,6 +126,11 @@ def small(case: str, *words: str) -> Experiment:
     if METHODS[method_of(case)].server and ASYNCHRONOUS[0] in words:
         pytest.skip("a server cannot be asynchronous: refused before anything runs, tested with the engines")
     return experiment.load("panm-digits", [f"method.name={method_of(case)}", *SMALL, *CASES[case], *words])
+
+
+def when_two_rounds_are_done(case: str) -> float:
+    """In simulated seconds, or a little later: most need one for a round."""
+    return 7.5 if method_of(case) == "compfl" else 2.5
 
 
 def method_of(case: str) -> str:

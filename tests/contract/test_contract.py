@@ -9,7 +9,17 @@ from typing import Any
 
 import pytest
 import torch
-from contract_support import ASYNCHRONOUS, CASES, ENGINES, Outcome, once, same, small, unlisted
+from contract_support import (
+    ASYNCHRONOUS,
+    CASES,
+    ENGINES,
+    Outcome,
+    once,
+    same,
+    small,
+    unlisted,
+    when_two_rounds_are_done,
+)
 
 from coterie.engines.board import Board
 from coterie.engines.simulation import Simulation
@@ -171,6 +181,6 @@ def test_time_and_churn(engine: str, case: str, words: tuple[str, ...]) -> None:
 
 
 def test_who_leaves_for_good_blocks_nobody(engine: str, case: str) -> None:
-    outcome = ENGINES[engine](small(case, "clock.offline=[[3, 2.5, inf]]"))
+    outcome = ENGINES[engine](small(case, f"clock.offline=[[3, {when_two_rounds_are_done(case)}, inf]]"))
     measured(outcome)
     assert outcome.summary["simulated_seconds"] >= 4  # the others' four rounds of a second each

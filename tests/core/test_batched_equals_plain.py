@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
-import sys
+import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 import torch
 from torch import Tensor
 
+from coterie import methods
 from coterie.architecture import Architecture, Model
-from coterie.methods import METHODS
 from coterie.methods.class_means import feddistill_loss, fedproto_loss, head_loss
+from coterie.methods.experts import aligned_loss, taught_loss, usually_taught_loss
 from coterie.methods.fedrod import fedrod_loss
 from coterie.methods.head_sharing import classavg_loss
 from coterie.methods.mapl import mapl_loss
@@ -45,6 +47,10 @@ def some_prototypes(model: Model) -> dict[str, Tensor]:
     return {"means": near, "known": torch.tensor([1.0, 0.0, 1.0]), "lam": torch.tensor(0.7)}
 
 
+def anchors(model: Model) -> dict[str, Tensor]:
+    return {"anchors": model["head.weight"] + 0.1, "lam": torch.tensor(0.4), "mu": torch.tensor(0.7)}
+
+
 def terms(model: Model) -> dict[str, Tensor]:
     weights = {"ce": 1.0, "contrast": 0.5, "proto": 0.7, "uniform": 0.2}
     return {**{key: torch.tensor(value) for key, value in weights.items()}, "tau": 0.5 + model.vector[0].abs()}
@@ -62,7 +68,11 @@ GIVEN: dict[Loss, Callable[[Model], Mapping[str, Tensor]]] = {
     fedkd_loss: lambda _: {},
     mapl_loss: terms,
     fedrod_loss: lambda _: {"prior": torch.tensor([3.0, 1.0, 5.0]).log()},
+    aligned_loss: anchors,
+    taught_loss: anchors,
+    usually_taught_loss: anchors,
 }
+TARGETS = (taught_loss, usually_taught_loss)  # want something about every sample
 VIEWS: dict[Loss, int] = {classavg_loss: 2, mapl_loss: 2}
 PARTS: dict[Loss, tuple[str, ...]] = {
     mapl_loss: ("projector", "prototypes"),
@@ -103,7 +113,8 @@ def net_for(make_mlp: MakeMLP, loss: Loss) -> Architecture:
 
 def losses_there_are() -> set[Loss]:
     """Those of the training package and of all methods."""
-    places = [losses, *(sys.modules[kind.__module__] for kind in METHODS.values())]
+    modules = pkgutil.iter_modules(methods.__path__, "coterie.methods.")
+    places = [losses, *(importlib.import_module(module.name) for module in modules)]
     functions = [f for place in places for _, f in inspect.getmembers(place, inspect.isfunction)]
     return {f for f in functions if list(inspect.signature(f).parameters) == ["net", "batch", "given"]}
 
@@ -112,6 +123,11 @@ def splits(pool: Pool, sizes: Sequence[int]) -> list[Split]:
     """Rows of their own for each peer, not in order."""
     order = torch.randperm(sum(sizes), generator=torch.Generator().manual_seed(1))
     return [Split(pool, rows) for rows in order.split(list(sizes))]
+
+
+def targets_of(split: Split) -> Tensor:
+    """For each sample something of its own, in the order of the split."""
+    return torch.stack([split.rows, split.rows.flip(0), split.rows * 2], 1).float().mul(0.1).softmax(1)
 
 
 class Case:
@@ -151,6 +167,7 @@ class Case:
                 self.only,
                 memory,
                 VIEWS.get(self.loss, 0),
+                targets_of(split) if self.loss in TARGETS else None,
             )
             for i, (model, split, start, memory) in enumerate(
                 zip(models, self.splits, self.starts, memories, strict=True)

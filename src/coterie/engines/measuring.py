@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 
-from torch import Tensor
-
 from coterie.ensemble import Ensemble, Member, voted
 from coterie.events import PeerRound
 from coterie.peer import Peer
@@ -24,12 +22,12 @@ def is_due(round: int, every: int, rounds: int) -> bool:
 
 @dataclass(eq=False)
 class Measure:
-    """A peer's model, or its ensembles, as they were when its round ended."""
+    """A peer's model and ensembles, as they were when its round ended."""
 
     record: PeerRound
     me: Peer
     scores: list[EvaluateJob] = field(default_factory=list)  # of its model
-    ensembles: dict[str, Ensemble] = field(default_factory=dict)  # "" is what it predicts with
+    ensembles: dict[str, Ensemble] = field(default_factory=dict)  # "" is what it predicts with, if not its model
 
 
 def measure_of(record: PeerRound, me: Peer) -> Measure:
@@ -38,7 +36,8 @@ def measure_of(record: PeerRound, me: Peer) -> Measure:
     if me.ensemble is not None:
         return Measure(record, me, ensembles={**me.beside, "": me.ensemble})
     model = me.model.copy()
-    return Measure(record, me, [EvaluateJob(model, me.data.validation), EvaluateJob(model, me.data.test)])
+    scores = [EvaluateJob(model, me.data.validation), EvaluateJob(model, me.data.test)]
+    return Measure(record, me, scores, dict(me.beside))
 
 
 def settle(measures: Sequence[Measure], trainer: Trainer) -> list[PeerRound]:
@@ -47,13 +46,18 @@ def settle(measures: Sequence[Measure], trainer: Trainer) -> list[PeerRound]:
     _let_members_speak([m for m in measures if m.ensembles], trainer)
     settled = []
     for m in measures:
+        found = {name: [_score(m.me, ensemble, split) for split in SPLITS] for name, ensemble in m.ensembles.items()}
         if m.scores:
-            settled.append(measured(m.record, next(scores), next(scores)))
-        elif m.ensembles:
-            settled.append(_voted(m))
-        else:
-            settled.append(m.record)
+            found[""] = [next(scores), next(scores)]
+        settled.append(_measured(m.record, found) if found else m.record)
     return settled
+
+
+def _measured(record: PeerRound, found: dict[str, list[Score]]) -> PeerRound:
+    validation, test = found.pop("")
+    beside = {name: dict(zip(SPLITS, [s.accuracy for s in both], strict=True)) for name, both in found.items()}
+    notes = {**record.notes, "beside": beside} if beside else record.notes
+    return measured(replace(record, notes=notes), validation, test)
 
 
 def measured(record: PeerRound, validation: Score, test: Score) -> PeerRound:
@@ -81,17 +85,10 @@ def _let_members_speak(measures: Sequence[Measure], trainer: Trainer) -> None:
         me.said[key] = found.logits.new_empty(0) if found.trouble else found.logits.softmax(1)
 
 
-def _voted(m: Measure) -> PeerRound:
-    found = {name: [_score(m.me, ensemble, split) for split in SPLITS] for name, ensemble in m.ensembles.items()}
-    validation, test = found.pop("")
-    beside = {name: dict(zip(SPLITS, [s.accuracy for s in both], strict=True)) for name, both in found.items()}
-    notes = {**m.record.notes, "beside": beside} if beside else m.record.notes
-    return measured(replace(m.record, notes=notes), validation, test)
-
-
 def _score(me: Peer, ensemble: Ensemble, split: str) -> Score:
-    voices: list[Tensor] = [said for member in ensemble.members if len(said := me.said[member.name, split])]
-    labels = me.labels(split)
-    if not voices:
+    said = [me.said[member.name, split] for member in ensemble.members]
+    heard = [i for i, voice in enumerate(said) if len(voice)]
+    if not heard:
         return Score(float("nan"), 0.0)
-    return score(voted(voices, ensemble.vote), labels)
+    weights = [ensemble.weights[i] for i in heard] if ensemble.weights else ()
+    return score(voted([said[i] for i in heard], ensemble.vote, weights), me.labels(split))

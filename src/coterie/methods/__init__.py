@@ -10,6 +10,7 @@ from pathlib import Path
 from coterie.errors import ConfigError, unknown
 from coterie.methods.base import Method
 from coterie.methods.class_means import FedDistill, FedGH, FedProto
+from coterie.methods.compfl import CompFL
 from coterie.methods.dfedavgm import DFedAvgM
 from coterie.methods.ditto import Ditto
 from coterie.methods.fedavg import FedAvg
@@ -61,6 +62,7 @@ METHODS: dict[str, type[Method]] = {
     "mapl+": MAPLPlus,
     "local-ensemble": LocalEnsemble,
     "fedpae": FedPAE,
+    "compfl": CompFL,
 }
 
 

@@ -26,13 +26,19 @@ class Method(ABC):
     server: ClassVar[bool] = False  # whether there is one more participant, running `serve`
     mixed: ClassVar[bool] = False  # whether peers may have different architectures
     grouped: ClassVar[bool] = False  # whether those of one architecture are averaged: it must be of one size
+    shared: ClassVar[tuple[str, ...]] = ()  # the parts of a model that travel, where it is not all of it
     same_features: ClassVar[bool] = False  # whether mixed architectures must have the same number of features
     parts: ClassVar[tuple[str, ...]] = ()  # of a model beside backbone and head: "projector", "private"
     any_model: ClassVar[bool] = False  # whether peers may bring what no gradient trains: estimators, ONNX files
     # whether the weights it notes are learned: shown as a heat map at the end of a run
     learns_weights: ClassVar[bool] = False
     needs_truth: ClassVar[bool] = False  # whether it must be told the true clusters
+    paced: ClassVar[bool] = False  # whether it needs rounds that all have in common
     asynchronous: ClassVar[bool] = False  # whether fetch gives the latest instead of this round's
+
+    def with_server(self) -> bool:
+        """Whether there is one with these parameters."""
+        return self.server
 
     def check(self, peers: int) -> None:
         """Raise ConfigError if the parameters cannot work with this many peers."""

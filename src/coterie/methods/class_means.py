@@ -46,7 +46,7 @@ class _ToCommonMeans(Method):
     server: ClassVar[bool] = True
     mixed: ClassVar[bool] = True
     loss: ClassVar[Loss]
-    shared: ClassVar[str]  # the artifact's name
+    artifact: ClassVar[str]  # its name
 
     lam: float = parameter(1.0, "weight of the distance to the common means")
 
@@ -73,13 +73,13 @@ class _ToCommonMeans(Method):
         lam = torch.tensor(self.lam, device=means.device)
         await me.train(type(self).loss, given={"means": means, "known": known, "lam": lam})
         [said] = await me.predict()
-        me.shelve(self.shared, class_means(self.vectors(said), me.labels(), len(means)))
+        me.shelve(self.artifact, class_means(self.vectors(said), me.labels(), len(means)))
         assert me.server is not None
         for found in (await me.fetch(me.server, "global", like=_averages(me))).values():
             me.state.update(found)
 
     async def serve(self, me: Peer, t: int) -> None:  # noqa: ARG002
-        theirs = (await me.fetch(me.peers, self.shared, like=_averages(me))).values()
+        theirs = (await me.fetch(me.peers, self.artifact, like=_averages(me))).values()
         me.state.update(average(_averages(me), theirs))
         me.shelve("global", _averages(me))
 
@@ -90,7 +90,7 @@ class FedProto(_ToCommonMeans):
     paper: ClassVar[str] = "Tan et al., FedProto: Federated Prototype Learning across Heterogeneous Clients, 2021"
     same_features: ClassVar[bool] = True
     loss: ClassVar[Loss] = fedproto_loss
-    shared: ClassVar[str] = "prototypes"
+    artifact: ClassVar[str] = "prototypes"
 
     lam: float = parameter(1.0, "weight of the distance to prototypes (the paper: 1; 0.1 for CIFAR-10)")
 
@@ -106,7 +106,7 @@ class FedDistill(_ToCommonMeans):
     summary: ClassVar[str] = "any architectures: a server averages the classes' mean logits, and peers draw near them"
     paper: ClassVar[str] = "Jeong et al., Federated Distillation and Augmentation under Non-IID Private Data, 2018"
     loss: ClassVar[Loss] = feddistill_loss
-    shared: ClassVar[str] = "logits"
+    artifact: ClassVar[str] = "logits"
 
     lam: float = parameter(1.0, "weight of the distance to the common logits of the class")
 

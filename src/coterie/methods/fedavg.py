@@ -27,7 +27,6 @@ class FedAvg(Method):
     server: ClassVar[bool] = True
     mixed: ClassVar[bool] = True
     grouped: ClassVar[bool] = True
-    shared: ClassVar[tuple[str, ...]] = ()  # the parts of the model that travel; none: all of it
 
     fraction: float = parameter(1.0, "share of the peers that train in a round")
 

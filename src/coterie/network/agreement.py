@@ -8,9 +8,10 @@ from collections.abc import Mapping
 
 from coterie.data import Dataset
 from coterie.errors import CoterieError
-from coterie.experiment import Experiment
+from coterie.experiment import Experiment, links_of
 from coterie.network.wire import PROTOCOL, canonical, digest_of, plain
 from coterie.peer import Peer
+from coterie.topology import COMPLETE
 
 LONGEST_VALUE = 200
 SIZES = ("d_z", "hidden", "norm")  # of an architecture, beside its name
@@ -28,6 +29,8 @@ def agreement(e: Experiment, dataset: Dataset, me: Peer, server: str) -> dict[st
         **{f"method.{key}": value for key, value in dataclasses.asdict(e.method).items()},
         "engine.asynchronous": e.engine.asynchronous, "server": server, "labels": list(dataset.classes),
     }  # fmt: skip
+    if e.graph.kind != COMPLETE:
+        terms["graph"] = f"{e.graph.kind} of {e.peers} peers with edges {_short(links_of(e))}"
     if not e.method.mixed:
         slots = [[s.name, list(s.shape)] for s in me.model.layout.slots]
         terms["input shape"] = list(dataset.x.shape[1:])

@@ -71,7 +71,9 @@ class _Stacks:
 
 def fit(jobs: Sequence[FitJob]) -> list[float]:
     """Train jobs of one kind (architecture, loss, settings, pool) together; returns each one's mean loss."""
-    first, vectors, plans = jobs[0], torch.stack([job.model.vector for job in jobs]), _plans(jobs)
+    first, vectors = jobs[0], torch.stack([job.model.vector for job in jobs])
+    plans = _plans(jobs, [job.split.rows.cpu().numpy() for job in jobs])
+    places = None if first.targets is None else _plans(jobs, [np.arange(len(job.split)) for job in jobs])
     stacks = _stack(jobs, vectors)
     gradients = Gradients.of(first.model.architecture, first.loss)
     totals = torch.zeros(len(jobs), device=vectors.device)
@@ -81,6 +83,8 @@ def fit(jobs: Sequence[FitJob]) -> list[float]:
             rows = torch.from_numpy(np.stack([plans[j][tick] for j in group])).to(vectors.device)
             part = stacks.at(index)
             batch = _batch([jobs[j] for j in group], rows, tick)
+            if places is not None:
+                batch = batch._replace(targets=_targets([jobs[j] for j in group], [places[j][tick] for j in group]))
             grads, losses = gradients(part.trained, part.fixed, batch, part.given)
             _step(first.settings, part, grads, tick + 1 + _steps_before(jobs[group[0]]))
             stacks.put(index, part)
@@ -110,6 +114,11 @@ def _batch(jobs: Sequence[FitJob], rows: Tensor, step: int) -> Batch:
     x, y = _samples(jobs[0].split.pool, rows)
     seen, views = looked_at(jobs, x, step)
     return Batch(seen, y, views)
+
+
+def _targets(jobs: Sequence[FitJob], places: Sequence[np.ndarray[Any, Any]]) -> Tensor:
+    chosen = [(job.targets, torch.from_numpy(at)) for job, at in zip(jobs, places, strict=True)]
+    return torch.stack([targets[at.to(targets.device)] for targets, at in chosen if targets is not None])
 
 
 @torch.no_grad()
@@ -166,8 +175,8 @@ class Gradients:
 
     def __call__(self, trained: Stack, fixed: Stack, batch: Batch, given: Stack) -> tuple[Stack, Tensor]:
         shapes = [tuple((name, t.shape) for name, t in stack.items()) for stack in (trained, fixed, given)]
-        views = None if batch.views is None else batch.views.shape
-        key = (batch.x.shape, views, *shapes)
+        extras = [None if extra is None else extra.shape for extra in (batch.views, batch.targets)]
+        key = (batch.x.shape, *extras, *shapes)
         recorded = self._recorded.get(key)
         if recorded is None:
             recorded = self._transform(batch)
@@ -186,7 +195,7 @@ class Gradients:
             buffers = {s.name: fixed[s.name] for s in layout.buffers}
             return self.loss(_StackedNet(net, parameters, buffers), batch, given)
 
-        axes = (0, 0, Batch(0, 0, None if example.views is None else 0), 0)  # type: ignore[arg-type]
+        axes = (0, 0, Batch(*(None if part is None else 0 for part in example)), 0)  # type: ignore[arg-type]
         return cast("Callable[..., tuple[Stack, Tensor]]", vmap(grad_and_value(value), in_dims=axes))
 
     def _record(self, transform: Callable[..., Any], example: tuple[Any, ...]) -> Callable[..., tuple[Stack, Tensor]]:
@@ -199,14 +208,14 @@ class Gradients:
             return lambda *arguments: self._transform(example[2])(*arguments)
 
 
-def _plans(jobs: Sequence[FitJob]) -> list[list[np.ndarray[Any, Any]]]:
-    """The rows of the pool that each job's steps take."""
+def _plans(jobs: Sequence[FitJob], of: Sequence[np.ndarray[Any, Any]]) -> list[list[np.ndarray[Any, Any]]]:
+    """What each job's steps take of its array (the rows of its split in the pool, say)."""
     by_size: dict[int, list[int]] = defaultdict(list)
     for j, job in enumerate(jobs):
         by_size[len(job.split)].append(j)
     plans: list[list[np.ndarray[Any, Any]]] = [[] for _ in jobs]
     for size, members in by_size.items():
-        rows = np.stack([jobs[j].split.rows.cpu().numpy() for j in members])
+        rows = np.stack([of[j] for j in members])
         for positions in batches(size, jobs[0].settings, [jobs[j].shuffle_key for j in members]):
             step = np.take_along_axis(rows, positions, axis=1)
             for i, j in enumerate(members):

@@ -153,7 +153,7 @@ def _keep_freed_memory() -> None:
 def _fit_kind(job: FitJob) -> Hashable:
     given = tuple((key, tensor.shape) for key, tensor in job.given.items())
     kind = (id(job.model.architecture), job.loss, job.settings, job.only, job.memory is None, job.views, given)
-    return (*kind, id(job.split.pool))
+    return (*kind, None if job.targets is None else job.targets.shape[1:], id(job.split.pool))
 
 
 def _evaluate_kind(job: EvaluateJob) -> Hashable:

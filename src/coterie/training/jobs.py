@@ -99,6 +99,7 @@ class FitJob:
     only: str | None = None  # train this part of the model alone
     memory: OptimizerMemory | None = None
     views: int = 0  # augmented twins of each batch that the loss wants
+    targets: Tensor | None = None  # something about each sample of the split, in its order, that the loss wants
 
     @property
     def shuffle_key(self) -> int:

@@ -23,6 +23,7 @@ class Batch(NamedTuple):
     x: Tensor
     y: Tensor
     views: Tensor | None = None  # (views, batch, ...): augmented twins of x, where `me.train(views=...)` asks for them
+    targets: Tensor | None = None  # (batch, ...): these samples' rows of what `me.train(targets=...)` was given
 
     def stacked(self) -> tuple[Tensor, Tensor]:
         """All views one after the other, and their labels."""

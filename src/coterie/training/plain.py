@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import cast
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -65,7 +66,7 @@ def fit(job: FitJob) -> float:
     bound, total, steps = _ModuleNet(net), torch.zeros((), device=job.model.vector.device), 0
     with _dropout_seeded(job):
         for positions in batches(len(job.split), job.settings, [job.shuffle_key]):
-            loss = job.loss(bound, _batch(job, rows_of(job.split, positions[0]), steps), job.given)
+            loss = job.loss(bound, _batch(job, positions[0], steps), job.given)
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
@@ -75,9 +76,11 @@ def fit(job: FitJob) -> float:
     return float(total) / max(steps, 1)
 
 
-def _batch(job: FitJob, rows: Tensor, step: int) -> Batch:
+def _batch(job: FitJob, positions: np.ndarray, step: int) -> Batch:
+    rows = rows_of(job.split, positions)
     x, views = looked_at([job], job.split.pool.x[rows].unsqueeze(0), step)
-    return Batch(x[0], job.split.pool.y[rows], None if views is None else views[0])
+    targets = None if job.targets is None else job.targets[torch.from_numpy(positions).to(job.targets.device)]
+    return Batch(x[0], job.split.pool.y[rows], None if views is None else views[0], targets)
 
 
 def evaluate(job: EvaluateJob) -> Score:

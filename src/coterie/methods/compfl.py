@@ -1,0 +1,308 @@
+"""CompFL: clients of different strength train a common family of models, smaller ones too, and keep private heads.
+
+An expert is an architecture of `model.zoo` with its common representation. A client owns one, by its strength, and may
+train smaller ones. With a server, which averages each expert; device by device, where each walks from client to
+client; or model by model, where the largest is trained first, by gossip, and teaches the smaller.
+"""
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from coterie import randomness
+from coterie.architecture import Model
+from coterie.ensemble import Ensemble, Member
+from coterie.kinds import labelled
+from coterie.methods import experts
+from coterie.methods.base import need, parameter
+from coterie.methods.class_means import class_means, head_loss
+from coterie.methods.fedavg import FedAvg, common_of
+from coterie.methods.walks import Sign, Walk
+from coterie.peer import Peer
+from coterie.training.losses import Loss
+from coterie.weights import Weights, mean
+
+SERVER, WALK, GOSSIP = SETTINGS = ("server", "device-by-device", "model-by-model")
+TEACHERS = ("others", "held")
+KL: dict[str, Loss] = {"printed": experts.taught_loss, "usual": experts.usually_taught_loss}
+
+
+@dataclass(frozen=True)
+class CompFL(FedAvg):
+    summary: ClassVar[str] = "models of several sizes: strong clients help the small ones, and sizes teach each other"
+    paper: ClassVar[str] = "Xu et al., Cooperative Multiple Model Training for Personalized Federated Learning, 2024"
+    shared: ClassVar[tuple[str, ...]] = ("backbone",)
+    paced: ClassVar[bool] = True
+
+    setting: str = parameter(SERVER, f"how experts get around: {' | '.join(SETTINGS)}")
+    epsilon: float = parameter(0.3, "probability that a client trains any expert that it can, instead of its own")
+    lam: float = parameter(1.0, "weight of the distance of features to their class's anchor; 0: no alignment")
+    mu: float = parameter(1.0, "weight of what other experts teach; 0: no distillation")
+    tau: float = parameter(0.1, "temperature of the experts' weights: the lower, the more the best one counts")
+    warmup: int = parameter(10, "rounds before experts teach each other")
+    reinit: bool = parameter(True, "begin each round with heads that are the means of the classes' features")
+    head_epochs: int = parameter(1, "epochs on these heads alone, on the features as they are")
+    head_lr: float = parameter(0.1, "and their learning rate")
+    teachers: str = parameter("others", "who teaches: the client's others experts | held (the learner as it came, too)")
+    kl: str = parameter("printed", "KL of prediction from target, as printed | usual: of target from prediction")
+
+    def with_server(self) -> bool:
+        return self.setting == SERVER
+
+    def check(self, peers: int) -> None:
+        super().check(peers)
+        for key, options in (("setting", SETTINGS), ("teachers", TEACHERS), ("kl", tuple(KL))):
+            need(getattr(self, key) in options, key, f"must be one of {', '.join(options)}, not '{getattr(self, key)}'")
+        need(0 <= self.epsilon <= 1, "epsilon", f"must be from 0 to 1, not {self.epsilon}")
+        for key in ("lam", "mu"):
+            need(0 <= getattr(self, key) < math.inf, key, f"must be at least 0, not {getattr(self, key)}")
+        for key in ("tau", "head_lr"):
+            need(0 < getattr(self, key) < math.inf, key, f"must be above 0, not {getattr(self, key)}")
+        for key in ("warmup", "head_epochs"):
+            need(getattr(self, key) >= 0, key, f"must be at least 0, not {getattr(self, key)}")
+        alone = self.setting == SERVER or self.fraction == 1
+        need(alone, "fraction", f"is for setting = {SERVER}: without one, everybody is asked in every round")
+
+    async def setup(self, me: Peer) -> None:
+        if me.id == me.server:
+            return
+        assert me.kinds is not None
+        smaller = {kind: me.kinds.network(kind).initial(me.seed) for kind in can_train(me)[:-1]}
+        # By expert: the smaller models; the classes' mean features; what it says of the training data; how good it is.
+        me.state |= {"experts": smaller, "anchors": {}, "said": {}, "accuracy": {}}
+        if self.setting == WALK:
+            me.state |= {"walks": {}, "carried": {}, "early": {}}
+            for kind in all_experts(me):
+                begin_walk(me, kind)
+        await self.adapt(me, can_train(me))
+
+    async def round(self, me: Peer, t: int) -> None:
+        if self.setting == SERVER:
+            await self.with_the_server(me, t)
+        elif self.setting == WALK:
+            await self.device_by_device(me, t)
+        else:
+            await self.model_by_model(me, t)
+        self.offer_mixture(me, t)
+
+    # -- the three settings --------------------------------------------------------------------
+
+    async def with_the_server(self, me: Peer, t: int) -> None:
+        mine = can_train(me)
+        if self.takes_part(me, t):
+            kind = experts.pick(mine, self.epsilon, me.rng("expert"))
+            await self.train(me, kind, t)
+            body = expert(me, kind).part("backbone")
+            me.shelve("update", body, samples=me.samples, kind=labelled(kind))
+        assert me.server is not None
+        for kind in mine:
+            model = expert(me, kind)
+            for common in (await me.fetch(me.server, common_of(kind), like=model.part("backbone"))).values():
+                model.load(common)
+        await self.adapt(me, mine)
+
+    async def model_by_model(self, me: Peer, t: int) -> None:
+        """The largest first; who cannot train it waits. Neighbours average by Metropolis' weights."""
+        order = all_experts(me)[::-1]
+        kind = order[min((t - 1) * len(order) // me.rounds, len(order) - 1)]
+        model = expert(me, kind) if kind in can_train(me) else None
+        if model is not None:
+            await self.train(me, kind, t, teachers=order[: order.index(kind)])
+            me.shelve(walker(kind), model.part("backbone"))
+        # Also the pace: who has nothing to train must not run ahead.
+        me.shelve("turn", {}, trains=model is not None, near=1 + len(me.linked))
+        turns = await me.fetch(me.linked, "turn", facts=["near"])
+        if model is not None:
+            near = {j: float(turn.facts["near"]) for j, turn in turns.items() if turn.facts.get("trains") is True}
+            others = await me.fetch(near, walker(kind), like=model.part("backbone"))
+            shares = {j: 1 / max(1 + len(me.linked), near[j]) for j in others}
+            shares[me.id] = 1 - sum(shares.values())
+            bodies = {**others, me.id: model.part("backbone")}
+            model.load(mean(list(bodies.values()), [shares[j] for j in bodies]))
+            me.note(neighbours=list(others), weights=shares)
+            await self.adapt(me, [kind])
+
+    async def device_by_device(self, me: Peer, t: int) -> None:
+        """Hear where the experts are; whoever one has come to trains it, or just sends it on."""
+        me.shelve("walks", {labelled(kind): _row(walk_of(me, kind).sign) for kind in all_experts(me)})
+        heard = await me.fetch(me.linked, "walks")
+        for kind in all_experts(me):
+            signs = [_sign(said.get(labelled(kind))) for said in heard.values()]
+            walk = walk_of(me, kind).heard(sign for sign in signs if sign is not None)
+            if walk.is_lost_to(me.id, reach(me), t):
+                walk = walk.anew(me.id, t)
+                me.note(**{f"found.{labelled(kind)}": walk.sign.hop})
+            keep_walk(me, kind, walk)
+            take_in(me, kind, t)
+            if walk_of(me, kind).holds:
+                await self.visit(me, kind, t, list(heard) or list(me.linked))
+
+    async def visit(self, me: Peer, kind: str, t: int, near: Sequence[int]) -> None:
+        """Train the expert that is here (one's own always, a smaller one with probability epsilon), and send it on."""
+        mine = can_train(me)
+        if kind in mine:
+            await self.adapt(me, [kind])
+            if kind == mine[-1] or me.rng("help").random() < self.epsilon:
+                await self.train(me, kind, t, teachers=[k for k in mine if walk_of(me, k).had])
+        walk = walk_of(me, kind).present(t)
+        keep_walk(me, kind, walk)
+        me.note(**{f"hop.{labelled(kind)}": walk.sign.hop})
+        for j in me.rng("way").permutation(near).tolist():
+            if await me.send(j, walker(kind), body_of(me, kind), **asdict(walk.on_its_way())):
+                keep_walk(me, kind, walk.left())
+                return
+
+    # -- what a client does with its experts -----------------------------------------------------
+
+    async def adapt(self, me: Peer, kinds: Sequence[str]) -> None:
+        """Fit heads to these experts' representations as they came, and find out how good they are."""
+        models, labels = [expert(me, kind) for kind in kinds], me.labels()
+        for kind, model, said in zip(kinds, models, await me.predict(models), strict=True):
+            means = class_means(said.features, labels, len(model["head.weight"]))["means"]
+            me.state["anchors"][kind] = means
+            if self.reinit:
+                model.load(experts.head_from(means))
+            if self.head_epochs:
+                on, epochs, lr = (said.features, labels), self.head_epochs, self.head_lr
+                await me.train(head_loss, model=model, only="head", on=on, epochs=epochs, lr=lr)
+            me.state["said"][kind] = experts.probabilities(said.features, model)
+        scores = await me.evaluate(models, "validation")
+        me.state["accuracy"].update({kind: score.accuracy for kind, score in zip(kinds, scores, strict=True)})
+
+    async def train(self, me: Peer, kind: str, t: int, teachers: Collection[str] | None = None) -> None:
+        """All of the model at once; `teachers` are the experts that have learned enough to teach, if not all have."""
+        own = kind == can_train(me)[-1]
+        me.note(trained=kind, helped=not own)
+        targets = self.targets(me, kind, teachers) if self.mu and t > self.warmup else None
+        lam = self.lam if t > 1 else 0.0  # in the first round there is no representation to stay with
+        model = None if own else expert(me, kind)
+        if not lam and targets is None:
+            await me.train(model=model)
+            return
+        device = me.model.vector.device
+        strengths = {key: torch.tensor(value, device=device) for key, value in (("lam", lam), ("mu", self.mu))}
+        given = {"anchors": me.state["anchors"][kind], **strengths}
+        loss = experts.aligned_loss if targets is None else KL[self.kl]
+        await me.train(loss, model=model, given=given, targets=targets)
+
+    def targets(self, me: Peer, kind: str, teachers: Collection[str] | None) -> Tensor | None:
+        """For each training sample half its label, half what the teachers say; None without a teacher."""
+        chosen = [k for k in can_train(me) if k != kind and (teachers is None or k in teachers)]
+        if self.teachers == "held":
+            chosen.append(kind)
+        if not chosen:
+            return None
+        weights = experts.expert_weights([me.state["accuracy"][k] for k in chosen], self.tau)
+        return experts.soft_targets(me.labels(), [me.state["said"][k] for k in chosen], weights)
+
+    def offer_mixture(self, me: Peer, t: int) -> None:
+        """Have the mixture of one's experts measured, too, weighted as when they teach."""
+        kinds = [kind for kind in can_train(me) if kind in me.state["accuracy"]]
+        weights = experts.expert_weights([me.state["accuracy"][kind] for kind in kinds], self.tau)
+        members = tuple(Member(f"{me.id}/{kind}/{t}", expert(me, kind).copy()) for kind in kinds)
+        me.beside = {"mixture": Ensemble(members, weights=tuple(weights))}
+        me.note(experts=dict(zip(kinds, weights, strict=True)))
+
+
+# -- which experts there are ---------------------------------------------------------------------
+
+
+def all_experts(me: Peer) -> list[str]:
+    """The smallest first."""
+    kinds = me.kinds
+    assert kinds is not None
+    return sorted(set(kinds.zoo), key=lambda kind: (kinds.network(kind).layout.trainable, kind))
+
+
+def can_train(me: Peer) -> list[str]:
+    """Those up to one's own, which is the last."""
+    everything = all_experts(me)
+    return everything[: everything.index(me.kind) + 1]
+
+
+def expert(me: Peer, kind: str) -> Model:
+    if kind == me.kind:
+        return me.model
+    assert me.kinds is not None
+    return me.kinds.network(kind).view(me.state["experts"][kind])
+
+
+# -- walking ---------------------------------------------------------------------------------------
+
+
+def walker(kind: str) -> str:
+    return f"expert.{labelled(kind)}"
+
+
+def walk_of(me: Peer, kind: str) -> Walk:
+    saved = me.state["walks"][kind]
+    return Walk(Sign(**saved["sign"]), saved["had"], saved["holds"])
+
+
+def keep_walk(me: Peer, kind: str, walk: Walk) -> None:
+    me.state["walks"][kind] = asdict(walk)
+
+
+def begin_walk(me: Peer, kind: str) -> None:
+    """Somebody whom all agree on has each expert at first."""
+    everybody = sorted([me.id, *me.peers])
+    first = everybody[randomness.number(me.seed, "walk", labelled(kind)) % len(everybody)]
+    walk = Walk()
+    keep_walk(me, kind, walk.arrived(Sign(hop=1), 0) if me.id == first else walk)
+
+
+def take_in(me: Peer, kind: str, t: int) -> None:
+    """The expert, if it has come: a hop a round. A twin, or one of a lineage that is given up, is not taken."""
+    came: list[tuple[dict[str, int], Weights]] = me.state["early"].pop(kind, [])
+    for letter in me.inbox(walker(kind)):
+        wrong = letter.misfit(body_of(me, kind), ())
+        sign = _sign(torch.tensor([letter.facts.get(key, -1) for key in ("branch", "creator", "round", "hop")]))
+        if wrong or sign is None:
+            me.decline({letter.author: wrong or "it does not say which way it has come"})
+        else:
+            came.append((asdict(sign), Weights.of(letter)))
+    for said, body in came:
+        walk = walk_of(me, kind)
+        arrived = walk.arrived(Sign(**said), t)
+        if said["round"] >= t:  # its sender is a round ahead
+            me.state["early"].setdefault(kind, []).append((said, body))
+        elif arrived is not walk:
+            keep_walk(me, kind, arrived)
+            load_body(me, kind, body)
+
+
+def reach(me: Peer) -> int:
+    """How many rounds what one peer says may take to be everywhere."""
+    return 1 if me.links is None else len(me.peers)
+
+
+def body_of(me: Peer, kind: str) -> Weights:
+    """What this client has of an expert: also one that it cannot train, as it was when it was last here."""
+    if kind in can_train(me):
+        return expert(me, kind).part("backbone")
+    assert me.kinds is not None
+    carried: dict[str, Weights] = me.state["carried"]
+    return carried.get(kind) or me.kinds.network(kind).initial(me.seed).part("backbone")
+
+
+def load_body(me: Peer, kind: str, body: Mapping[str, Tensor]) -> None:
+    if kind in can_train(me):
+        expert(me, kind).load(body)
+    else:
+        me.state["carried"][kind] = Weights.of(body)
+
+
+def _row(sign: Sign) -> Tensor:
+    return torch.tensor([sign.branch, sign.creator, sign.round, sign.hop])
+
+
+def _sign(row: Tensor | None) -> Sign | None:
+    """What somebody says of a walker, if it can be that."""
+    if row is None or row.shape != (4,) or row.dtype != torch.int64:
+        return None
+    branch, creator, round, hop = row.tolist()
+    return Sign(branch, creator, round, hop) if min(branch, creator + 1, round, hop) >= 0 else None

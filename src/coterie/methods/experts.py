@@ -1,0 +1,76 @@
+"""Experts: models of several sizes that a client may train. What CompFL computes with them, without any exchange."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from coterie.training.losses import Batch, BoundNet, Given, negative_log_likelihood
+
+LEAST = 1e-7  # of a target's probability: its logarithm is taken
+
+
+def aligned_loss(net: BoundNet, batch: Batch, given: Given) -> Tensor:
+    """Cross entropy + lam * the squared distance of features from the anchor of their class, mean over samples.
+
+    `given` holds "anchors" (K x d_z) and "lam".
+    """
+    out = net(batch.x)
+    return negative_log_likelihood(out.logits, batch.y) + given["lam"] * _apart(out.features, batch.y, given)
+
+
+def taught_loss(net: BoundNet, batch: Batch, given: Given) -> Tensor:
+    """The same + mu * KL(prediction || target): as the paper prints it."""
+    out = net(batch.x)
+    own = negative_log_likelihood(out.logits, batch.y) + given["lam"] * _apart(out.features, batch.y, given)
+    assert batch.targets is not None
+    said = F.log_softmax(out.logits, dim=-1)
+    return own + given["mu"] * (said.exp() * (said - batch.targets.clamp(min=LEAST).log())).sum(-1).mean()
+
+
+def usually_taught_loss(net: BoundNet, batch: Batch, given: Given) -> Tensor:
+    """The same with KL(target || prediction), as distillation is usually done."""
+    out = net(batch.x)
+    own = negative_log_likelihood(out.logits, batch.y) + given["lam"] * _apart(out.features, batch.y, given)
+    assert batch.targets is not None
+    target = batch.targets.clamp(min=LEAST)
+    return own + given["mu"] * (target * (target.log() - F.log_softmax(out.logits, dim=-1))).sum(-1).mean()
+
+
+def _apart(features: Tensor, labels: Tensor, given: Given) -> Tensor:
+    return (features - given["anchors"][labels]).square().sum(1).mean()
+
+
+def expert_weights(accuracies: Sequence[float], tau: float) -> list[float]:
+    """Softmax of the accuracies, stretched from 0 (the worst) to 1 (the best), over tau; all equal where they tie."""
+    found = np.asarray(accuracies, dtype=np.float64)
+    spread = found.max() - found.min()
+    stretched = (found - found.min()) / spread if spread > 0 else np.zeros_like(found)
+    powers = np.exp((stretched - 1) / tau)
+    shares: list[float] = (powers / powers.sum()).tolist()
+    return shares
+
+
+def soft_targets(labels: Tensor, said: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
+    """Half the truth, half what the teachers say (probabilities) by their weights."""
+    mixed = sum((weight * one for weight, one in zip(weights, said, strict=True)), torch.zeros_like(said[0]))
+    return 0.5 * F.one_hot(labels, said[0].shape[1]).to(mixed.dtype) + 0.5 * mixed
+
+
+def pick(experts: Sequence[str], epsilon: float, rng: np.random.Generator) -> str:
+    """The last, one's own, as a rule; with probability epsilon any of them, each as likely."""
+    if len(experts) > 1 and rng.random() < epsilon:
+        return experts[int(rng.integers(len(experts)))]
+    return experts[-1]
+
+
+def head_from(means: Tensor) -> Mapping[str, Tensor]:
+    """A head that compares features with the classes' means, by inner products; a class without one gets nothing."""
+    return {"head.weight": means, "head.bias": means.new_zeros(len(means))}
+
+
+def probabilities(features: Tensor, model: Mapping[str, Tensor]) -> Tensor:
+    """What a model's head says of features."""
+    return F.linear(features, model["head.weight"], model["head.bias"]).softmax(1)

@@ -1,0 +1,282 @@
+"""CompFL: its losses and rules against formulas and hand-derived values; its three settings in small runs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from methods_support import LinearNet, cross_entropy, gather, play, small
+
+from coterie import experiment
+from coterie.errors import CoterieError
+from coterie.methods import experts
+from coterie.methods.compfl import all_experts, can_train, expert, walk_of
+from coterie.peer import Peer
+from coterie.training.losses import Batch
+from coterie.weights import Weights
+
+ZOO = "model.zoo=cnn3,mlp"  # the even peers are the strong ones
+PLAIN = ("method.epsilon=0", "method.lam=0", "method.mu=0", "method.reinit=false", "method.head_epochs=0")
+
+
+# -- formulas ------------------------------------------------------------------------------------------
+
+
+def softmax(rows: np.ndarray) -> np.ndarray:
+    e = np.exp(rows)
+    return np.asarray(e / e.sum(1, keepdims=True))
+
+
+def divergence(of: np.ndarray, from_: np.ndarray) -> float:
+    rows = zip(of, from_, strict=True)
+    return float(np.mean([sum(p * np.log(p / q) for p, q in zip(one, other, strict=True)) for one, other in rows]))
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.integers(0, 10**6), st.integers(1, 6), st.floats(0, 2), st.floats(0, 2))
+def test_the_losses_are_their_formulas(seed: int, samples: int, lam: float, mu: float) -> None:
+    rng = np.random.default_rng(seed)
+    net, x, y = LinearNet(rng, 3, 4, 3), rng.normal(size=(samples, 3)), rng.integers(3, size=samples)
+    anchors, targets = rng.normal(size=(3, 4)), softmax(rng.normal(size=(samples, 3)))
+    batch = Batch(torch.from_numpy(x), torch.from_numpy(y), None, torch.from_numpy(targets))
+    given_ = {"anchors": torch.from_numpy(anchors), "lam": torch.tensor(lam), "mu": torch.tensor(mu)}
+    logits, features = net.numpy(x)
+    said = softmax(logits)
+    apart = [((z - anchors[k]) ** 2).sum() for z, k in zip(features, y, strict=True)]
+    aligned = cross_entropy(logits, y) + lam * np.mean(apart)
+    printed, usual = divergence(said, targets), divergence(targets, said)
+    assert float(experts.aligned_loss(net, batch, given_)) == pytest.approx(aligned, rel=1e-5)
+    assert float(experts.taught_loss(net, batch, given_)) == pytest.approx(aligned + mu * printed, rel=1e-5)
+    assert float(experts.usually_taught_loss(net, batch, given_)) == pytest.approx(aligned + mu * usual, rel=1e-5)
+
+
+def test_a_target_of_zero_does_not_make_the_loss_infinite() -> None:
+    net = LinearNet(np.random.default_rng(0), 3, 4, 3)
+    batch = Batch(torch.zeros(1, 3, dtype=torch.float64), torch.tensor([0]), None, torch.tensor([[1.0, 0.0, 0.0]]))
+    for loss in (experts.taught_loss, experts.usually_taught_loss):
+        given_ = {"anchors": torch.zeros(3, 4), "lam": torch.tensor(0.0), "mu": torch.tensor(1.0)}
+        assert torch.isfinite(loss(net, batch, given_))
+
+
+def test_the_experts_weights() -> None:
+    # Stretched to 0, 0.5 and 1; over 0.5: e^0, e^1, e^2.
+    e = np.e
+    expected = np.array([1, e, e**2]) / (1 + e + e**2)
+    np.testing.assert_allclose(experts.expert_weights([0.2, 0.4, 0.6], 0.5), expected)
+    assert experts.expert_weights([0.3, 0.3], 0.1) == [0.5, 0.5]
+    assert experts.expert_weights([0.7], 0.1) == [1.0]
+    assert experts.expert_weights([0.0, 1.0], 1e-3) == pytest.approx([0.0, 1.0])
+
+
+def test_half_the_truth_half_the_teachers() -> None:
+    said = [torch.tensor([[0.5, 0.5], [1.0, 0.0]]), torch.tensor([[0.1, 0.9], [0.2, 0.8]])]
+    found = experts.soft_targets(torch.tensor([0, 1]), said, [0.25, 0.75])
+    # 0.5 (1, 0) + 0.5 (0.2, 0.8); 0.5 (0, 1) + 0.5 (0.4, 0.6)
+    torch.testing.assert_close(found, torch.tensor([[0.6, 0.4], [0.2, 0.8]]))
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.3, 1.0])
+def test_how_often_which_expert_is_picked(epsilon: float) -> None:
+    """Each of three with probability epsilon / 3, and one's own, the last, in the rest: within four deviations."""
+    rng, tries = np.random.default_rng(0), 6000
+    found = Counter(experts.pick(["small", "base", "large"], epsilon, rng) for _ in range(tries))
+    for kind, share in (("small", epsilon / 3), ("base", epsilon / 3), ("large", 1 - 2 * epsilon / 3)):
+        deviation = np.sqrt(tries * share * (1 - share))
+        assert abs(found[kind] - tries * share) <= 4 * deviation
+    assert experts.pick(["only"], epsilon, rng) == "only"
+
+
+# -- a client ------------------------------------------------------------------------------------------
+
+
+def strong_and_weak(*words: str, rounds: int = 1, peers: int = 4) -> list[Peer]:
+    return play(small("compfl", ZOO, *words, rounds=rounds, peers=peers)).participants
+
+
+def test_experts_are_in_the_order_of_their_sizes() -> None:
+    strong, weak, *_ = experiment.gather(small("compfl", ZOO, "model.hidden=[4]", peers=2)).participants
+    assert (strong.kind, weak.kind) == ("cnn3", "mlp")
+    assert all_experts(strong) == all_experts(weak) == ["mlp", "cnn3"]
+    assert can_train(strong) == ["mlp", "cnn3"]
+    assert can_train(weak) == ["mlp"]
+
+
+@pytest.mark.parametrize("words", [(), ("train.keep_optimizer=true",), ("method.fraction=0.5",)])
+def test_without_its_own_ideas_it_is_fedper(words: tuple[str, ...]) -> None:
+    """Number for number."""
+    compfl = play(small("compfl", *PLAIN, *words, rounds=4))
+    fedper = play(small("fedper", *words, rounds=4))
+    for one, other in zip(compfl.participants, fedper.participants, strict=True):
+        assert torch.equal(one.model.vector, other.model.vector)
+    assert compfl.messages == fedper.messages
+
+
+def test_heads_are_the_means_of_the_classes() -> None:
+    e = small("compfl", "method.epsilon=0", "method.lam=0", "method.mu=0", "method.head_epochs=0")
+    for me in play(e).participants[:3]:
+        assert me.data is not None
+        net = me.architecture.build()
+        net.load_state_dict(dict(me.model.items()))
+        net.eval()
+        with torch.no_grad():
+            features, labels = net(me.data.train.x).features, me.data.train.y
+        for k, row in enumerate(me.model["head.weight"]):
+            of_class = features[labels == k]
+            expected = of_class.mean(0) if len(of_class) else torch.zeros_like(row)
+            torch.testing.assert_close(row, expected, atol=1e-6, rtol=1e-5)
+            torch.testing.assert_close(me.state["anchors"]["mlp"][k], expected, atol=1e-6, rtol=1e-5)
+        assert torch.count_nonzero(me.model["head.bias"]) == 0
+
+
+def test_the_head_epoch_trains_the_head_alone() -> None:
+    words = ("method.epsilon=0", "method.lam=0", "method.mu=0", "train.epochs=0")
+    without, with_one = (strong_and_weak(*words, f"method.head_epochs={n}") for n in (0, 2))
+    for one, other in zip(without[:4], with_one, strict=False):
+        assert torch.equal(one.model.part("backbone").vector, other.model.part("backbone").vector)
+        assert not torch.equal(one.model.part("head").vector, other.model.part("head").vector)
+
+
+def test_everybody_gets_the_average_of_each_expert_that_it_can_train() -> None:
+    """With epsilon = 1 strong clients train either, weak ones only theirs."""
+    e = small("compfl", ZOO, "method.epsilon=1", *PLAIN[1:], peers=4, rounds=3)
+    played = play(e)
+    *clients, server = played.participants
+    trained = {i: {r.notes["trained"] for r in played.rounds(i)} for i in range(4)}
+    assert trained[0] | trained[2] == {"mlp", "cnn3"}
+    assert trained[1] == trained[3] == {"mlp"}
+    for me in clients:
+        for kind in can_train(me):
+            assert torch.equal(expert(me, kind).part("backbone").vector, server.state["averages"][kind].vector)
+    assert played.messages["update"] == 12
+    assert played.messages["global.mlp"] == 12
+    assert played.messages["global.cnn3"] <= 6  # only once somebody has trained it
+
+
+def test_what_teaches_whom() -> None:
+    """A strong client's model is taught by the smaller one, and the smaller by its own; a weak client has nobody."""
+    strong, weak, *_ = experiment.gather(small("compfl", ZOO, peers=2)).participants
+    method: Any = small("compfl", ZOO, peers=2).method
+    for me in (strong, weak):
+        me.state |= {"said": {k: torch.full((me.samples, 10), 0.1 * (1 + i)) for i, k in enumerate(can_train(me))}}
+        me.state["accuracy"] = dict.fromkeys(can_train(me), 0.5)
+    half = 0.5 * torch.nn.functional.one_hot(strong.labels(), 10)
+    torch.testing.assert_close(method.targets(strong, "cnn3", None), half + 0.5 * 0.1)
+    torch.testing.assert_close(method.targets(strong, "mlp", None), half + 0.5 * 0.2)
+    assert method.targets(weak, "mlp", None) is None
+    assert method.targets(strong, "cnn3", []) is None  # nobody has learned enough yet
+    held: Any = small("compfl", ZOO, "method.teachers=held", peers=2).method
+    torch.testing.assert_close(held.targets(strong, "cnn3", None), half + 0.5 * 0.15)
+    torch.testing.assert_close(
+        held.targets(weak, "mlp", None)[:, :1], (0.5 * torch.nn.functional.one_hot(weak.labels(), 10) + 0.05)[:, :1]
+    )
+
+
+def test_the_mixture_is_measured_beside() -> None:
+    e = small("compfl", ZOO, rounds=2, peers=4)
+    played = play(e)
+    for i in range(4):
+        last = played.rounds(i)[-1]
+        weights = last.notes["experts"]
+        assert sum(weights.values()) == pytest.approx(1)
+        assert list(weights) == can_train(played.participants[i])
+        assert set(last.notes["beside"]) == {"mixture"}
+    weak = played.rounds(1)[-1]
+    assert weak.notes["beside"]["mixture"]["test"] == weak.test  # of one expert
+
+
+# -- without a server ----------------------------------------------------------------------------------
+
+
+def test_model_by_model_is_gossip_by_metropolis_weights() -> None:
+    """On the path 1-0-2 with one expert, and models that stay as they are: a doubly stochastic matrix, twice."""
+    words = ("method.setting=model-by-model", "method.epsilon=0", "method.lam=0", "method.mu=0", "train.epochs=0")
+    e = small("compfl", *words, "graph.kind=star", rounds=2)
+    members = gather(e)
+    start = [me.model.part("backbone").vector.clone() for me in members]
+    third = 1 / 3
+    matrix = torch.tensor([[third, third, third], [third, 2 * third, 0], [third, 0, 2 * third]])
+    expected = matrix @ matrix @ torch.stack(start)
+    for me, body in zip(play(e, members).participants, expected, strict=True):
+        torch.testing.assert_close(me.model.part("backbone").vector, body, atol=1e-5, rtol=1e-4)
+
+
+def test_model_by_model_begins_with_the_largest() -> None:
+    e = small("compfl", ZOO, "method.setting=model-by-model", "method.warmup=0", rounds=4, peers=4)
+    played = play(e)
+    for i in range(4):
+        strong = i % 2 == 0
+        trained = {r.round: r.notes.get("trained") for r in played.rounds(i)}
+        assert trained == {1: "cnn3" if strong else None, 2: "cnn3" if strong else None, 3: "mlp", 4: "mlp"}
+    # Everybody's turn goes to everybody; bodies of the large only among the strong, those of the small among all.
+    assert played.messages == {"turn": 4 * 12, "expert.cnn3": 2 * 2, "expert.mlp": 2 * 12}
+
+
+def test_device_by_device_each_expert_is_at_one_place() -> None:
+    e = small("compfl", ZOO, "method.setting=device-by-device", "graph.kind=ring", rounds=30, peers=5)
+    played = play(e)
+    for kind in ("mlp", "cnn3"):
+        hops = {}
+        for i in range(5):
+            for r in played.rounds(i):
+                if f"hop.{kind}" in r.notes:
+                    assert r.round not in hops, "in one round at two places"
+                    hops[r.round] = (i, r.notes[f"hop.{kind}"])
+        assert sorted(hops) == list(range(1, 31))
+        assert [hop for _, (_, hop) in sorted(hops.items())] == list(range(1, 31))
+        path = [i for _, (i, _) in sorted(hops.items())]
+        assert all(abs(a - b) in (1, 4) for a, b in pairwise(path))  # next to each other on the ring
+        assert set(path) == set(range(5))
+        assert played.messages[f"expert.{kind}"] == 30
+
+
+def test_a_client_that_cannot_train_it_sends_it_on_as_it_is() -> None:
+    e = small("compfl", ZOO, "method.setting=device-by-device", rounds=12, peers=4)
+    played = play(e)
+    for i in (1, 3):
+        for r in played.rounds(i):
+            assert r.notes.get("trained", "mlp") == "mlp"
+    assert all(isinstance(w, Weights) for w in played.participants[1].state["carried"].values())
+
+
+@pytest.mark.parametrize("gone", [0, 1, 2, 3])
+def test_an_expert_outlives_its_holder(gone: int) -> None:
+    """One of four leaves for good at some time (whoever then holds one takes it along): it is sent on another way."""
+    words = (ZOO, "method.setting=device-by-device", f"clock.offline=[[{gone}, 6.5, inf]]")
+    played = play(small("compfl", *words, rounds=60, peers=4))
+    stayed = [i for i in range(4) if i != gone]
+    for kind in ("mlp", "cnn3"):
+        late = [(r.round, i) for i in stayed for r in played.rounds(i) if f"hop.{kind}" in r.notes and r.round > 40]
+        assert len({round for round, _ in late}) == len(late) == 20
+        assert {i for _, i in late} == set(stayed)
+        signs = {walk_of(played.participants[i], kind).sign.lineage for i in stayed}
+        assert len(signs) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ("method.setting=mesh",),
+            "method.setting must be one of server, device-by-device, model-by-model, not 'mesh'",
+        ),
+        (("method.teachers=all",), "method.teachers must be one of others, held"),
+        (("method.kl=x",), "method.kl must be one of printed, usual"),
+        (("method.epsilon=1.5",), "method.epsilon must be from 0 to 1"),
+        (("method.lam=-1",), "method.lam must be at least 0"),
+        (("method.tau=0",), "method.tau must be above 0"),
+        (("method.warmup=-1",), "method.warmup must be at least 0"),
+        (("method.setting=model-by-model", "method.fraction=0.5"), "method.fraction is for setting = server"),
+        (("method.setting=model-by-model", "engine.asynchronous=true"), "compfl needs rounds that all have in common"),
+        (("model.zoo=linear,mlp",), "compfl shares the backbone, and linear has none"),
+        (("graph.kind=web",), "graph.kind: unknown graph 'web'"),
+    ],
+)
+def test_wrong_parameters(words: tuple[str, ...], message: str) -> None:
+    with pytest.raises(CoterieError, match=message):
+        experiment.gather(small("compfl", *words))

@@ -1,0 +1,193 @@
+"""A walker on a graph whose nodes fail at random: never two of it, never lost for good, and it gets everywhere."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from coterie.methods.walks import NEVER, Sign, Walk
+
+NODES = 6
+Edges = set[tuple[int, int]]
+
+
+def connected(nodes: set[int], edges: Edges) -> bool:
+    if not nodes:
+        return False
+    reached, border = {min(nodes)}, [min(nodes)]
+    while border:
+        here = border.pop()
+        for a, b in edges:
+            for one, other in ((a, b), (b, a)):
+                if one == here and other in nodes and other not in reached:
+                    reached.add(other)
+                    border.append(other)
+    return reached == nodes
+
+
+@dataclass
+class World:
+    """Nodes in common rounds. In each round every living node tells its neighbours what it knows, then acts."""
+
+    edges: Edges
+    rng: random.Random
+    walks: dict[int, Walk] = field(default_factory=dict)
+    alive: set[int] = field(default_factory=set)
+    asleep: set[int] = field(default_factory=set)  # they come back, and their letters wait
+    letters: dict[int, list[Sign]] = field(default_factory=dict)
+    visited: dict[int, int] = field(default_factory=dict)  # by node, the last round
+    round: int = 0
+
+    @classmethod
+    def begin(cls, edges: Edges, seed: int) -> World:
+        world = cls(edges, random.Random(seed), alive=set(range(NODES)), letters={i: [] for i in range(NODES)})
+        world.walks = {i: Walk() for i in range(NODES)}
+        world.walks[0] = Walk().arrived(Sign(hop=1), 0)
+        return world
+
+    def near(self, i: int) -> list[int]:
+        found = {b if a == i else a for a, b in self.edges if i in (a, b)}
+        return sorted(j for j in found if j in self.alive and j not in self.asleep)
+
+    def step(self) -> None:
+        self.round += 1
+        awake = sorted(self.alive - self.asleep)
+        told = {i: self.walks[i].sign for i in awake}
+        for i in awake:
+            walk = self.walks[i].heard(told[j] for j in self.near(i))
+            if walk.is_lost_to(i, NODES - 1, self.round):
+                walk = walk.anew(i, self.round)
+            for sign in self.letters[i]:
+                walk = walk.arrived(sign, self.round)
+            self.letters[i] = []
+            if walk.holds:
+                walk = walk.present(self.round)
+                self.visited[i] = self.round
+                near = self.near(i)
+                if near:
+                    self.letters[self.rng.choice(near)].append(walk.on_its_way())
+                    walk = walk.left()
+            self.walks[i] = walk
+
+    def walkers(self) -> list[tuple[int, Sign]]:
+        """All that are held or on their way, wherever their holder still lives."""
+        held = [(i, w.sign) for i, w in self.walks.items() if w.holds and i in self.alive]
+        sent = [(i, sign) for i, signs in self.letters.items() if i in self.alive for sign in signs]
+        return held + sent
+
+    def newest_copies(self) -> list[int]:
+        """Who has the newest copy: the one that would send it on."""
+        best = max(self.walks[i].had for i in self.alive)
+        return [i for i in self.alive if self.walks[i].had == best]
+
+
+graphs = st.sets(
+    st.tuples(st.integers(0, NODES - 1), st.integers(0, NODES - 1)).filter(lambda e: e[0] < e[1]), min_size=NODES - 1
+).filter(lambda edges: connected(set(range(NODES)), edges))
+deaths = st.lists(st.tuples(st.integers(1, 60), st.sampled_from(["holder", "before", "any"])), max_size=4)
+
+
+@settings(deadline=None, max_examples=300)
+@given(graphs, st.integers(0, 10**6), deaths)
+def test_there_is_one_and_it_gets_everywhere(edges: Edges, seed: int, plan: list[tuple[int, str]]) -> None:
+    """Holders, those who held it before them, and others die at any time, as long as the rest can reach each other."""
+    world = World.begin(edges, seed)
+    when = dict(plan)
+    longest = (NODES + 1) * (NODES + 2)  # until the turn of who had it longest ago
+    silent = 0
+    for t in range(1, 61 + longest):
+        world.step()
+        there = world.walkers()
+        assert len(there) <= 1, f"round {t}: {there}"
+        silent = 0 if there else silent + 1
+        assert silent <= longest + NODES, "lost for good"
+        if t in when:
+            _kill(world, when[t])
+            assert len(world.walkers()) <= 1
+    world.visited.clear()
+    while world.visited.keys() != world.alive:
+        world.step()
+        assert len(world.walkers()) == 1
+        assert world.round < 5000, "a walk on six nodes takes some dozens of hops to be everywhere"
+    assert len(world.newest_copies()) == 1
+
+
+def _kill(world: World, whom: str) -> None:
+    holders = [i for i, _ in world.walkers()]
+    if whom == "holder" and holders:
+        victim = holders[0]
+    elif whom == "before":
+        [victim] = world.newest_copies()[:1]
+    else:
+        victim = min(world.alive)
+    if connected(world.alive - {victim}, world.edges):
+        world.alive.discard(victim)
+
+
+@settings(deadline=None, max_examples=100)
+@given(graphs, st.integers(0, 10**6), st.integers(1, 30), st.integers(1, 120))
+def test_who_sleeps_with_it_finds_on_waking_that_it_is_old(edges: Edges, seed: int, when: int, nap: int) -> None:
+    """However long its holder was away: in the end there is one, and never two of one lineage."""
+    world = World.begin(edges, seed)
+    for _ in range(when):
+        world.step()
+    [(holder, _)] = world.walkers()
+    assume(connected(world.alive - {holder}, edges))
+    world.asleep = {holder}
+    for _ in range(nap):
+        world.step()
+        lineages = [sign.lineage for _, sign in world.walkers()]
+        assert len(lineages) == len(set(lineages)) <= 2
+    world.asleep = set()
+    for _ in range(NODES + 1):
+        world.step()
+    for _ in range(100):
+        world.step()
+        assert len(world.walkers()) == 1
+
+
+def test_the_copy_that_is_sent_on_is_the_newest_there_is() -> None:
+    """On a path 0-1-2-3 the walker goes to 2, which dies; node 1, who had it before, sends it on; not 0."""
+    world = World.begin({(0, 1), (1, 2), (1, 3), (2, 3), (3, 4), (4, 5)}, 0)
+    world.walks = {i: Walk() for i in range(NODES)}
+    world.walks[0] = Walk(Sign(round=1, hop=1), 1)
+    world.walks[1] = Walk(Sign(round=2, hop=2), 2)
+    world.alive.discard(2)  # on whose table the walker lay
+    world.round = 3
+    for _ in range(100):
+        world.step()
+        if world.walkers():
+            break
+    [(_, sign)] = world.walkers()
+    assert sign.lineage == (1, 1)
+    assert sign.hop > 2
+
+
+def test_who_never_had_it_waits_longest() -> None:
+    sign = Sign(round=10, hop=5)
+    turns = {}
+    for node, had in ((0, 5), (1, 4), (2, 1), (3, NEVER), (4, NEVER)):
+        walk = Walk(sign, had)
+        turns[node] = next(t for t in range(10, 1000) if walk.is_lost_to(node, NODES - 1, t))
+    gaps = sorted(turns.values())
+    assert [turns[i] for i in range(5)] == gaps
+    assert all(later - sooner >= NODES for sooner, later in pairwise(gaps))
+
+
+def test_a_twin_or_an_older_lineage_is_not_taken() -> None:
+    walk = Walk(Sign(branch=1, creator=2, round=9, hop=7), had=6)
+    assert walk.arrived(Sign(branch=0, creator=5, round=8, hop=9), 10) is walk
+    assert walk.arrived(Sign(branch=1, creator=2, round=8, hop=6), 10) is walk
+    taken = walk.arrived(Sign(branch=1, creator=2, round=8, hop=8), 10)
+    assert taken == Walk(Sign(1, 2, 10, 8), had=8, holds=True)
+
+
+def test_who_hears_of_a_younger_lineage_drops_what_it_holds() -> None:
+    mine = Walk(Sign(branch=0, creator=-1, round=9, hop=7), had=7, holds=True)
+    younger = Sign(branch=1, creator=3, round=5, hop=4)
+    assert mine.heard([younger]) == Walk(younger, had=7, holds=False)
+    assert mine.heard([Sign(round=99, hop=6)]).holds
