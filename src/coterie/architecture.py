@@ -18,9 +18,13 @@ from coterie.weights import Layout, Weights, as_weights
 class Architecture:
     """A net's shape without its weights; every model of it is one vector."""
 
-    def __init__(self, name: str, build: Callable[[], Net], device: str = "cpu") -> None:
+    def __init__(
+        self, name: str, build: Callable[[], Net], device: str = "cpu", start: Mapping[str, Tensor] | None = None
+    ) -> None:
+        """`start` are the tensors that fresh weights have instead of random numbers."""
         self.name = name
         self.build = build
+        self.start = dict(start or {})
         self.device = torch.device(device)
         template = build()
         self.layout = Layout.of_module(template)
@@ -49,7 +53,7 @@ class Architecture:
         """Fresh weights that depend on the keys alone."""
         with torch_seeded(*keys):
             net = self.build()
-        state = {**dict(net.named_parameters()), **dict(net.named_buffers())}
+        state = {**dict(net.named_parameters()), **dict(net.named_buffers()), **self.start}
         parts = [state[slot.name].detach().reshape(-1).to(torch.float32) for slot in self.layout.slots]
         return Model(self, torch.cat(parts).to(self.device))
 

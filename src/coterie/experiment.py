@@ -7,7 +7,7 @@ import itertools
 import math
 import os
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import resources
@@ -26,7 +26,7 @@ from coterie.engines.clock import ClockSettings
 from coterie.errors import ConfigError, ModelError, unknown
 from coterie.kinds import Kinds
 from coterie.methods import METHODS, Method, find
-from coterie.models import ModelSettings
+from coterie.models import ModelSettings, pretrained
 from coterie.network import settings as network_settings
 from coterie.network.settings import NetworkSettings
 from coterie.peer import Desk, Others, Peer, PeerData
@@ -176,7 +176,8 @@ def from_tables(tables: Mapping[str, Any]) -> Experiment:
     if sections["data"].name not in data.available():
         sections["data"] = dataclasses.replace(sections["data"], name=_absolute(sections["data"].name))
     zoo = tuple(_absolute(name) if name.endswith(ONNX_FILE) else name for name in sections["model"].zoo)
-    sections["model"] = dataclasses.replace(sections["model"], zoo=zoo)
+    start = sections["model"].pretrained
+    sections["model"] = dataclasses.replace(sections["model"], zoo=zoo, pretrained=start and _absolute(start))
     method = settings.build(find(method_name), method_table, "method.")
     experiment = Experiment(method_name=method_name, method=method, **plain, **sections)
     _check(experiment)
@@ -335,8 +336,7 @@ def gather(e: Experiment) -> Circle:
             f"but model.zoo gives {', '.join(sorted(set(names)))}"
         )
     build = partial(models.build, input_shape=shape, classes=classes, settings=e.model, parts=e.method.parts)
-    make = lambda name: Architecture(name, partial(build, name), e.engine.device)  # noqa: E731
-    kinds = Kinds(e.model.zoo, tuple(shape), classes, make)
+    kinds = Kinds(e.model.zoo, tuple(shape), classes, partial(_architecture, e, build))
     for part, name in itertools.product(e.method.shared, sorted(set(names))):
         if not any(slot.name.startswith(f"{part}.") for slot in kinds.network(name).layout.slots):
             raise ModelError(f"{e.method_name} shares the {part}, and {name} has none: leave it out of model.zoo")
@@ -353,6 +353,7 @@ def gather(e: Experiment) -> Circle:
     server = count if e.method.with_server() else None
     desk: Desk = _NoDesk()
     links = links_of(e)
+    e.method.check_circle(names, kinds, links)
     members = [
         Peer(
             i, e.seed, Others(count, i), kinds.network(_network(names[i])).initial(e.seed), e.train, desk,
@@ -369,6 +370,13 @@ def gather(e: Experiment) -> Circle:
             )
         )  # fmt: skip
     return Circle(members, names, truth, counts, dataset, dataset.scaling or scaling)
+
+
+def _architecture(e: Experiment, build: Callable[[str], models.Net], name: str) -> Architecture:
+    make = partial(build, name)
+    if not e.model.pretrained or name not in e.model.zoo:
+        return Architecture(name, make, e.engine.device)
+    return Architecture(name, make, e.engine.device, pretrained.backbone(e.model, name, make()))
 
 
 def links_of(e: Experiment) -> list[tuple[int, ...]] | None:

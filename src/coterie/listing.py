@@ -28,10 +28,11 @@ def _methods() -> dict[str, str]:
 
 
 def _method(name: str) -> str:
-    from coterie.methods import find
+    from coterie.methods import Method, find
 
     method = find(name)
     kind = "with a server" if method.server else "without a server"
+    kind = "with or without a server" if method.with_server is not Method.with_server else kind
     mixed = "mixed architectures" if method.mixed else "one architecture"
     mixed = "any models" if method.any_model else mixed
     head = [f"{name}: {method.summary}", f"{kind}; {mixed}", *([method.paper] if method.paper else [])]

@@ -351,3 +351,21 @@ def test_windows_say_what_fits() -> None:
         partition(labels, 10, 10, wanted, 0)
     with pytest.raises(ConfigError, match=r"data.clusters: must be 1 to 10"):
         partition(labels, 10, 10, replace(wanted, clusters=11), 0)
+
+
+@pytest.mark.parametrize("name", ["classes", "dirichlet", "label-swap", "iid"])
+def test_private_labels_change_the_names_and_nothing_else(name: str) -> None:
+    labels = pool(3, 600)
+    wanted = PartitionSettings(partition=name, classes_per_peer=3)
+    plain = partition(labels, 10, 6, wanted, 1)
+    private = partition(labels, 10, 6, replace(wanted, private_labels=True), 1)
+    seen = set()
+    for one, other in zip(plain, private, strict=True):
+        for split in ("train", "validation", "test"):
+            np.testing.assert_array_equal(getattr(one, split), getattr(other, split))
+        assert other.transform.rotate == one.transform.rotate
+        _, before = one.transform.apply(np.zeros((10, 1)), np.arange(10))
+        _, after = other.transform.apply(np.zeros((10, 1)), np.arange(10))
+        assert sorted(after) == list(range(10))
+        seen.add(tuple(after[np.argsort(before)]))  # what the peer calls what it would have called 0, 1, 2, ...
+    assert len(seen) == 6

@@ -15,6 +15,7 @@ from coterie.experiment import DataSettings
 from coterie.joining import PeerSettings
 from coterie.methods import METHODS
 from coterie.network.settings import NetworkSettings
+from coterie.topology import TopologySettings
 
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
@@ -58,6 +59,7 @@ def test_links_resolve(page: Path) -> None:
 PAGES_OF_SETTINGS = [
     ("data.md", DataSettings),
     ("clock.md", ClockSettings),
+    ("graphs.md", TopologySettings),
     ("network.md", NetworkSettings),
     ("network.md", PeerSettings),
 ]

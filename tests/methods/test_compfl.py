@@ -274,6 +274,10 @@ def test_an_expert_outlives_its_holder(gone: int) -> None:
         (("method.setting=model-by-model", "method.fraction=0.5"), "method.fraction is for setting = server"),
         (("method.setting=model-by-model", "engine.asynchronous=true"), "compfl needs rounds that all have in common"),
         (("model.zoo=linear,mlp",), "compfl shares the backbone, and linear has none"),
+        (
+            (ZOO, "peers=6", "method.setting=model-by-model", "graph.kind=ring"),
+            r"graph: those that can train cnn3 fall into 3 parts without an edge between them: \[0\], \[2\], \[4\]",
+        ),
         (("graph.kind=web",), "graph.kind: unknown graph 'web'"),
     ],
 )

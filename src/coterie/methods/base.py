@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from coterie.errors import ConfigError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from coterie.kinds import Kinds
     from coterie.peer import Peer
 
 
@@ -42,6 +45,9 @@ class Method(ABC):
 
     def check(self, peers: int) -> None:
         """Raise ConfigError if the parameters cannot work with this many peers."""
+
+    def check_circle(self, architectures: Sequence[str], kinds: Kinds, links: Sequence[Sequence[int]] | None) -> None:
+        """Raise CoterieError if it cannot work with these peers' models and this graph (None: all are linked)."""
 
     async def setup(self, me: Peer) -> None:
         """Once, before round 1."""

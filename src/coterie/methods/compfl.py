@@ -16,13 +16,14 @@ from torch import Tensor
 from coterie import randomness
 from coterie.architecture import Model
 from coterie.ensemble import Ensemble, Member
-from coterie.kinds import labelled
+from coterie.kinds import Kinds, labelled
 from coterie.methods import experts
 from coterie.methods.base import need, parameter
 from coterie.methods.class_means import class_means, head_loss
 from coterie.methods.fedavg import FedAvg, common_of
 from coterie.methods.walks import Sign, Walk
 from coterie.peer import Peer
+from coterie.topology import check_connected, within
 from coterie.training.losses import Loss
 from coterie.weights import Weights, mean
 
@@ -66,6 +67,15 @@ class CompFL(FedAvg):
             need(getattr(self, key) >= 0, key, f"must be at least 0, not {getattr(self, key)}")
         alone = self.setting == SERVER or self.fraction == 1
         need(alone, "fraction", f"is for setting = {SERVER}: without one, everybody is asked in every round")
+
+    def check_circle(self, architectures: Sequence[str], kinds: Kinds, links: Sequence[Sequence[int]] | None) -> None:
+        """Model by model, an expert gets around only among those that can train it."""
+        if self.setting != GOSSIP or links is None:
+            return
+        order = by_size(kinds)
+        for i, kind in enumerate(order):
+            able = [peer for peer, own in enumerate(architectures) if order.index(own) >= i]
+            check_connected(within(links, able), f"those that can train {kind}")
 
     async def setup(self, me: Peer) -> None:
         if me.id == me.server:
@@ -211,11 +221,14 @@ class CompFL(FedAvg):
 # -- which experts there are ---------------------------------------------------------------------
 
 
-def all_experts(me: Peer) -> list[str]:
+def by_size(kinds: Kinds) -> list[str]:
     """The smallest first."""
-    kinds = me.kinds
-    assert kinds is not None
     return sorted(set(kinds.zoo), key=lambda kind: (kinds.network(kind).layout.trainable, kind))
+
+
+def all_experts(me: Peer) -> list[str]:
+    assert me.kinds is not None
+    return by_size(me.kinds)
 
 
 def can_train(me: Peer) -> list[str]:

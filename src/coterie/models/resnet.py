@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -43,45 +45,53 @@ class GlobalMax(nn.Module):
         return x.amax(dim=(-2, -1))
 
 
-def resnet18(input_shape: tuple[int, ...], norm: str) -> Backbone:
+def resnet18(input_shape: tuple[int, ...], norm: str, width: float = 1.0) -> Backbone:
     """Four stages of two basic blocks, 64-128-256-512 channels; all but the first halve the image."""
-    layers: list[nn.Module] = [conv_block(input_shape[0], 64, 3, norm)]
-    inputs = 64
-    for outputs, stride in ((64, 1), (128, 2), (256, 2), (512, 2)):
+    channels = _scaled((64, 128, 256, 512), width)
+    layers: list[nn.Module] = [conv_block(input_shape[0], channels[0], 3, norm)]
+    inputs = channels[0]
+    for outputs, stride in zip(channels, (1, 2, 2, 2), strict=True):
         layers += [BasicBlock(inputs, outputs, norm, stride), BasicBlock(outputs, outputs, norm)]
         inputs = outputs
     return Backbone(nn.Sequential(*layers, global_average()), inputs)
 
 
-def resnet8(input_shape: tuple[int, ...], norm: str) -> Backbone:
+def resnet8(input_shape: tuple[int, ...], norm: str, width: float = 1.0) -> Backbone:
     """The paper's CIFAR network of 6n + 2 layers, n = 1: three stages of one basic block, 16-32-64 channels.
 
     Where the shape changes, the shortcut is a 1x1 convolution, as in the others here; the paper's CIFAR networks
     pad with zeros there.
     """
-    layers: list[nn.Module] = [conv_block(input_shape[0], 16, 3, norm)]
-    inputs = 16
-    for outputs, stride in ((16, 1), (32, 2), (64, 2)):
+    channels = _scaled((16, 32, 64), width)
+    layers: list[nn.Module] = [conv_block(input_shape[0], channels[0], 3, norm)]
+    inputs = channels[0]
+    for outputs, stride in zip(channels, (1, 2, 2), strict=True):
         layers.append(BasicBlock(inputs, outputs, norm, stride))
         inputs = outputs
     return Backbone(nn.Sequential(*layers, global_average()), inputs)
 
 
-def resnet9(input_shape: tuple[int, ...], norm: str) -> Backbone:
+def resnet9(input_shape: tuple[int, ...], norm: str, width: float = 1.0) -> Backbone:
     """The eight convolutions and one dense layer that DAWNBench's fast CIFAR-10 entries made known."""
+    a, b, c, d = _scaled((64, 128, 256, 512), width)
     layers = nn.Sequential(
-        conv_block(input_shape[0], 64, 3, norm),
-        conv_block(64, 128, 3, norm),
+        conv_block(input_shape[0], a, 3, norm),
+        conv_block(a, b, 3, norm),
         halve(),
-        _plain_residual(128, norm),
-        conv_block(128, 256, 3, norm),
+        _plain_residual(b, norm),
+        conv_block(b, c, 3, norm),
         halve(),
-        conv_block(256, 512, 3, norm),
+        conv_block(c, d, 3, norm),
         halve(),
-        _plain_residual(512, norm),
+        _plain_residual(d, norm),
         GlobalMax(),
     )
-    return Backbone(layers, 512)
+    return Backbone(layers, d)
+
+
+def _scaled(channels: Sequence[int], width: float) -> list[int]:
+    """So many times as many, in eights (which groups of a normalisation divide)."""
+    return [max(8, round(count * width / 8) * 8) for count in channels]
 
 
 def _plain_residual(channels: int, norm: str) -> Residual:

@@ -49,6 +49,9 @@ class ModelSettings:
         metadata={"help": "number of features; 0 = the architecture's own; else a linear layer adapts it"},
     )
     hidden: tuple[int, ...] = field(default=(200, 200), metadata={"help": "widths of the hidden layers of mlp"})
+    width: float = field(
+        default=1.0, metadata={"help": "resnet8, resnet9 and resnet18: so many times their usual number of channels"}
+    )
     norm: str = field(
         default="group",
         metadata={"help": "normalisation: group | batch | none (mlp, cnn3 and lenet never have one)"},
@@ -62,6 +65,12 @@ class ModelSettings:
         metadata={"help": "the small architecture that FML and FedKD share; default: lenet for images, else mlp"},
     )
     projector_hidden: int = field(default=4096, metadata={"help": "width of the projector's hidden layer"})
+    pretrained: str = field(
+        default="",
+        metadata={
+            "help": "start from the backbones in this folder (ARCHITECTURE.safetensors each), or in this one file"
+        },
+    )
     dropout: float = field(
         default=0.0, metadata={"help": "probability that a feature is dropped on its way to the head"}
     )
@@ -80,6 +89,8 @@ class ModelSettings:
             raise ConfigError(f"model.capacity must be numbers from 0 to 1, not {self.capacity}")
         if not all(width >= 1 for width in self.hidden):
             raise ConfigError(f"model.hidden must be widths of at least 1, not {self.hidden}")
+        if not 0 < self.width <= 16:
+            raise ConfigError(f"model.width must be above 0 and at most 16, not {self.width}")
         if not 0 <= self.dropout < 1:
             raise ConfigError(f"model.dropout must be at least 0 and below 1, not {self.dropout}")
         for key, least in (("d_z", 0), ("d_p", 0), ("projector_hidden", 1)):
@@ -100,6 +111,10 @@ def _normed(make: Callable[[Shape, str], Backbone]) -> Callable[[Shape, ModelSet
     return lambda shape, settings: make(shape, settings.norm)
 
 
+def _sized(make: Callable[[Shape, str, float], Backbone]) -> Callable[[Shape, ModelSettings], Backbone]:
+    return lambda shape, settings: make(shape, settings.norm, settings.width)
+
+
 def _fixed(make: Callable[[Shape], Backbone]) -> Callable[[Shape, ModelSettings], Backbone]:
     return lambda shape, _: make(shape)
 
@@ -118,7 +133,7 @@ _ZOO = {
     ),
     "cnn3": _Architecture("PANM's CIFAR-10 network: three 3x3 convolutions, no norm", _fixed(cnn3), channels_last=True),
     "resnet8": _Architecture(
-        "ResNet-8, He et al.'s CIFAR network of 16, 32 and 64 channels", _normed(resnet8), channels_last=True
+        "ResNet-8, He et al.'s CIFAR network of 16, 32 and 64 channels", _sized(resnet8), channels_last=True
     ),
     "cnn": _Architecture("four 3x3 convolutions and a dense layer", _normed(cnn), channels_last=True),
     "lenet": _Architecture(
@@ -128,11 +143,11 @@ _ZOO = {
     "googlenet": _Architecture(
         "GoogLeNet, stem for small images, no auxiliary heads", _normed(googlenet), channels_last=True
     ),
-    "resnet9": _Architecture("ResNet-9", _normed(resnet9)),
+    "resnet9": _Architecture("ResNet-9", _sized(resnet9)),
     "densenet121": _Architecture("DenseNet-121, stem for small images (slow)", _normed(densenet121)),
     "alexnet": _Architecture("AlexNet-like, for small images", _normed(alexnet)),
     "vgg11": _Architecture("VGG-11, without the dense layers of 4096", _normed(vgg11)),
-    "resnet18": _Architecture("ResNet-18, stem for small images", _normed(resnet18)),
+    "resnet18": _Architecture("ResNet-18, stem for small images", _sized(resnet18)),
 }
 
 

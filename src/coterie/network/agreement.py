@@ -14,7 +14,7 @@ from coterie.peer import Peer
 from coterie.topology import COMPLETE
 
 LONGEST_VALUE = 200
-SIZES = ("d_z", "hidden", "norm")  # of an architecture, beside its name
+SIZES = ("d_z", "hidden", "width", "norm")  # of an architecture, beside its name
 DIGEST = 8  # characters that tell two long values apart
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
+from coterie import randomness
 from coterie.data.dataset import Array, Dataset
 from coterie.data.partitions.plan import Plan, Request
 from coterie.data.partitions.plans import PLANS
@@ -28,7 +30,14 @@ def partition(labels: Array, classes: int, peers: int, settings: PartitionSettin
     supply = np.bincount(labels, minlength=classes)
     plan = PLANS[settings.partition](Request(supply, peers, settings, rng))
     _refuse_empty_splits(plan.counts, settings)
-    return _deal(labels, plan, settings.overlap, rng)
+    shares = _deal(labels, plan, settings.overlap, rng)
+    return _with_private_labels(shares, classes, seed) if settings.private_labels else shares
+
+
+def _with_private_labels(shares: Shares, classes: int, seed: int) -> Shares:
+    """The same rows, with a permutation of the labels for each peer."""
+    names = [randomness.generator(seed, "labels", peer).permutation(classes).tolist() for peer in range(len(shares))]
+    return [replace(share, transform=share.transform.renamed(own)) for share, own in zip(shares, names, strict=True)]
 
 
 def check_fits(dataset: Dataset, settings: PartitionSettings) -> None:

@@ -43,6 +43,10 @@ class PartitionSettings:
     )
     validation: float | int = field(default=0.15, metadata={"help": "as train"})
     test: float | int = field(default=0.15, metadata={"help": "as train"})
+    private_labels: bool = field(
+        default=False,
+        metadata={"help": "with any partition: every peer calls the classes by random names of its own"},
+    )
     overlap: bool = field(default=False, metadata={"help": "may the same image be with two peers?"})
 
 

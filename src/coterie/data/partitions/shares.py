@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -26,6 +27,11 @@ class Transform:
         if self.relabel is not None:
             y = np.asarray(self.relabel, dtype=y.dtype)[y]
         return x, y
+
+    def renamed(self, names: Sequence[int]) -> Transform:
+        """The same, and then the new name of each label."""
+        before = self.relabel or range(len(names))
+        return replace(self, relabel=tuple(int(names[label]) for label in before))
 
     def __str__(self) -> str:
         parts = [f"rotated {self.rotate}"] if self.rotate % 360 else []
