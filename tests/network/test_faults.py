@@ -235,6 +235,77 @@ def test_peers_end_with_the_command_that_looks_after_them(tmp_path: Path) -> Non
     report(ended_after=f"{seconds:.1f} s")
 
 
+WALK = (
+    *GOSSIP, "method.name=compfl", "method.setting=device-by-device", "peers=4", "train.epochs=300",
+    "network.interval=0.3",
+)  # fmt: skip
+
+
+def holder_of(circle: RealCircle) -> Seat:
+    """Who trains the one expert there is: the others are a round ahead, and wait for news of it."""
+    found: list[Seat] = []
+
+    def one_is_behind() -> bool:
+        rounds = {seat.name: seat.round for seat in circle.seats.values()}
+        found[:] = [circle[name] for name, round in rounds.items() if round < max(rounds.values())]
+        return len(found) == 1
+
+    wait_until(one_is_behind, STARTING, "somebody who holds the expert")
+    return found[0]
+
+
+def hops(*seats: Seat) -> dict[int, tuple[int, str]]:
+    """By hop of the expert: in which round, and where. No hop is made twice."""
+    made: dict[int, tuple[int, str]] = {}
+    for seat in seats:
+        for record in seat.rounds():
+            if "hop.mlp" in record.notes:
+                assert record.notes["hop.mlp"] not in made, f"hop {record.notes['hop.mlp']} at two places"
+                made[record.notes["hop.mlp"]] = (record.round, seat.name)
+    rounds = [round for _, (round, _) in sorted(made.items())]
+    assert rounds == sorted(rounds)
+    return made
+
+
+@pytest.mark.slow
+def test_a_walking_expert_outlives_kill_9_of_its_holder(tmp_path: Path) -> None:
+    with real_circle(tmp_path, *WALK, "rounds=60") as circle:
+        circle.add("north", "east", "south", "west")
+        circle.start()
+        circle.until_round(8, STARTING)
+        victim = holder_of(circle)
+        at = victim.round
+        victim.kill()
+        others = [seat for seat in circle.seats.values() if seat is not victim]
+        circle.until_done(2 * STARTING, *(seat.name for seat in others))
+        made = hops(*others)
+        after = {name for round, name in made.values() if round > at + 10}
+        assert after == {seat.name for seat in others}, "it does not get around any more"
+        assert max(round for round, _ in made.values()) >= 59
+        missed = [t for t in range(at + 1, 61) if t not in {round for round, _ in made.values()}]
+        found = [r.round for seat in others for r in seat.rounds() if "found.mlp" in r.notes]
+        assert len(found) <= 1, "sent on anew by two"
+        report(killed_in_round=at + 1, rounds_without_it=missed, sent_on_anew_in=found)
+
+
+@pytest.mark.slow
+def test_a_holder_that_comes_back_does_not_bring_a_second_one(tmp_path: Path) -> None:
+    with real_circle(tmp_path, *WALK, "rounds=60") as circle:
+        circle.add("north", "east", "south", "west")
+        circle.start()
+        circle.until_round(8, STARTING)
+        victim = holder_of(circle)
+        victim.kill()
+        others = [seat.name for seat in circle.seats.values() if seat is not victim]
+        circle.until_round(victim.round + 14, STARTING, *others)
+        victim.start()
+        circle.until_done(2 * STARTING)
+        made = hops(*circle.seats.values())
+        last = [round for round, _ in made.values() if round > 50]
+        assert len(last) == len(set(last)), "in one round at two places"
+        report(came_back_in_round=min((r.round for r in victim.rounds() if r.round > 20), default=None), hops=len(made))
+
+
 # -- freezing ----------------------------------------------------------------------------------
 
 
