@@ -24,8 +24,14 @@ MORE: dict[str, Callable[[Summary], float | None]] = {
     "own share": lambda s: s.get("beside", {}).get("own_share"),
     "least change": lambda s: s.get("beside", {}).get("alone", {}).get("change", {}).get("least"),
     "most change": lambda s: s.get("beside", {}).get("alone", {}).get("change", {}).get("most"),
+    "mixture": lambda s: _percent(s.get("beside", {}).get("mixture", {}).get("mean")),
+    "helped": lambda s: s.get("helped"),
     "idle": lambda s: s.get("idle", {}).get("mean"),
 }
+
+
+def _percent(share: float | None) -> float | None:
+    return None if share is None else 100 * share
 
 
 @dataclass(frozen=True)

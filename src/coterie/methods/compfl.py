@@ -185,8 +185,8 @@ class CompFL(FedAvg):
 
     async def train(self, me: Peer, kind: str, t: int, teachers: Collection[str] | None = None) -> None:
         """All of the model at once; `teachers` are the experts that have learned enough to teach, if not all have."""
-        own = kind == can_train(me)[-1]
-        me.note(trained=kind, helped=not own)
+        own = kind == me.kind
+        me.note(trained=kind, **({"helped": not own} if len(can_train(me)) > 1 else {}))
         targets = self.targets(me, kind, teachers) if self.mu and t > self.warmup else None
         lam = self.lam if t > 1 else 0.0  # in the first round there is no representation to stay with
         model = None if own else expert(me, kind)

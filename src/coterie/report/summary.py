@@ -52,6 +52,9 @@ def summarise(events: Sequence[Event], seconds: float) -> dict[str, Any]:
     beside = _beside(last, start.peers)
     if beside:
         summary["beside"] = beside
+    helped = [r.notes["helped"] for r in rounds if "helped" in r.notes]
+    if helped:  # the share of the rounds in which clients that can train several models trained another's kind
+        summary["helped"] = float(np.mean(helped))
     scores, masses = neighbours_by_round(events), mass_by_round(events)
     neighbours = scores[max(scores)]._asdict() if scores else {}
     if masses and max(masses) >= max(scores, default=0):  # the last round counts: weights of an earlier one do not
