@@ -29,6 +29,7 @@ class Method(ABC):
     server: ClassVar[bool] = False  # whether there is one more participant, running `serve`
     mixed: ClassVar[bool] = False  # whether peers may have different architectures
     grouped: ClassVar[bool] = False  # whether those of one architecture are averaged: it must be of one size
+    same_zoo: ClassVar[bool] = False  # whether all must know the same architectures, also those that they do not have
     shared: ClassVar[tuple[str, ...]] = ()  # the parts of a model that travel, where it is not all of it
     same_features: ClassVar[bool] = False  # whether mixed architectures must have the same number of features
     parts: ClassVar[tuple[str, ...]] = ()  # of a model beside backbone and head: "projector", "private"

@@ -37,6 +37,7 @@ class CompFL(FedAvg):
     summary: ClassVar[str] = "models of several sizes: strong clients help the small ones, and sizes teach each other"
     paper: ClassVar[str] = "Xu et al., Cooperative Multiple Model Training for Personalized Federated Learning, 2024"
     shared: ClassVar[tuple[str, ...]] = ("backbone",)
+    same_zoo: ClassVar[bool] = True
     paced: ClassVar[bool] = True
 
     setting: str = parameter(SERVER, f"how experts get around: {' | '.join(SETTINGS)}")
@@ -105,7 +106,7 @@ class CompFL(FedAvg):
         mine = can_train(me)
         if self.takes_part(me, t):
             kind = experts.pick(mine, self.epsilon, me.rng("expert"))
-            await self.train(me, kind, t)
+            await self.train(me, kind, t, teachers=mine, is_new=t == 1)
             body = expert(me, kind).part("backbone")
             me.shelve("update", body, samples=me.samples, kind=labelled(kind))
         assert me.server is not None
@@ -121,7 +122,9 @@ class CompFL(FedAvg):
         kind = order[min((t - 1) * len(order) // me.rounds, len(order) - 1)]
         model = expert(me, kind) if kind in can_train(me) else None
         if model is not None:
-            await self.train(me, kind, t, teachers=order[: order.index(kind)])
+            phase = order.index(kind)
+            is_new = t == 1 or phase > (t - 2) * len(order) // me.rounds
+            await self.train(me, kind, t, teachers=order[:phase], is_new=is_new)
             me.shelve(walker(kind), model.part("backbone"))
         # Also the pace: who has nothing to train must not run ahead.
         me.shelve("turn", {}, trains=model is not None, near=1 + len(me.linked))
@@ -157,7 +160,8 @@ class CompFL(FedAvg):
         if kind in mine:
             await self.adapt(me, [kind])
             if kind == mine[-1] or me.rng("help").random() < self.epsilon:
-                await self.train(me, kind, t, teachers=[k for k in mine if walk_of(me, k).had])
+                known = [k for k in mine if walk_of(me, k).had]
+                await self.train(me, kind, t, teachers=known, is_new=walk_of(me, kind).sign.hop == 1)
         walk = walk_of(me, kind).present(t)
         keep_walk(me, kind, walk)
         me.note(**{f"hop.{labelled(kind)}": walk.sign.hop})
@@ -183,12 +187,12 @@ class CompFL(FedAvg):
         scores = await me.evaluate(models, "validation")
         me.state["accuracy"].update({kind: score.accuracy for kind, score in zip(kinds, scores, strict=True)})
 
-    async def train(self, me: Peer, kind: str, t: int, teachers: Collection[str] | None = None) -> None:
-        """All of the model at once; `teachers` are the experts that have learned enough to teach, if not all have."""
+    async def train(self, me: Peer, kind: str, t: int, teachers: Collection[str], is_new: bool) -> None:
+        """All of the model at once; `teachers` are the experts that have learned enough to teach."""
         own = kind == me.kind
         me.note(trained=kind, **({"helped": not own} if len(can_train(me)) > 1 else {}))
         targets = self.targets(me, kind, teachers) if self.mu and t > self.warmup else None
-        lam = self.lam if t > 1 else 0.0  # in the first round there is no representation to stay with
+        lam = 0.0 if is_new else self.lam  # what nobody has trained yet is no representation to stay with
         model = None if own else expert(me, kind)
         if not lam and targets is None:
             await me.train(model=model)
@@ -199,9 +203,9 @@ class CompFL(FedAvg):
         loss = experts.aligned_loss if targets is None else KL[self.kl]
         await me.train(loss, model=model, given=given, targets=targets)
 
-    def targets(self, me: Peer, kind: str, teachers: Collection[str] | None) -> Tensor | None:
+    def targets(self, me: Peer, kind: str, teachers: Collection[str]) -> Tensor | None:
         """For each training sample half its label, half what the teachers say; None without a teacher."""
-        chosen = [k for k in can_train(me) if k != kind and (teachers is None or k in teachers)]
+        chosen = [k for k in can_train(me) if k != kind and k in teachers]
         if self.teachers == "held":
             chosen.append(kind)
         if not chosen:

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from coterie.models import Output
 from coterie.training.losses import Batch, BoundNet, Given, negative_log_likelihood
 
 LEAST = 1e-7  # of a target's probability: its logarithm is taken
@@ -17,30 +18,29 @@ def aligned_loss(net: BoundNet, batch: Batch, given: Given) -> Tensor:
 
     `given` holds "anchors" (K x d_z) and "lam".
     """
-    out = net(batch.x)
-    return negative_log_likelihood(out.logits, batch.y) + given["lam"] * _apart(out.features, batch.y, given)
+    return _aligned(net(batch.x), batch, given)
 
 
 def taught_loss(net: BoundNet, batch: Batch, given: Given) -> Tensor:
     """The same + mu * KL(prediction || target): as the paper prints it."""
-    out = net(batch.x)
-    own = negative_log_likelihood(out.logits, batch.y) + given["lam"] * _apart(out.features, batch.y, given)
     assert batch.targets is not None
+    out = net(batch.x)
     said = F.log_softmax(out.logits, dim=-1)
-    return own + given["mu"] * (said.exp() * (said - batch.targets.clamp(min=LEAST).log())).sum(-1).mean()
+    apart = (said.exp() * (said - batch.targets.clamp(min=LEAST).log())).sum(-1)
+    return _aligned(out, batch, given) + given["mu"] * apart.mean()
 
 
 def usually_taught_loss(net: BoundNet, batch: Batch, given: Given) -> Tensor:
     """The same with KL(target || prediction), as distillation is usually done."""
-    out = net(batch.x)
-    own = negative_log_likelihood(out.logits, batch.y) + given["lam"] * _apart(out.features, batch.y, given)
     assert batch.targets is not None
-    target = batch.targets.clamp(min=LEAST)
-    return own + given["mu"] * (target * (target.log() - F.log_softmax(out.logits, dim=-1))).sum(-1).mean()
+    out, target = net(batch.x), batch.targets.clamp(min=LEAST)
+    apart = (target * (target.log() - F.log_softmax(out.logits, dim=-1))).sum(-1)
+    return _aligned(out, batch, given) + given["mu"] * apart.mean()
 
 
-def _apart(features: Tensor, labels: Tensor, given: Given) -> Tensor:
-    return (features - given["anchors"][labels]).square().sum(1).mean()
+def _aligned(out: Output, batch: Batch, given: Given) -> Tensor:
+    apart = (out.features - given["anchors"][batch.y]).square().sum(1)
+    return negative_log_likelihood(out.logits, batch.y) + given["lam"] * apart.mean()
 
 
 def expert_weights(accuracies: Sequence[float], tau: float) -> list[float]:

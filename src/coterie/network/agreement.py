@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from coterie.data import Dataset
 from coterie.errors import CoterieError
 from coterie.experiment import Experiment, links_of
+from coterie.kinds import labelled
 from coterie.network.wire import PROTOCOL, canonical, digest_of, plain
 from coterie.peer import Peer
 from coterie.topology import COMPLETE
@@ -38,6 +39,8 @@ def agreement(e: Experiment, dataset: Dataset, me: Peer, server: str) -> dict[st
     elif e.method.grouped:
         terms["input shape"] = list(dataset.x.shape[1:])
         terms.update({f"model.{key}": value for key, value in dataclasses.asdict(e.model).items() if key in SIZES})
+        if e.method.same_zoo:
+            terms["model.zoo"] = sorted({labelled(kind) for kind in e.model.zoo})
     elif e.method.same_features:
         terms["d_z"] = int(me.model["head.weight"].shape[1])
     if "prototypes" in e.method.parts:
