@@ -105,6 +105,11 @@ def results(summary: dict[str, Any], folder: Path) -> str:
         between = f", a peer's relative change {change['least']:+.1%} to {change['most']:+.1%}" if change else ""
         lines.append(f"  with one's own models alone         {percent(alone['mean'])}{between}")
         lines.append(f"  one's own among the chosen          {share:.0%}")
+    mixture = summary.get("beside", {}).get("mixture")
+    if mixture:
+        lines.append(f"  with the mixture of all its models  {_accuracy(mixture)}")
+    if "helped" in summary:
+        lines.append(f"  rounds in which the strong helped   {summary['helped']:.0%}")
     lines.append(f"  {duration(summary['seconds'])}; everything is in {folder} (open report.html)")
     return "\n".join(lines)
 

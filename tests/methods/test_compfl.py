@@ -176,6 +176,14 @@ def test_what_teaches_whom() -> None:
     torch.testing.assert_close(held.targets(weak, "mlp", can_train(weak)), own)
 
 
+def test_the_mean_over_features_is_a_smaller_weight() -> None:
+    """Of an mlp with four features: a quarter."""
+    words = ("method.epsilon=0", "method.mu=0", "method.per_feature=true", "method.lam=2")
+    one, other = (play(small("compfl", *w, rounds=3)) for w in (words, (*words[:2], "method.lam=0.5")))
+    for a, b in zip(one.participants, other.participants, strict=True):
+        assert torch.equal(a.model.vector, b.model.vector)
+
+
 def test_the_mixture_is_measured_beside() -> None:
     e = small("compfl", ZOO, rounds=2, peers=4)
     played = play(e)

@@ -43,6 +43,7 @@ class CompFL(FedAvg):
     setting: str = parameter(SERVER, f"how experts get around: {' | '.join(SETTINGS)}")
     epsilon: float = parameter(0.3, "probability that a client trains any expert that it can, instead of its own")
     lam: float = parameter(1.0, "weight of the distance of features to their class's anchor; 0: no alignment")
+    per_feature: bool = parameter(False, "take the mean of that squared distance over features, instead of the sum")
     mu: float = parameter(1.0, "weight of what other experts teach; 0: no distillation")
     tau: float = parameter(0.1, "temperature of the experts' weights: the lower, the more the best one counts")
     warmup: int = parameter(10, "rounds before experts teach each other")
@@ -197,9 +198,10 @@ class CompFL(FedAvg):
         if not lam and targets is None:
             await me.train(model=model)
             return
-        device = me.model.vector.device
-        strengths = {key: torch.tensor(value, device=device) for key, value in (("lam", lam), ("mu", self.mu))}
-        given = {"anchors": me.state["anchors"][kind], **strengths}
+        anchors: Tensor = me.state["anchors"][kind]
+        strengths = {"lam": lam / anchors.shape[1] if self.per_feature else lam, "mu": self.mu}
+        given = {key: torch.tensor(value, device=anchors.device) for key, value in strengths.items()}
+        given["anchors"] = anchors
         loss = experts.aligned_loss if targets is None else KL[self.kl]
         await me.train(loss, model=model, given=given, targets=targets)
 
