@@ -23,7 +23,6 @@ COMPLETE = "complete"
 KINDS = (COMPLETE, "erdos-renyi", "ring", "grid", "regular", "star", "file")
 TRIES = 1000  # Erdos-Renyi graphs to draw before giving up on a connected one
 SWEEPS = 10  # in which each edge is picked for two swaps, on average, before a regular graph counts as random
-MOST_FOR_DIAMETER, MOST_UNIONS = 2000, 20_000_000  # peers, and steps times their lists: a second or two
 SHOWN_PARTS, SHOWN_PEERS = 4, 8  # in an error message
 DENSER = 'Use a denser graph; with graph.kind = "complete" everybody reaches everybody'
 
@@ -104,28 +103,6 @@ def check_connected(neighbours: Neighbours, who: str, remedy: str = DENSER) -> N
         raise ConfigError(
             f"graph: {who} fall into {len(found)} parts without an edge between them: {_named(found)}. {remedy}"
         )
-
-
-def metropolis(neighbours_of: Mapping[int, Sequence[int]]) -> dict[int, dict[int, float]]:
-    """Weights by Metropolis and Hastings: 1 / (1 + the larger degree) along an edge, and the rest one's own.
-
-    Symmetric and doubly stochastic: averaging by them again and again ends in the mean of all, whatever the degrees.
-    """
-    return {peer: _metropolis_row(neighbours_of, peer) for peer in sorted(neighbours_of)}
-
-
-def describe(neighbours: Neighbours) -> str:
-    """One line, such as "20 peers, 114 edges, degrees 8 to 15, diameter 2"."""
-    degrees = [len(others) for others in _by_peer(neighbours).values()] or [0]
-    least, most = min(degrees), max(degrees)
-    return ", ".join(
-        [
-            _counted(len(neighbours), "peer"),
-            _counted(sum(degrees) // 2, "edge"),
-            f"degree {least}" if least == most else f"degrees {least} to {most}",
-            *_extent(neighbours),
-        ]
-    )
 
 
 def _lists(peers: int, edges: Iterable[Edge]) -> Lists:
@@ -292,49 +269,3 @@ def _named(found: Sequence[Sequence[int]]) -> str:
 def _some(things: Sequence[object], most: int) -> str:
     left = len(things) - most
     return ", ".join(map(str, things[:most])) + (f" and {left} more" if left > 0 else "")
-
-
-def _metropolis_row(neighbours_of: Mapping[int, Sequence[int]], peer: int) -> dict[int, float]:
-    degree = len(neighbours_of[peer])
-    row = {j: 1 / (1 + max(degree, len(neighbours_of[j]))) for j in sorted(neighbours_of[peer])}
-    row[peer] = 1 - sum(row.values())
-    return dict(sorted(row.items()))
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"
-
-
-def _extent(neighbours: Neighbours) -> list[str]:
-    """How far it is from one end to the other, where there is an answer that does not take too long."""
-    found = parts(neighbours)
-    if len(found) > 1:
-        return [f"{len(found)} parts"]
-    steps = _diameter(_by_peer(neighbours)) if len(neighbours) <= MOST_FOR_DIAMETER else None
-    return [] if steps is None else [f"diameter {steps}"]
-
-
-def _diameter(near: Mapping[int, Sequence[int]]) -> int | None:
-    """The most steps between any two, of a connected graph: a search from everybody at once, a step at a time.
-
-    Sets of peers are the bits of whole numbers, whose union is one operation. None if there are too many of them,
-    as in a long chain that begins in a dense crowd.
-    """
-    place = {peer: i for i, peer in enumerate(sorted(near))}
-    lists = [[place[j] for j in near[peer]] for peer in place]
-    reached = [1 << i for i in range(len(lists))]
-    everybody, edges = (1 << len(lists)) - 1, sum(map(len, lists))
-    steps = 0
-    while any(mask != everybody for mask in reached):
-        steps += 1
-        if steps * edges > MOST_UNIONS:
-            return None
-        reached = [_union(reached, i, others) for i, others in enumerate(lists)]
-    return steps
-
-
-def _union(masks: Sequence[int], i: int, others: Sequence[int]) -> int:
-    mask = masks[i]
-    for j in others:
-        mask |= masks[j]
-    return mask

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie import settings, topology
+from coterie import settings
 from coterie.errors import ConfigError
-from coterie.topology import TopologySettings, check_connected, describe, metropolis, neighbours, parts, within
+from coterie.topology import TopologySettings, check_connected, neighbours, parts, within
 
 Edges = set[frozenset[int]]
 World = tuple[int, set[tuple[int, int]]]
@@ -391,70 +391,4 @@ def test_nobody_is_not_in_parts() -> None:
 # Weights
 
 
-@given(any_graphs)
-def test_metropolis_is_symmetric_and_doubly_stochastic(world: World) -> None:
-    peers, pairs = world
-    lists = listed(peers, pairs)
-    w = metropolis(dict(enumerate(lists)))
-    assert list(w) == list(range(peers))
-    for i, row in w.items():
-        assert list(row) == sorted({i, *lists[i]})
-        assert sum(row.values()) == pytest.approx(1, abs=1e-12)
-        assert sum(w[j].get(i, 0.0) for j in w) == pytest.approx(1, abs=1e-12)
-        assert all(weight > 0 for weight in row.values())
-        assert all(w[j][i] == weight for j, weight in row.items())
-
-
-def test_metropolis_by_hand() -> None:
-    """A line 2 - 5 - 7 and an edge 5 - 9: degree 3 in the middle, so 1/4 along each edge."""
-    line = {2: (5,), 5: (2, 7, 9), 7: (5,), 9: (5,)}
-    assert metropolis(line) == {
-        2: {2: 0.75, 5: 0.25},
-        5: {2: 0.25, 5: 0.25, 7: 0.25, 9: 0.25},
-        7: {5: 0.25, 7: 0.75},
-        9: {5: 0.25, 9: 0.75},
-    }
-    # 0 - 1 - 2 - 3: degrees 1, 2, 2, 1, so that every edge weighs 1/3.
-    assert metropolis({0: (1,), 1: (0, 2), 2: (1, 3), 3: (2,)})[1] == pytest.approx(dict.fromkeys(range(3), 1 / 3))
-    assert metropolis({3: ()}) == {3: {3: 1.0}}
-
-
 # In words
-
-
-@given(any_graphs)
-def test_the_description_is_that_of_counting(world: World) -> None:
-    lists = listed(*world)
-    steps = max(max(row) for row in distances(lists))
-    in_parts = f"{len(parts(lists))} parts"
-    expected = f"diameter {steps}" if steps < math.inf else in_parts
-    least, most = min(map(len, lists)), max(map(len, lists))
-    spread = f"degree {most}" if least == most else f"degrees {least} to {most}"
-    words = describe(lists).split(", ")
-    assert [word.split()[0] for word in words[:2]] == [str(len(lists)), str(len(edges_of(lists)))]
-    assert words[2:] == [spread, expected]
-
-
-@given(st.integers(2, 25), seeds, st.floats(0.25, 0.6))
-def test_the_diameter_is_that_of_floyd_and_warshall(peers: int, seed: int, p: float) -> None:
-    lists = graph("erdos-renyi", peers, seed, p)
-    assert describe(lists).endswith(f"diameter {max(map(max, distances(lists)))}")
-
-
-def test_descriptions() -> None:
-    assert describe(graph("grid", 20)) == "20 peers, 31 edges, degrees 2 to 4, diameter 7"
-    assert describe(graph("ring", 2)) == "2 peers, 1 edge, degree 1, diameter 1"
-    assert describe(graph("star", 1)) == "1 peer, 0 edges, degree 0, diameter 0"
-    assert describe(within(graph("ring", 9), [1, 2, 3, 7])) == "4 peers, 2 edges, degrees 0 to 2, 2 parts"
-    assert describe(within(graph("ring", 9), [5, 6, 7])) == "3 peers, 2 edges, degrees 1 to 2, diameter 2"
-    assert describe({}) == "0 peers, 0 edges, degree 0, diameter 0"
-
-
-def test_no_diameter_where_it_would_take_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert describe(graph("star", 2000)).endswith(", diameter 2")
-    assert describe(graph("star", 2001)) == "2001 peers, 2000 edges, degrees 1 to 2000"
-    # A ring of 10 has 5 steps, each of which looks at 2 neighbours of everybody.
-    monkeypatch.setattr(topology, "MOST_UNIONS", 100)
-    assert describe(graph("ring", 10)) == "10 peers, 10 edges, degree 2, diameter 5"
-    monkeypatch.setattr(topology, "MOST_UNIONS", 99)
-    assert describe(graph("ring", 10)) == "10 peers, 10 edges, degree 2"
