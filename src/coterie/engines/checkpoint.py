@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from coterie.architecture import Architecture, Model
+from coterie.checksum import checksum
 from coterie.errors import ArtifactError, RunError
 from coterie.peer import Peer
 from coterie.shelf import Artifact
@@ -75,11 +75,8 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _sum(text: str, tensors: Mapping[str, Tensor]) -> str:
-    """Tells a damaged file from a whole one. (Not from a forged one: who can write here can do anything.)"""
-    found = zlib.crc32(text.encode())
-    for key in sorted(tensors):
-        found = zlib.crc32(tensors[key].reshape(-1).view(torch.uint8).numpy().data, found)
-    return f"{found:08x}"
+    # As bytes: NumPy does not know all of torch's types.
+    return checksum(text, {key: tensor.reshape(-1).view(torch.uint8).numpy() for key, tensor in tensors.items()})
 
 
 def of_peer(me: Peer) -> dict[str, Any]:

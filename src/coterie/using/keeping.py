@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
-import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from coterie.architecture import Model
+from coterie.checksum import checksum
 from coterie.data.dataset import Array
 from coterie.ensemble import Member
 from coterie.errors import RunError
@@ -98,15 +98,7 @@ def _write(path: Path, personal: Personal) -> None:
         named = {ONNX: np.frombuffer(content, dtype=np.uint8)} if isinstance(content, bytes) else content
         tensors |= {f"{number}/{key}": tensor for key, tensor in named.items()}
     text = json.dumps(to_tree(personal.manifest))
-    save_file(tensors, path, metadata={"manifest": text, "sum": _sum(text, tensors)})
-
-
-def _sum(text: str, tensors: Mapping[str, Array]) -> str:
-    """Tells a damaged file from a whole one."""
-    found = zlib.crc32(text.encode())
-    for key in sorted(tensors):
-        found = zlib.crc32(np.ascontiguousarray(tensors[key]).reshape(-1).view(np.uint8).data, found)
-    return f"{found:08x}"
+    save_file(tensors, path, metadata={"manifest": text, "sum": checksum(text, tensors)})
 
 
 # -- reading -----------------------------------------------------------------------------------
@@ -118,7 +110,7 @@ def read(path: Path) -> Personal:
         with safe_open(path, framework="np") as file:
             about = file.metadata() or {}
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-        if about.get("sum") != _sum(about.get("manifest", ""), tensors):
+        if about.get("sum") != checksum(about.get("manifest", ""), tensors):
             raise ValueError("its content is not what was written")
         manifest = from_tree(json.loads(about["manifest"]))
     except (OSError, SafetensorError, ValueError) as error:
