@@ -43,13 +43,13 @@ class CompFL(FedAvg):
     setting: str = parameter(SERVER, f"how experts get around: {' | '.join(SETTINGS)}")
     epsilon: float = parameter(0.3, "probability that a client trains any expert that it can, instead of its own")
     lam: float = parameter(1.0, "weight of the distance of features to their class's anchor; 0: no alignment")
-    per_feature: bool = parameter(False, "take the mean of that squared distance over features, instead of the sum")
+    per_feature: bool = parameter(True, "take the mean of that squared distance over features; false: the sum")
     mu: float = parameter(1.0, "weight of what other experts teach; 0: no distillation")
     tau: float = parameter(0.1, "temperature of the experts' weights: the lower, the more the best one counts")
     warmup: int = parameter(10, "rounds before experts teach each other")
     reinit: bool = parameter(True, "begin each round with heads that are the means of the classes' features")
     head_epochs: int = parameter(1, "epochs on these heads alone, on the features as they are")
-    head_lr: float = parameter(0.1, "and their learning rate")
+    head_lr: float = parameter(0.1, "and their learning rate, at most: less where features are long")
     teachers: str = parameter("others", "who teaches: the client's others experts | held (the learner as it came, too)")
     kl: str = parameter("printed", "KL of prediction from target, as printed | usual: of target from prediction")
 
@@ -182,8 +182,9 @@ class CompFL(FedAvg):
             if self.reinit:
                 model.load(experts.head_from(means))
             if self.head_epochs:
-                on, epochs, lr = (said.features, labels), self.head_epochs, self.head_lr
-                await me.train(head_loss, model=model, only="head", on=on, epochs=epochs, lr=lr)
+                lr = min(self.head_lr, experts.stable_step(said.features))
+                on = (said.features, labels)
+                await me.train(head_loss, model=model, only="head", on=on, epochs=self.head_epochs, lr=lr)
             me.state["said"][kind] = experts.probabilities(said.features, model)
         scores = await me.evaluate(models, "validation")
         me.state["accuracy"].update({kind: score.accuracy for kind, score in zip(kinds, scores, strict=True)})

@@ -71,6 +71,15 @@ def head_from(means: Tensor) -> Mapping[str, Tensor]:
     return {"head.weight": means, "head.bias": means.new_zeros(len(means))}
 
 
+def stable_step(features: Tensor) -> float:
+    """A step that a head can take on these features without overshooting: one over their mean squared length.
+
+    The curvature of the cross entropy in a head's weights is at most half that length, so steps below four over it
+    never diverge.
+    """
+    return 1 / max(features.square().sum(1).mean().item(), 1e-12)
+
+
 def probabilities(features: Tensor, model: Mapping[str, Tensor]) -> Tensor:
     """What a model's head says of features."""
     return F.linear(features, model["head.weight"], model["head.bias"]).softmax(1)
