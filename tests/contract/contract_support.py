@@ -89,7 +89,7 @@ CASES: dict[str, tuple[str, ...]] = {
     "fedpae-predictions": (*PAE, "method.bench=predictions"),
     "fedpae-adaptive": (*PAE, "method.neighbours=adaptive", "method.few=1"),
     "compfl": COMP,
-    "compfl-mixed": (*COMP, *MIXED[:1]),
+    "compfl-mixed": (*COMP, *MIXED[:1], "method.adapt_epochs=1"),
     "compfl-half": (*COMP, *MIXED[:1], "method.fraction=0.5", "method.kl=usual", "method.teachers=held"),
     "compfl-walks": (*COMP, *MIXED[:1], "method.setting=device-by-device", "graph.kind=ring"),
     "compfl-gossip": (*COMP, *MIXED[:1], "method.setting=model-by-model"),

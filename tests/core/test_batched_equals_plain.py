@@ -14,7 +14,7 @@ from torch import Tensor
 from coterie import methods
 from coterie.architecture import Architecture, Model
 from coterie.methods.class_means import feddistill_loss, fedproto_loss, head_loss
-from coterie.methods.experts import aligned_loss, taught_loss, usually_taught_loss
+from coterie.methods.experts import aligned_loss, taught_as_printed_loss, taught_loss
 from coterie.methods.fedrod import fedrod_loss
 from coterie.methods.head_sharing import classavg_loss
 from coterie.methods.mapl import mapl_loss
@@ -70,9 +70,9 @@ GIVEN: dict[Loss, Callable[[Model], Mapping[str, Tensor]]] = {
     fedrod_loss: lambda _: {"prior": torch.tensor([3.0, 1.0, 5.0]).log()},
     aligned_loss: anchors,
     taught_loss: anchors,
-    usually_taught_loss: anchors,
+    taught_as_printed_loss: anchors,
 }
-TARGETS = (taught_loss, usually_taught_loss)  # want something about every sample
+TARGETS = (taught_loss, taught_as_printed_loss)  # want something about every sample
 VIEWS: dict[Loss, int] = {classavg_loss: 2, mapl_loss: 2}
 PARTS: dict[Loss, tuple[str, ...]] = {
     mapl_loss: ("projector", "prototypes"),

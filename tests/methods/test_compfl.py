@@ -16,13 +16,14 @@ from methods_support import LinearNet, cross_entropy, gather, play, small
 from coterie import experiment
 from coterie.errors import CoterieError
 from coterie.methods import experts
+from coterie.methods.class_means import class_means
 from coterie.methods.compfl import all_experts, can_train, expert, walk_of
 from coterie.peer import Peer
 from coterie.training.losses import Batch
 from coterie.weights import Weights
 
 ZOO = "model.zoo=cnn3,mlp"  # the even peers are the strong ones
-PLAIN = ("method.epsilon=0", "method.lam=0", "method.mu=0", "method.reinit=false", "method.head_epochs=0")
+PLAIN = ("method.epsilon=0", "method.lam=0", "method.mu=0", "method.reinit=false", "method.adapt_epochs=0")
 
 
 # -- formulas ------------------------------------------------------------------------------------------
@@ -52,14 +53,14 @@ def test_the_losses_are_their_formulas(seed: int, samples: int, lam: float, mu: 
     aligned = cross_entropy(logits, y) + lam * np.mean(apart)
     printed, usual = divergence(said, targets), divergence(targets, said)
     assert float(experts.aligned_loss(net, batch, given_)) == pytest.approx(aligned, rel=1e-5)
-    assert float(experts.taught_loss(net, batch, given_)) == pytest.approx(aligned + mu * printed, rel=1e-5)
-    assert float(experts.usually_taught_loss(net, batch, given_)) == pytest.approx(aligned + mu * usual, rel=1e-5)
+    assert float(experts.taught_as_printed_loss(net, batch, given_)) == pytest.approx(aligned + mu * printed, rel=1e-5)
+    assert float(experts.taught_loss(net, batch, given_)) == pytest.approx(aligned + mu * usual, rel=1e-5)
 
 
 def test_a_target_of_zero_does_not_make_the_loss_infinite() -> None:
     net = LinearNet(np.random.default_rng(0), 3, 4, 3)
     batch = Batch(torch.zeros(1, 3, dtype=torch.float64), torch.tensor([0]), None, torch.tensor([[1.0, 0.0, 0.0]]))
-    for loss in (experts.taught_loss, experts.usually_taught_loss):
+    for loss in (experts.taught_loss, experts.taught_as_printed_loss):
         given_ = {"anchors": torch.zeros(3, 4), "lam": torch.tensor(0.0), "mu": torch.tensor(1.0)}
         assert torch.isfinite(loss(net, batch, given_))
 
@@ -133,8 +134,51 @@ def test_without_its_own_ideas_it_is_fedper(words: tuple[str, ...]) -> None:
     assert compfl.messages == fedper.messages
 
 
-def test_heads_are_the_means_of_the_classes() -> None:
-    e = small("compfl", "method.epsilon=0", "method.lam=0", "method.mu=0", "method.head_epochs=0")
+def by_class(classes: int, common: float = 5.0) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    """Features of four classes, with much in common, and the means of as many classes as there are."""
+    rng = torch.Generator().manual_seed(0)
+    labels = torch.arange(60) % 4
+    features = common + torch.randn(60, 3, generator=rng) + 2 * torch.randn(4, 3, generator=rng)[labels]
+    return features, class_means(features, labels, classes)
+
+
+def test_a_head_tells_the_nearest_mean() -> None:
+    features, found = by_class(4)
+    head = experts.head_from(**found)
+    said = features @ head["head.weight"].T + head["head.bias"]
+    centre = found["means"].mean(0)
+    r = float(np.sqrt(np.mean([float((m - centre).square().sum()) for m in found["means"]])))
+    for f, row in zip(features, said, strict=True):
+        to = [float((f - m).square().sum()) for m in found["means"]]
+        expected = [(float((f - centre).square().sum()) - one) / (2 * r) for one in to]
+        torch.testing.assert_close(row, torch.tensor(expected), rtol=1e-3, atol=1e-3)
+        assert int(row.argmax()) == to.index(min(to))
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1e3])
+def test_a_heads_weights_are_of_one_length_whatever_that_of_the_features(scale: float) -> None:
+    _, found = by_class(4)
+    head = experts.head_from(scale * found["means"], found["counts"])
+    torch.testing.assert_close(head["head.weight"], experts.head_from(**found)["head.weight"], rtol=1e-3, atol=1e-4)
+    assert head["head.weight"].square().sum(1).mean().item() == pytest.approx(1)
+
+
+@pytest.mark.parametrize("common", [0.0, 5.0])
+def test_a_head_never_says_a_class_without_samples(common: float) -> None:
+    _, found = by_class(6, common)
+    head = experts.head_from(**found)
+    everywhere = 10 * torch.randn(2000, 3, generator=torch.Generator().manual_seed(1))
+    said = everywhere @ head["head.weight"].T + head["head.bias"]
+    assert set(said.argmax(1).tolist()) == {0, 1, 2, 3}
+
+
+def test_a_head_of_a_single_class_is_finite() -> None:
+    head = experts.head_from(torch.eye(3), torch.tensor([0, 7, 0]))
+    assert all(part.isfinite().all() for part in head.values())
+
+
+def test_heads_follow_the_means_of_the_classes() -> None:
+    e = small("compfl", "method.epsilon=0", "method.lam=0", "method.mu=0", "method.adapt_epochs=0")
     for me in play(e).participants[:3]:
         assert me.data is not None
         net = me.architecture.build()
@@ -142,17 +186,18 @@ def test_heads_are_the_means_of_the_classes() -> None:
         net.eval()
         with torch.no_grad():
             features, labels = net(me.data.train.x).features, me.data.train.y
-        for k, row in enumerate(me.model["head.weight"]):
+        for k, anchor in enumerate(me.state["anchors"]["mlp"]):
             of_class = features[labels == k]
-            expected = of_class.mean(0) if len(of_class) else torch.zeros_like(row)
-            torch.testing.assert_close(row, expected, atol=1e-6, rtol=1e-5)
-            torch.testing.assert_close(me.state["anchors"]["mlp"][k], expected, atol=1e-6, rtol=1e-5)
-        assert torch.count_nonzero(me.model["head.bias"]) == 0
+            expected = of_class.mean(0) if len(of_class) else torch.zeros_like(anchor)
+            torch.testing.assert_close(anchor, expected, atol=1e-6, rtol=1e-5)
+        head = experts.head_from(**class_means(features, labels, 10))
+        torch.testing.assert_close(me.model["head.weight"], head["head.weight"], atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(me.model["head.bias"], head["head.bias"], atol=1e-4, rtol=1e-4)
 
 
 def test_the_head_epoch_trains_the_head_alone() -> None:
     words = ("method.epsilon=0", "method.lam=0", "method.mu=0", "train.epochs=0")
-    without, with_one = (strong_and_weak(*words, f"method.head_epochs={n}") for n in (0, 2))
+    without, with_one = (strong_and_weak(*words, f"method.adapt_epochs={n}") for n in (0, 2))
     for one, other in zip(without[:4], with_one, strict=False):
         assert torch.equal(one.model.part("backbone").vector, other.model.part("backbone").vector)
         assert not torch.equal(one.model.part("head").vector, other.model.part("head").vector)
@@ -281,6 +326,15 @@ def test_an_expert_outlives_its_holder(gone: int) -> None:
         assert len(signs) == 1
 
 
+def test_training_that_diverges_is_taken_back() -> None:
+    """Nobody would take the expert: its walk would end here."""
+    words = (ZOO, "method.setting=device-by-device", "train.lr=1e30")
+    played = play(small("compfl", *words, rounds=12, peers=4))
+    hops = [r.notes["hop.mlp"] for i in range(4) for r in played.rounds(i) if "hop.mlp" in r.notes]
+    assert sorted(hops) == list(range(1, 13))
+    assert any(r.notes.get("diverged") for i in range(4) for r in played.rounds(i))
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -289,7 +343,7 @@ def test_an_expert_outlives_its_holder(gone: int) -> None:
             "method.setting must be one of server, device-by-device, model-by-model, not 'mesh'",
         ),
         (("method.teachers=all",), "method.teachers must be one of others, held"),
-        (("method.kl=x",), "method.kl must be one of printed, usual"),
+        (("method.kl=x",), "method.kl must be one of usual, printed"),
         (("method.epsilon=1.5",), "method.epsilon must be from 0 to 1"),
         (("method.lam=-1",), "method.lam must be at least 0"),
         (("method.tau=0",), "method.tau must be above 0"),

@@ -24,12 +24,12 @@ from coterie.methods.fedavg import FedAvg, common_of
 from coterie.methods.walks import Sign, Walk
 from coterie.peer import Peer
 from coterie.topology import check_connected, within
-from coterie.training.losses import Loss
+from coterie.training.losses import Loss, cross_entropy
 from coterie.weights import Weights, mean
 
 SERVER, WALK, GOSSIP = SETTINGS = ("server", "device-by-device", "model-by-model")
 TEACHERS = ("others", "held")
-KL: dict[str, Loss] = {"printed": experts.taught_loss, "usual": experts.usually_taught_loss}
+KL: dict[str, Loss] = {"usual": experts.taught_loss, "printed": experts.taught_as_printed_loss}
 
 
 @dataclass(frozen=True)
@@ -47,11 +47,11 @@ class CompFL(FedAvg):
     mu: float = parameter(1.0, "weight of what other experts teach; 0: no distillation")
     tau: float = parameter(0.1, "temperature of the experts' weights: the lower, the more the best one counts")
     warmup: int = parameter(10, "rounds before experts teach each other")
-    reinit: bool = parameter(True, "begin each round with heads that are the means of the classes' features")
-    head_epochs: int = parameter(1, "epochs on these heads alone, on the features as they are")
-    head_lr: float = parameter(0.1, "and their learning rate, at most: less where features are long")
+    reinit: bool = parameter(True, "begin each round with heads that say which class's mean features are nearest")
+    adapt_epochs: int = parameter(0, "epochs on these heads alone, on the features as they are")
+    adapt_lr: float = parameter(0.1, "and their learning rate, at most: less where features are long")
     teachers: str = parameter("others", "who teaches: the client's others experts | held (the learner as it came, too)")
-    kl: str = parameter("printed", "KL of prediction from target, as printed | usual: of target from prediction")
+    kl: str = parameter("usual", "KL of target from prediction, as usual | printed: of prediction from target")
 
     def with_server(self) -> bool:
         return self.setting == SERVER
@@ -63,9 +63,9 @@ class CompFL(FedAvg):
         need(0 <= self.epsilon <= 1, "epsilon", f"must be from 0 to 1, not {self.epsilon}")
         for key in ("lam", "mu"):
             need(0 <= getattr(self, key) < math.inf, key, f"must be at least 0, not {getattr(self, key)}")
-        for key in ("tau", "head_lr"):
+        for key in ("tau", "adapt_lr"):
             need(0 < getattr(self, key) < math.inf, key, f"must be above 0, not {getattr(self, key)}")
-        for key in ("warmup", "head_epochs"):
+        for key in ("warmup", "adapt_epochs"):
             need(getattr(self, key) >= 0, key, f"must be at least 0, not {getattr(self, key)}")
         alone = self.setting == SERVER or self.fraction == 1
         need(alone, "fraction", f"is for setting = {SERVER}: without one, everybody is asked in every round")
@@ -177,34 +177,38 @@ class CompFL(FedAvg):
         """Fit heads to these experts' representations as they came, and find out how good they are."""
         models, labels = [expert(me, kind) for kind in kinds], me.labels()
         for kind, model, said in zip(kinds, models, await me.predict(models), strict=True):
-            means = class_means(said.features, labels, len(model["head.weight"]))["means"]
-            me.state["anchors"][kind] = means
+            found = class_means(said.features, labels, len(model["head.weight"]))
+            me.state["anchors"][kind] = found["means"]
             if self.reinit:
-                model.load(experts.head_from(means))
-            if self.head_epochs:
-                lr = min(self.head_lr, experts.stable_step(said.features))
+                model.load(experts.head_from(**found))
+            if self.adapt_epochs:
+                lr = min(self.adapt_lr, experts.stable_step(said.features))
                 on = (said.features, labels)
-                await me.train(head_loss, model=model, only="head", on=on, epochs=self.head_epochs, lr=lr)
+                await me.train(head_loss, model=model, only="head", on=on, epochs=self.adapt_epochs, lr=lr)
             me.state["said"][kind] = experts.probabilities(said.features, model)
         scores = await me.evaluate(models, "validation")
         me.state["accuracy"].update({kind: score.accuracy for kind, score in zip(kinds, scores, strict=True)})
 
     async def train(self, me: Peer, kind: str, t: int, teachers: Collection[str], is_new: bool) -> None:
         """All of the model at once; `teachers` are the experts that have learned enough to teach."""
-        own = kind == me.kind
+        model = expert(me, kind)
+        came, own = model.part("backbone"), kind == me.kind
         me.note(trained=kind, **({"helped": not own} if len(can_train(me)) > 1 else {}))
         targets = self.targets(me, kind, teachers) if self.mu and t > self.warmup else None
         lam = 0.0 if is_new else self.lam  # what nobody has trained yet is no representation to stay with
-        model = None if own else expert(me, kind)
-        if not lam and targets is None:
-            await me.train(model=model)
-            return
-        anchors: Tensor = me.state["anchors"][kind]
+        loss, given = cross_entropy, {}
+        if lam or targets is not None:
+            loss = experts.aligned_loss if targets is None else KL[self.kl]
+            given = self.given(me.state["anchors"][kind], lam)
+        await me.train(loss, model=None if own else model, given=given, targets=targets)
+        if not model.vector.isfinite().all():  # nobody would take it from here
+            model.load(came)
+            me.note(diverged=True)
+
+    def given(self, anchors: Tensor, lam: float) -> dict[str, Tensor]:
+        """What the losses want to know."""
         strengths = {"lam": lam / anchors.shape[1] if self.per_feature else lam, "mu": self.mu}
-        given = {key: torch.tensor(value, device=anchors.device) for key, value in strengths.items()}
-        given["anchors"] = anchors
-        loss = experts.aligned_loss if targets is None else KL[self.kl]
-        await me.train(loss, model=model, given=given, targets=targets)
+        return {"anchors": anchors} | {k: torch.tensor(v, device=anchors.device) for k, v in strengths.items()}
 
     def targets(self, me: Peer, kind: str, teachers: Collection[str]) -> Tensor | None:
         """For each training sample half its label, half what the teachers say; None without a teacher."""

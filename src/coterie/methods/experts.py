@@ -11,6 +11,7 @@ from coterie.models import Output
 from coterie.training.losses import Batch, BoundNet, Given, negative_log_likelihood
 
 LEAST = 1e-7  # of a target's probability: its logarithm is taken
+TINY = 1e-12  # instead of dividing by zero
 
 
 def aligned_loss(net: BoundNet, batch: Batch, given: Given) -> Tensor:
@@ -22,19 +23,19 @@ def aligned_loss(net: BoundNet, batch: Batch, given: Given) -> Tensor:
 
 
 def taught_loss(net: BoundNet, batch: Batch, given: Given) -> Tensor:
-    """The same + mu * KL(prediction || target): as the paper prints it."""
+    """The same + mu * KL(target || prediction), as distillation is usually done."""
+    assert batch.targets is not None
+    out, target = net(batch.x), batch.targets.clamp(min=LEAST)
+    apart = (target * (target.log() - F.log_softmax(out.logits, dim=-1))).sum(-1)
+    return _aligned(out, batch, given) + given["mu"] * apart.mean()
+
+
+def taught_as_printed_loss(net: BoundNet, batch: Batch, given: Given) -> Tensor:
+    """The same with KL(prediction || target), as the paper prints it."""
     assert batch.targets is not None
     out = net(batch.x)
     said = F.log_softmax(out.logits, dim=-1)
     apart = (said.exp() * (said - batch.targets.clamp(min=LEAST).log())).sum(-1)
-    return _aligned(out, batch, given) + given["mu"] * apart.mean()
-
-
-def usually_taught_loss(net: BoundNet, batch: Batch, given: Given) -> Tensor:
-    """The same with KL(target || prediction), as distillation is usually done."""
-    assert batch.targets is not None
-    out, target = net(batch.x), batch.targets.clamp(min=LEAST)
-    apart = (target * (target.log() - F.log_softmax(out.logits, dim=-1))).sum(-1)
     return _aligned(out, batch, given) + given["mu"] * apart.mean()
 
 
@@ -66,9 +67,20 @@ def pick(experts: Sequence[str], epsilon: float, rng: np.random.Generator) -> st
     return experts[-1]
 
 
-def head_from(means: Tensor) -> Mapping[str, Tensor]:
-    """A head that compares features with the classes' means, by inner products; a class without one gets nothing."""
-    return {"head.weight": means, "head.bias": means.new_zeros(len(means))}
+def head_from(means: Tensor, counts: Tensor) -> Mapping[str, Tensor]:
+    """A head that says which class's mean features are nearest.
+
+    Of features f it says (|f - c|^2 - |f - m|^2) / 2r for a class with mean m, where c is the means' centre and r their
+    mean distance from it (root of the squares' mean): its weights are as long as a fresh head's, however long the
+    features are, and what all have in common does not matter. What it says of the nearest class is never below -r / 2
+    (the mean over classes), so that a class without a sample, which gets -r, is never the answer.
+    """
+    there = counts > 0
+    centre = means[there].mean(0)
+    apart = torch.where(there.unsqueeze(1), means - centre, 0.0)
+    r = apart[there].square().sum(1).mean().sqrt().clamp(min=TINY)
+    nearer = (centre.square().sum() - means.square().sum(1)) / (2 * r)
+    return {"head.weight": apart / r, "head.bias": torch.where(there, nearer, -r)}
 
 
 def stable_step(features: Tensor) -> float:
@@ -77,7 +89,7 @@ def stable_step(features: Tensor) -> float:
     The curvature of the cross entropy in a head's weights is at most half that length, so steps below four over it
     never diverge.
     """
-    return 1 / max(features.square().sum(1).mean().item(), 1e-12)
+    return 1 / max(features.square().sum(1).mean().item(), TINY)
 
 
 def probabilities(features: Tensor, model: Mapping[str, Tensor]) -> Tensor:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from coterie.methods.base import need, parameter
+from coterie.methods.class_means import head_loss
 from coterie.methods.fedavg import FedAvg
 from coterie.methods.fine_tuning import FineTuned
 from coterie.peer import Peer
@@ -28,7 +29,8 @@ class FedRep(FedPer):
         need(self.head_epochs >= 1, "head_epochs", f"must be at least 1, not {self.head_epochs}")
 
     async def learn(self, me: Peer) -> None:
-        await me.train(only="head", epochs=self.head_epochs)
+        [said] = await me.predict()  # once: the representation stays as it is
+        await me.train(head_loss, on=(said.features, me.labels()), only="head", epochs=self.head_epochs)
         await me.train(only="backbone")
 
 
