@@ -8,7 +8,7 @@ client; or model by model, where the largest is trained first, by gossip, and te
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -183,8 +183,8 @@ class CompFL(FedAvg):
                 model.load(experts.head_from(**found))
             if self.adapt_epochs:
                 lr = min(self.adapt_lr, experts.stable_step(said.features))
-                on = (said.features, labels)
-                await me.train(head_loss, model=model, only="head", on=on, epochs=self.adapt_epochs, lr=lr)
+                plain: dict[str, Any] = {"epochs": self.adapt_epochs, "lr": lr, "optimizer": "sgd", "momentum": 0.0}
+                await me.train(head_loss, model=model, only="head", on=(said.features, labels), **plain)
             me.state["said"][kind] = experts.probabilities(said.features, model)
         scores = await me.evaluate(models, "validation")
         me.state["accuracy"].update({kind: score.accuracy for kind, score in zip(kinds, scores, strict=True)})
