@@ -192,11 +192,12 @@ class CompFL(FedAvg):
     async def train(self, me: Peer, kind: str, t: int, teachers: Collection[str], is_new: bool) -> None:
         """All of the model at once; `teachers` are the experts that have learned enough to teach."""
         model = expert(me, kind)
-        came, own = model.part("backbone"), kind == me.kind
+        came, own = model.copy(), kind == me.kind
         me.note(trained=kind, **({"helped": not own} if len(can_train(me)) > 1 else {}))
         targets = self.targets(me, kind, teachers) if self.mu and t > self.warmup else None
         lam = 0.0 if is_new else self.lam  # what nobody has trained yet is no representation to stay with
-        loss, given = cross_entropy, {}
+        loss: Loss = cross_entropy
+        given: dict[str, Tensor] = {}
         if lam or targets is not None:
             loss = experts.aligned_loss if targets is None else KL[self.kl]
             given = self.given(me.state["anchors"][kind], lam)
