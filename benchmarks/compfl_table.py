@@ -41,7 +41,8 @@ CHOICES = {
     "divergence-as-printed": "method.kl=printed",
     "learner-teaches-itself": "method.teachers=held",
     "head-epoch": "method.adapt_epochs=1",
-    "heads-kept": "method.reinit=false method.adapt_epochs=1",
+    "head-renewed": "method.reinit=true",
+    "head-renewed-epoch": "method.reinit=true method.adapt_epochs=1",
 }
 # A server's round trains every client, one of the walks' only who holds an expert: so they get five times as many.
 WALKS, GOSSIP = "method.setting=device-by-device rounds=200 evaluate.every=25", "method.setting=model-by-model"

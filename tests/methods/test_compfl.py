@@ -23,7 +23,7 @@ from coterie.training.losses import Batch
 from coterie.weights import Weights
 
 ZOO = "model.zoo=cnn3,mlp"  # the even peers are the strong ones
-PLAIN = ("method.epsilon=0", "method.lam=0", "method.mu=0", "method.reinit=false", "method.adapt_epochs=0")
+PLAIN = ("method.epsilon=0", "method.lam=0", "method.mu=0", "method.adapt_epochs=0")
 
 
 # -- formulas ------------------------------------------------------------------------------------------
@@ -178,7 +178,7 @@ def test_a_head_of_a_single_class_is_finite() -> None:
 
 
 def test_heads_follow_the_means_of_the_classes() -> None:
-    e = small("compfl", "method.epsilon=0", "method.lam=0", "method.mu=0", "method.adapt_epochs=0")
+    e = small("compfl", *PLAIN[:3], "method.reinit=true")
     for me in play(e).participants[:3]:
         assert me.data is not None
         net = me.architecture.build()
@@ -193,6 +193,16 @@ def test_heads_follow_the_means_of_the_classes() -> None:
         head = experts.head_from(**class_means(features, labels, 10))
         torch.testing.assert_close(me.model["head.weight"], head["head.weight"], atol=1e-4, rtol=1e-4)
         torch.testing.assert_close(me.model["head.bias"], head["head.bias"], atol=1e-4, rtol=1e-4)
+
+
+def test_ones_own_head_is_kept_and_those_of_smaller_experts_are_made_anew() -> None:
+    e = small("compfl", ZOO, *PLAIN, "train.epochs=0", peers=4)
+    participants = gather(e)
+    own = participants[0].model.part("head").copy()
+    me = play(e, participants).participants[0]
+    assert torch.equal(me.model.part("head").vector, own.vector)
+    made = experts.head_from(me.state["anchors"]["mlp"], torch.bincount(me.labels(), minlength=10))
+    torch.testing.assert_close(expert(me, "mlp")["head.weight"], made["head.weight"])
 
 
 def test_the_head_epoch_trains_the_head_alone() -> None:

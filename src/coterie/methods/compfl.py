@@ -47,7 +47,9 @@ class CompFL(FedAvg):
     mu: float = parameter(1.0, "weight of what other experts teach; 0: no distillation")
     tau: float = parameter(0.1, "temperature of the experts' weights: the lower, the more the best one counts")
     warmup: int = parameter(10, "rounds before experts teach each other")
-    reinit: bool = parameter(True, "begin each round with heads that say which class's mean features are nearest")
+    reinit: bool = parameter(
+        False, "begin each round with an own head that says which class's mean features are nearest"
+    )
     adapt_epochs: int = parameter(0, "epochs on these heads alone, on the features as they are")
     adapt_lr: float = parameter(0.1, "and their learning rate, at most: less where features are long")
     teachers: str = parameter("others", "who teaches: the client's others experts | held (the learner as it came, too)")
@@ -179,7 +181,7 @@ class CompFL(FedAvg):
         for kind, model, said in zip(kinds, models, await me.predict(models), strict=True):
             found = class_means(said.features, labels, len(model["head.weight"]))
             me.state["anchors"][kind] = found["means"]
-            if self.reinit:
+            if self.reinit or kind != me.kind:
                 model.load(experts.head_from(**found))
             if self.adapt_epochs:
                 lr = min(self.adapt_lr, experts.stable_step(said.features))
