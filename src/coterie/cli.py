@@ -10,7 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from coterie.errors import CoterieError
+from coterie.comparing import command as comparing_command
+from coterie.errors import CoterieError, Interrupted
 from coterie.network import audit_command, keys_command, peer_command
 from coterie.using import command as using_command
 
@@ -25,11 +26,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = _parser()
     options, more = parser.parse_known_args(arguments)
     if more:  # settings may stand after options, too
-        if not hasattr(options, "settings") or any(word.startswith("-") or "=" not in word for word in more):
+        free = getattr(options, "free_words", False)  # whether other words than key=value may stand anywhere, too
+        if not hasattr(options, "settings") or any(w.startswith("-") or not (free or "=" in w) for w in more):
             parser.error(f"unrecognized arguments: {' '.join(more)}")
         options.settings += more
     try:
         return int(options.command(options) or OK)
+    except Interrupted as stop:
+        print(f"coterie: {stop}", file=sys.stderr)
+        return STOPPED
     except CoterieError as error:
         print(f"coterie: {error}", file=sys.stderr)
         return FAILED
@@ -85,7 +90,7 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument("--out", type=Path, help="also write the figures as JSON")
     bench.set_defaults(command=_bench)
 
-    for module in (using_command, peer_command, keys_command, audit_command):
+    for module in (comparing_command, using_command, peer_command, keys_command, audit_command):
         module.add_commands(commands)
     return parser
 
@@ -136,7 +141,6 @@ def _experiment(options: argparse.Namespace) -> tuple[str, Experiment]:
 def _watched(go: Callable[..., dict[str, Any]], title: str, folder: Path, plain: bool) -> dict[str, Any] | None:
     """A run with its progress shown; Ctrl-C ends it at a checkpoint, a second Ctrl-C at once."""
     from coterie.display import Display
-    from coterie.errors import Interrupted
 
     with Display(title, plain) as display:
         try:

@@ -16,7 +16,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColum
 
 from coterie.engines.simulation import Simulation
 from coterie.report.timing import time_to
-from coterie.report.words import duration, percent, size
+from coterie.report.words import aligned, duration, percent, size
 from coterie.running import RoundProgress
 
 SECONDS_BETWEEN_LINES = 5.0
@@ -123,8 +123,7 @@ def comparison(summaries: Sequence[dict[str, Any]]) -> str:
         idle = percent(s["idle"]["mean"]) if "idle" in s else "?"
         rows.append((s["method"], *figures, size(s["bytes"]["total"]), idle, duration(s["simulated_seconds"])))
     first, second = (s["accuracy"]["last"]["mean"] for s in summaries[:2])
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    table = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    table = [aligned(rows)]
     if None not in (first, second):
         names = [s["method"] for s in summaries]
         table.append(f"{names[0]} is {100 * (first - second):+.1f} points against {names[1]}")

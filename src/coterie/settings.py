@@ -62,7 +62,7 @@ def overrides(words: Iterable[str]) -> dict[str, Any]:
             table = table.setdefault(step, {})
             if not isinstance(table, dict):
                 raise ConfigError(f"'{word}': '{step}' was already given a value")
-        table[last] = _value(text.strip())
+        table[last] = value(text.strip())
     return tables
 
 
@@ -91,11 +91,12 @@ def dump(tables: Mapping[str, Any]) -> str:
     return "\n".join([*plain, *sections]) + "\n"
 
 
-def _value(text: str) -> Any:
+def value(text: str) -> Any:
+    """TOML where it reads as such, else text; several between commas are a list."""
     try:
         return tomllib.loads(f"x = {text}")["x"]
     except tomllib.TOMLDecodeError:
-        return [_value(part) for part in text.split(",")] if "," in text else text
+        return [value(part) for part in text.split(",")] if "," in text else text
 
 
 def literal(value: Any) -> str:

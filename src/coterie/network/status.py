@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from coterie.errors import CoterieError
+from coterie.report.words import aligned, size
 
 FRESH = 10.0  # seconds: a running peer writes its status every second
 
@@ -54,8 +54,8 @@ def _of_circle(statuses: list[dict[str, Any]]) -> str:
         received, sent = (sum(p[key] for p in s["peers"]) for key in ("received_bytes", "sent_bytes"))
         there = sum(not p["silent"] for p in s["peers"])
         round = f"{min(s['round'], s['rounds'])}/{s['rounds']}"
-        rows.append((s["name"], _alive(s), round, f"{there}", _size(received), _size(sent), s["waits_for"]))
-    return _table(rows)
+        rows.append((s["name"], _alive(s), round, f"{there}", size(received), size(sent), s["waits_for"]))
+    return aligned(rows)
 
 
 def _of_peer(s: dict[str, Any]) -> str:
@@ -68,21 +68,8 @@ def _of_peer(s: dict[str, Any]) -> str:
         answered = "never" if p["answered"] is None else f"{p['answered']:.0f} s ago"
         remarks = [p["trouble"], "silent" if p["silent"] else "", "ignored" if p["ignored"] else ""]
         remarks.append(f"{p['offences']} offences" if p["offences"] else "")
-        received, sent = (f"{p[k]} ({_size(p[f'{k}_bytes'])})" for k in ("received", "sent"))
+        received, sent = (f"{p[k]} ({size(p[f'{k}_bytes'])})" for k in ("received", "sent"))
         rows.append(
             (p["name"], p["state"], str(p["round"]), answered, received, sent, ", ".join(filter(None, remarks)))
         )
-    return f"{head}\n{facts}\n\n{_table(rows)}"
-
-
-def _table(rows: Sequence[tuple[str, ...]]) -> str:
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    return "\n".join("  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows)
-
-
-def _size(count: int) -> str:
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000 or unit == "GB":
-            return f"{count} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1000  # type: ignore[assignment]
-    raise AssertionError
+    return f"{head}\n{facts}\n\n{aligned(rows)}"

@@ -42,6 +42,7 @@ def summarise(events: Sequence[Event], seconds: float) -> dict[str, Any]:
         "peers": start.peers,
         "rounds": start.rounds,
         "accuracy": {"last": _spread(last, start.peers), "selected": _spread(selected, start.peers)},
+        "validation": {"last": _validation(last), "selected": _validation(selected)},
         "bytes": _totals([r.bytes for r in rounds]),
         "messages": _totals([r.messages for r in rounds]),
         "simulated_seconds": max((r.time for r in rounds), default=0.0),
@@ -66,6 +67,12 @@ def summarise(events: Sequence[Event], seconds: float) -> dict[str, Any]:
 
 def _shares(shares: Sequence[float]) -> dict[str, float]:
     return {"mean": float(np.mean(shares)), "most": max(shares)}
+
+
+def _validation(records: Mapping[int, PeerRound]) -> float | None:
+    """The mean validation accuracy of these rounds: what may be used to choose between runs."""
+    found = [r.validation for _, r in sorted(records.items()) if r.validation is not None]
+    return float(np.mean(found)) if found else None
 
 
 def _beside(last: Mapping[int, PeerRound], peers: int) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from coterie.events import PeerRound
 
 Curve = list[tuple[float, float]]  # time, and the mean accuracy from then on
 MOST_POINTS = 200
+ROUNDING = 1e-9
 
 
 def accuracy_over_time(measured: Sequence[PeerRound], peers: int) -> Curve:
@@ -27,8 +28,8 @@ def accuracy_over_time(measured: Sequence[PeerRound], peers: int) -> Curve:
 
 
 def time_to(curve: Sequence[Sequence[float]], accuracy: float) -> float | None:
-    """When the mean accuracy first was this high."""
-    return next((time for time, found in curve if found >= accuracy), None)
+    """When the mean accuracy first was this high (but for how sums are rounded)."""
+    return next((time for time, found in curve if found >= accuracy - ROUNDING), None)
 
 
 def idle_shares(rounds: Sequence[PeerRound], peers: int) -> list[float]:

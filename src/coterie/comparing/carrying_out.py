@@ -1,0 +1,117 @@
+"""A comparison from beginning to end: run what is missing, and write the table in every form."""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from coterie.comparing import plan, tables
+from coterie.comparing.comparison import Comparison, gathered
+from coterie.comparing.plan import Job, Variant
+from coterie.comparing.watching import Board
+from coterie.comparing.workers import Crew
+from coterie.errors import ConfigError, RunError
+from coterie.experiment import DEMO
+
+
+@dataclass(frozen=True)
+class Order:
+    """What is to be compared, and where the runs are."""
+
+    experiment: str
+    variants: tuple[Variant, ...]
+    seeds: tuple[int, ...]
+    words: tuple[str, ...]
+    out: Path
+    target: float | None = None
+
+    def jobs(self) -> list[Job]:
+        return plan.jobs(self.experiment, self.variants, self.seeds, self.words, self.out)
+
+
+def compare(
+    methods: Sequence[str],
+    experiment: str = DEMO,
+    words: Sequence[str] = (),
+    *,
+    seeds: Sequence[int] = (0, 1, 2),
+    out: Path | None = None,
+    at_once: int = 0,
+    target: float | None = None,
+) -> Comparison:
+    """What `coterie compare` does, from Python. A script that calls it needs `if __name__ == "__main__":`, for runs
+    are processes of their own."""
+    request = plan.Request(experiment, tuple(methods), tuple(words))
+    variants = plan.with_local(plan.methods(request))
+    place = out or plan.default_folder("compare", experiment, words)
+    order = Order(experiment, tuple(variants), tuple(seeds), tuple(words), place, target)
+    failed = carry_out(order, at_once)
+    if failed:
+        raise RunError("; ".join(f"{name}: {why}" for name, why in failed.items()))
+    return gathered(order.experiment, order.words, order.jobs(), target)
+
+
+def carry_out(order: Order, at_once: int = 0, plain: bool = True) -> dict[str, str]:
+    """Run what is missing; returns what failed, by name."""
+    if order.target is not None and not 0 < order.target <= 1:
+        raise ConfigError(f"--target {order.target} is not an accuracy: it is a fraction of 1, such as 0.85")
+    if at_once < 0:
+        raise ConfigError(f"--jobs must be at least 1, not {at_once}")
+    with _alone_in(order.out):
+        jobs = order.jobs()
+        missing = [job for job in jobs if not plan.is_done(job)]
+        if not missing:
+            return {}
+        cores = os.cpu_count() or 1
+        side_by_side = min(at_once or cores, len(missing))
+        ready = [_with_workers(job, max(1, cores // side_by_side)) for job in missing]
+        with Board(len(jobs), len(jobs) - len(missing), plain) as board:
+            return Crew(ready, side_by_side, board).run()
+
+
+def _with_workers(job: Job, workers: int) -> Job:
+    """As many workers as cores are left for it: runs side by side must not fight for them. Results stay the same."""
+    engine = dataclasses.replace(job.experiment.engine, workers=workers)
+    return dataclasses.replace(job, experiment=dataclasses.replace(job.experiment, engine=engine))
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Two at work in one folder would write over each other's runs."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise RunError(f"somebody is at work in {folder} already: wait for it, or choose another --out") from None
+        yield
+
+
+def write(found: Comparison, out: Path, command: str) -> list[Path]:
+    """The tables, in every form; returns the files."""
+    forms = {
+        "comparison.md": tables.markdown(found, command),
+        "comparison.tex": tables.latex(found, command),
+        "comparison.csv": tables.values(found),
+        "comparison.json": json.dumps({"command": command, **_plain(found)}, indent=2) + "\n",
+    }
+    for name, text in forms.items():
+        temporary = out / f"{name}.tmp"
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(out / name)
+    return [out / name for name in forms]
+
+
+def _plain(found: Comparison) -> dict[str, object]:
+    blocks = [dataclasses.asdict(block) for block in found.blocks]
+    runs = {label: [folder.name for folder in folders] for label, folders in found.folders.items()}
+    return {
+        "experiment": found.experiment, "settings": found.words, "seeds": found.seeds, "blocks": blocks,
+        "missing": found.missing, "runs": runs,
+    }  # fmt: skip

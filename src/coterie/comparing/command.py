@@ -1,0 +1,113 @@
+"""`coterie compare` and `coterie sweep`: arguments to calls."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from coterie.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from coterie.comparing.plan import Request, Variant
+
+FAILED = 2
+
+
+def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    compare = commands.add_parser(
+        "compare",
+        help="several methods on the same splits, over several seeds: the table and the figures",
+        description="Run what is missing, on all cores, and make the table: in the terminal, and in the folder as "
+        "Markdown, CSV, LaTeX, JSON and report.html. Called again, it goes on. Example: coterie compare panm gossip "
+        "fedavg panm-digits rounds=40. A method's own parameters follow after commas: panm,metric=loss",
+    )
+    compare.add_argument(
+        "settings", nargs="*", metavar="METHOD | EXPERIMENT | key=value", help="in any order; default: the demo"
+    )
+    compare.set_defaults(command=_compare, free_words=True)
+    sweep = commands.add_parser(
+        "sweep",
+        help="one experiment over a grid of any keys",
+        description="As compare, for every combination of the values given. Example: "
+        "coterie sweep panm-digits --over method.k=1,2,4 --over train.lr=0.01,0.1 rounds=40",
+    )
+    sweep.add_argument("settings", nargs="*", metavar="EXPERIMENT | key=value", help="in any order; default: the demo")
+    sweep.add_argument(
+        "--over", action="append", default=[], metavar="key=value,value", help="what to vary; repeatable"
+    )
+    sweep.set_defaults(command=_sweep, free_words=True)
+    for parser in (compare, sweep):
+        add_options(parser)
+        parser.add_argument("--target", type=float, help="accuracy (0 to 1) for the time to it; default: Local's last")
+        parser.add_argument("--no-local", action="store_true", help="do not run Local beside, to see who is hurt")
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """What all commands that run several things have in common."""
+    parser.add_argument("--seeds", type=seeds, default=(0, 1, 2), metavar="0,1,2", help="default: 0,1,2")
+    parser.add_argument("--out", type=Path, help="the folder; default: one in runs/, the same for the same settings")
+    parser.add_argument("--jobs", type=int, default=0, help="runs at once; default: one a core")
+    parser.add_argument("--print", action="store_true", help="run nothing: the table of what is there")
+    parser.add_argument("--plain", action="store_true", help="plain lines instead of the live display")
+
+
+def seeds(text: str) -> tuple[int, ...]:
+    try:
+        found = tuple(dict.fromkeys(int(word) for word in text.split(",")))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a list of whole numbers such as 0,1,2") from None
+    if any(seed < 0 for seed in found):
+        raise argparse.ArgumentTypeError(f"'{text}': seeds are not negative")
+    return found
+
+
+def _compare(options: argparse.Namespace) -> int:
+    from coterie.comparing import plan
+
+    request = plan.told_apart(options.settings)
+    return _all(options, "compare", request, plan.methods(request))
+
+
+def _sweep(options: argparse.Namespace) -> int:
+    from coterie.comparing import plan
+
+    request = plan.told_apart(options.settings)
+    if request.methods:
+        raise ConfigError(f"sweep varies keys: say --over method.name={','.join(request.methods)}")
+    return _all(options, "sweep", request, plan.grid(options.over))
+
+
+def _all(options: argparse.Namespace, kind: str, request: Request, variants: Sequence[Variant]) -> int:
+    from coterie.comparing import carrying_out, comparison, plan, tables
+
+    order = carrying_out.Order(
+        request.experiment,
+        tuple(variants if options.no_local else plan.with_local(variants)),
+        options.seeds,
+        request.settings,
+        options.out or plan.default_folder(kind, request.experiment, request.settings),
+        options.target,
+    )
+    failed = {} if options.print else carrying_out.carry_out(order, options.jobs, options.plain)
+    found = comparison.gathered(order.experiment, order.words, order.jobs(), order.target)
+    if found.blocks:
+        written = carrying_out.write(found, order.out, _again(options, kind))
+        print(tables.text(found))
+        print(f"\n{order.out}: {', '.join(path.name for path in written)}")
+    for name, why in failed.items():
+        print(f"coterie: {name} failed: {why}", file=sys.stderr)
+    return FAILED if failed or not found.blocks else 0
+
+
+def _again(options: argparse.Namespace, kind: str) -> str:
+    """The command line that makes this table."""
+    over = [word for axis in getattr(options, "over", []) for word in ("--over", axis)]
+    target = [] if options.target is None else ["--target", str(options.target)]
+    local = ["--no-local"] if options.no_local else []
+    seeds = ["--seeds", ",".join(map(str, options.seeds))]
+    return shlex.join(["coterie", kind, *options.settings, *over, *seeds, *target, *local])

@@ -1,0 +1,83 @@
+"""The runs of a comparison that are done, read from their folders, and the lines that they make."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from coterie.comparing.plan import Job, Variant, local_twin
+from coterie.comparing.statistics import Line, Summary, line, ranked
+from coterie.errors import RunError
+from coterie.events import read
+from coterie.report.summary import summarise
+
+NEEDED = {"accuracy", "bytes", "messages", "over_time", "validation"}
+
+
+@dataclass(frozen=True)
+class Block:
+    """The variants that were run on the same splits, the best by validation first."""
+
+    title: str  # the settings of the data that are this block's own; "" where all have the same
+    lines: tuple[Line, ...]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What is there of what was asked for."""
+
+    experiment: str
+    words: tuple[str, ...]
+    seeds: tuple[int, ...]
+    blocks: tuple[Block, ...]
+    missing: tuple[str, ...]  # runs that are not there
+    folders: Mapping[str, Sequence[Path]]  # the runs of each label, by seed
+
+
+def gathered(experiment: str, words: Sequence[str], found: Sequence[Job], target: float | None = None) -> Comparison:
+    """The comparison of those runs that are whole."""
+    done = {(job.variant.label, job.seed): job for job in found if (job.folder / "summary.json").exists()}
+    runs: dict[str, dict[int, Summary]] = {}
+    for (label, seed), job in done.items():
+        runs.setdefault(label, {})[seed] = summary(job.folder)
+    blocks: dict[Any, list[Job]] = {}
+    for job in {job.variant.label: job for job in reversed(found) if job.variant.label in runs}.values():
+        blocks.setdefault((job.experiment.data, job.experiment.peers), []).append(job)
+    return Comparison(
+        experiment,
+        tuple(words),
+        tuple(sorted({job.seed for job in found})),
+        tuple(
+            _block([job.variant for job in reversed(jobs)], runs, target, len(blocks) > 1) for jobs in blocks.values()
+        ),
+        tuple(job.name for job in found if (job.variant.label, job.seed) not in done),
+        {label: [done[label, seed].folder for seed in sorted(by_seed)] for label, by_seed in runs.items()},
+    )
+
+
+def _block(
+    variants: Sequence[Variant], runs: Mapping[str, Mapping[int, Summary]], target: float | None, titled: bool
+) -> Block:
+    lines = [
+        line(v.label, runs[v.label], runs.get(local_twin(v).label, {}), target, is_alone=v == local_twin(v))
+        for v in variants
+    ]
+    data = [word for word in variants[0].words if word.startswith(("data.", "peers="))]
+    return Block(" ".join(data) if titled else "", tuple(ranked(lines, runs)))
+
+
+def summary(folder: Path) -> Summary:
+    """The summary of a run; of one that an older version wrote, made anew from its events."""
+    path = folder / "summary.json"
+    try:
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if not found.keys() >= NEEDED:
+            found = summarise(list(read(folder / "events.jsonl")), found["seconds"])
+    except (OSError, ValueError, KeyError, AttributeError) as error:
+        raise RunError(f"{path} cannot be read ({error}): delete it, and the run is finished again") from error
+    if found["accuracy"]["last"]["mean"] is None or found["validation"]["last"] is None:
+        raise RunError(f"{folder}: no peer of this run was ever measured, so there is nothing to compare")
+    return found

@@ -1,0 +1,185 @@
+"""Which runs a comparison consists of, and where each of them lies."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from coterie import running, settings
+from coterie.errors import ConfigError, RunError, unknown
+from coterie.experiment import DEMO, Experiment, load, presets
+from coterie.methods import METHODS
+
+LOCAL = "local"  # what everybody has without the others: the measure of who is hurt
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One line of the table: what it is called, and what it changes in the experiment."""
+
+    label: str
+    words: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run of one variant with one seed."""
+
+    variant: Variant
+    seed: int
+    experiment: Experiment
+    folder: Path
+
+    @property
+    def name(self) -> str:
+        return f"{self.variant.label}, seed {self.seed}"
+
+
+@dataclass(frozen=True)
+class Request:
+    """The words of a command line, told apart."""
+
+    experiment: str
+    methods: tuple[str, ...]
+    settings: tuple[str, ...]
+
+
+def told_apart(words: Iterable[str]) -> Request:
+    """Methods, at most one experiment, and settings, in any order.
+
+    A method is a name, or `module:Class`; parameters of its own follow after commas: `panm,metric=loss,k=3`.
+    """
+    experiments: list[str] = []
+    methods: list[str] = []
+    changes: list[str] = []
+    for word in words:
+        first = word.split(",", 1)[0]
+        if "=" in first:
+            changes.append(word)
+        elif first in METHODS or ":" in first:
+            methods.append(word)
+        elif word in presets() or word.endswith(".toml"):
+            experiments.append(word)
+        else:
+            raise ConfigError(f"neither a method, a preset, a .toml file nor key=value: {_nearest(word)}")
+    if len(experiments) > 1:
+        raise ConfigError(f"one experiment at a time, not {' and '.join(experiments)}")
+    return Request((experiments or [DEMO])[0], tuple(methods), tuple(changes))
+
+
+def _nearest(word: str) -> str:
+    return unknown("word", word, [*METHODS, *presets()]).split(" Valid:")[0] + " See `coterie list methods|presets`"
+
+
+def of_method(word: str) -> Variant:
+    name, *parameters = word.split(",")
+    for parameter in parameters:
+        if "=" not in parameter:
+            raise ConfigError(f"'{word}': '{parameter}' is not a parameter of {name} such as k=3")
+    return Variant(word, (f"method.name={name}", *(f"method.{p}" for p in parameters)))
+
+
+def methods(request: Request) -> list[Variant]:
+    """A variant for each method named."""
+    if not request.methods:
+        raise ConfigError("say which methods to compare: coterie compare panm gossip panm-digits")
+    for word in request.settings:
+        key, _, value = word.partition("=")
+        if key in ("seed", "method.name", "baseline"):
+            raise ConfigError(f"{word}: seeds are given with --seeds, methods by their names alone")
+        if key.startswith("method."):
+            parameter = f"{key.removeprefix('method.')}={value}"
+            raise ConfigError(f"{word}: say whose it is, such as {request.methods[0].split(',')[0]},{parameter}")
+    return [of_method(word) for word in dict.fromkeys(request.methods)]
+
+
+def grid(axes: Sequence[str]) -> list[Variant]:
+    """A variant for each combination of `key=value,value` words."""
+    if not axes:
+        raise ConfigError("say what to vary: coterie sweep panm-digits --over method.k=1,2,4")
+    choices: list[list[str]] = []
+    for axis in axes:
+        key, equals, text = axis.partition("=")
+        if not equals or not key or key in ("seed", "baseline"):
+            raise ConfigError(f"--over {axis}: needs key=value,value (seeds are given with --seeds)")
+        choices.append([f"{key}={value}" for value in _values(text)])
+    short = _short([axis.partition("=")[0] for axis in axes])
+    return [Variant(" ".join(_shown(word, short) for word in words), words) for words in itertools.product(*choices)]
+
+
+def _values(text: str) -> list[str]:
+    """The values between commas; a list counts as one value: `[32],[64,32]`."""
+    found = settings.value(f"[{text}]")
+    if not isinstance(found, list) or any(isinstance(v, str) and "]" in v for v in found):  # bare words in it
+        return text.split(",")
+    return [settings.literal(value) if not isinstance(value, str) else value for value in found]
+
+
+def _short(keys: Sequence[str]) -> dict[str, str]:
+    """The last part of each key, where no other ends alike."""
+    ends = [key.rpartition(".")[2] for key in keys]
+    return {key: end if ends.count(end) == 1 else key for key, end in zip(keys, ends, strict=True)}
+
+
+def _shown(word: str, short: dict[str, str]) -> str:
+    key, _, value = word.partition("=")
+    return f"{short[key]}={value}"
+
+
+def with_local(variants: Sequence[Variant]) -> list[Variant]:
+    """And those who train alone under the same settings, against whom the others are measured."""
+    alone = (local_twin(variant) for variant in variants)
+    return list({v.words: v for v in [*variants, *alone]}.values())
+
+
+def local_twin(variant: Variant) -> Variant:
+    """The same but for the method, which is Local."""
+    rest = tuple(word for word in variant.words if not word.startswith("method."))
+    return Variant(" ".join([LOCAL, *rest]), (*rest, f"method.name={LOCAL}"))
+
+
+def jobs(
+    experiment: str, variants: Sequence[Variant], seeds: Sequence[int], words: Sequence[str], out: Path
+) -> list[Job]:
+    """Every run, seed by seed so that the first table is a whole one; settings are checked, nothing is run yet."""
+    found = []
+    for seed, variant in itertools.product(seeds, variants):
+        wanted = load(experiment, ["baseline=", *words, *variant.words, f"seed={seed}"])
+        found.append(Job(variant, seed, wanted, out / folder_name(variant.label, seed)))
+    names = [job.folder.name for job in found]
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(f"two runs would be written to {out / name}: give their variants other names")
+    return found
+
+
+def folder_name(label: str, seed: int) -> str:
+    return f"{re.sub(r'[^A-Za-z0-9.=+_,-]+', '_', label)}-{seed}"
+
+
+def default_folder(kind: str, experiment: str, words: Sequence[str]) -> Path:
+    """The same for the same settings, so that a second call finds what the first one did."""
+    text = json.dumps(_what(load(experiment, words)), sort_keys=True)
+    return Path("runs") / f"{kind}-{Path(experiment).stem}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+
+def _what(e: Experiment) -> dict[str, Any]:
+    """All that the results depend on: not how many workers there are, nor what is written beside them."""
+    tables = e.tables()
+    return {**tables, "baseline": "", "engine": {**tables["engine"], "workers": 1, "checkpoint": 0, "models": True}}
+
+
+def is_done(job: Job) -> bool:
+    """Whether this very run is there, whole; an error if it is another one."""
+    if not (job.folder / "config.toml").exists():
+        return False
+    there = running.of_folder(job.folder)
+    if _what(there) != _what(job.experiment):
+        raise RunError(f"{job.folder} is a run with other settings: move it away, or choose another --out")
+    return (job.folder / "summary.json").exists()

@@ -1,0 +1,141 @@
+"""What may be said of several runs of several variants. Nothing here is ever chosen by test accuracy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from coterie.report.timing import time_to
+
+LEVEL = 0.95
+Summary = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over seeds and the half-width of its 95% interval (Student's t); None where there is one seed only."""
+
+    mean: float
+    half: float | None
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Against the best variant on the same seeds: the mean difference, and whether it may be chance."""
+
+    estimate: Estimate
+    p: float | None  # of a paired t-test over seeds, after Holm; None with one seed
+
+
+@dataclass(frozen=True)
+class Line:
+    """The figures of one variant over its seeds; accuracies are fractions of 1."""
+
+    label: str
+    seeds: tuple[int, ...]
+    last: Estimate
+    selected: Estimate
+    validation: float  # in the last measured round: what variants are ordered by
+    spread: float  # standard deviation over peers in the last round, mean over seeds
+    worst_decile: float
+    hurt: float | None  # share of peers worse than training alone, on the same seed
+    bytes: float
+    messages: float
+    target: float | None  # the accuracy to reach: given, or what training alone ends with
+    time: float | None  # simulated seconds until then, mean over the seeds that reached it
+    reached: int  # seeds that did
+    against_best: Difference | None = None  # None for the best itself
+
+
+def estimate(values: Sequence[float]) -> Estimate:
+    mean, n = float(np.mean(values)), len(values)
+    if n < 2:
+        return Estimate(mean, None)
+    half = stats.t.ppf((1 + LEVEL) / 2, n - 1) * np.std(values, ddof=1) / math.sqrt(n)
+    return Estimate(mean, float(half))
+
+
+def paired_p(differences: Sequence[float]) -> float | None:
+    """The probability of a mean this far from zero if the signs were chance (two-sided paired t-test)."""
+    n = len(differences)
+    if n < 2:
+        return None
+    deviation = float(np.std(differences, ddof=1))
+    mean = float(np.mean(differences))
+    if deviation == 0:
+        return 1.0 if mean == 0 else 0.0
+    return float(2 * stats.t.sf(abs(mean) / deviation * math.sqrt(n), n - 1))
+
+
+def holm(ps: Sequence[float | None]) -> list[float | None]:
+    """Holm's correction for testing several at once; those that could not be tested stay so."""
+    tested = sorted((p, i) for i, p in enumerate(ps) if p is not None)
+    corrected: list[float | None] = [None] * len(ps)
+    least = 0.0
+    for rank, (p, i) in enumerate(tested):
+        least = max(least, min(1.0, (len(tested) - rank) * p))
+        corrected[i] = least
+    return corrected
+
+
+def hurt(run: Summary, alone: Summary) -> list[bool]:
+    """Peer by peer, whether it ends worse than alone; of the peers that were measured in both."""
+    both = zip(run["accuracy"]["last"]["per_peer"], alone["accuracy"]["last"]["per_peer"], strict=True)
+    return [mine < its for mine, its in both if mine is not None and its is not None]
+
+
+def line(
+    label: str,
+    runs: Mapping[int, Summary],
+    alone: Mapping[int, Summary],
+    target: float | None = None,
+    is_alone: bool = False,
+) -> Line:
+    """The figures of one variant: `runs`, and the runs of those who train `alone` (itself, it may be), by seed."""
+    done = [runs[seed] for seed in sorted(runs)]
+    worse = [flag for seed in sorted(runs) if seed in alone for flag in hurt(runs[seed], alone[seed])]
+    goals = {seed: target if target is not None else _end(alone.get(seed)) for seed in sorted(runs)}
+    times = [time_to(runs[seed]["over_time"], goal) for seed, goal in goals.items() if goal is not None]
+    reached = [time for time in times if time is not None]
+    asked = [goal for goal in goals.values() if goal is not None]
+    return Line(
+        label,
+        tuple(sorted(runs)),
+        estimate([r["accuracy"]["last"]["mean"] for r in done]),
+        estimate([r["accuracy"]["selected"]["mean"] for r in done]),
+        float(np.mean([r["validation"]["last"] for r in done])),
+        float(np.mean([r["accuracy"]["last"]["std"] for r in done])),
+        float(np.mean([r["accuracy"]["last"]["worst_decile"] for r in done])),
+        float(np.mean(worse)) if worse and not is_alone else None,
+        float(np.mean([r["bytes"]["total"] for r in done])),
+        float(np.mean([r["messages"]["total"] for r in done])),
+        float(np.mean(asked)) if asked else None,
+        float(np.mean(reached)) if reached else None,
+        len(reached),
+    )
+
+
+def _end(alone: Summary | None) -> float | None:
+    return None if alone is None else alone["accuracy"]["last"]["mean"]
+
+
+def ranked(lines: Sequence[Line], runs: Mapping[str, Mapping[int, Summary]]) -> list[Line]:
+    """The best first, by validation accuracy; the others with their difference from it, seed by seed."""
+    best, *others = sorted(lines, key=lambda entry: (-entry.validation, entry.label))
+    pairs = [_differences(runs[entry.label], runs[best.label]) for entry in others]
+    ps = holm([paired_p(pair) for pair in pairs])
+    compared = [
+        replace(entry, against_best=Difference(estimate(pair), p) if pair else None)
+        for entry, pair, p in zip(others, pairs, ps, strict=True)
+    ]
+    return [best, *compared]
+
+
+def _differences(one: Mapping[int, Summary], best: Mapping[int, Summary]) -> list[float]:
+    seeds = sorted(set(one) & set(best))
+    return [one[s]["accuracy"]["last"]["mean"] - best[s]["accuracy"]["last"]["mean"] for s in seeds]

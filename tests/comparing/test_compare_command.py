@@ -1,0 +1,217 @@
+"""`coterie compare` and `coterie sweep`, with real runs in real processes."""
+
+from __future__ import annotations
+
+import csv
+import fcntl
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from coterie.cli import FAILED, OK, STOPPED, main
+from coterie.comparing import plan
+from coterie.comparing.plan import Job, Variant
+from coterie.comparing.workers import Crew
+
+TINY = (
+    "panm-digits", "peers=4", "rounds=3", "data.clusters=2", "data.train=10", "data.validation=5", "data.test=5",
+    "model.hidden=[4]", "engine.models=false",
+)  # fmt: skip
+PANM = "panm,l=2,k=1,t1=2"
+
+BROKEN = """
+from dataclasses import dataclass
+
+from coterie import Method
+
+
+@dataclass(frozen=True)
+class Broken(Method):
+    async def round(self, me, t):
+        raise ZeroDivisionError("by the author's mistake")
+
+
+@dataclass(frozen=True)
+class Killed(Method):
+    async def round(self, me, t):
+        import os
+
+        os.kill(os.getpid(), 9)
+
+
+@dataclass(frozen=True)
+class Slow(Method):
+    async def round(self, me, t):
+        import time
+
+        time.sleep(0.05)
+        await me.train()
+"""
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+class Notes:
+    """A watcher that remembers."""
+
+    def __init__(self) -> None:
+        self.begun_: list[str] = []
+        self.ended_: list[tuple[str, str | None]] = []
+
+    def begun(self, job: Job) -> None:
+        self.begun_.append(job.name)
+
+    def progress(self, job: Job, round: int, text: str) -> None:
+        assert 0 < round <= job.experiment.rounds
+        assert text.startswith("round ")
+
+    def ended(self, job: Job, error: str | None) -> None:
+        self.ended_.append((job.name, error))
+
+
+def test_a_comparison_its_tables_and_a_second_call(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["compare", PANM, "gossip,k=1", *TINY, "--seeds", "0,1", "--out", "here", "--plain"]
+    assert main(words) == OK
+    first = capsys.readouterr()
+    assert "6 of 6" in first.err
+    here = tmp_path / "here"
+    rows = list(csv.DictReader((here / "comparison.csv").read_text().splitlines()))
+    assert {row["label"] for row in rows} == {PANM, "gossip,k=1", "local"}
+    values = {row["label"]: row for row in rows}
+    runs = [json.loads((here / f"{PANM}-{seed}" / "summary.json").read_text()) for seed in (0, 1)]
+    means = [r["accuracy"]["last"]["mean"] for r in runs]
+    assert float(values[PANM]["last.mean"]) == pytest.approx(sum(means) / 2)
+    assert float(values[PANM]["bytes"]) == pytest.approx(sum(r["bytes"]["total"] for r in runs) / 2)
+    assert rows[0]["validation"] == max(rows, key=lambda r: float(r["validation"]))["validation"]
+    shown = f"{100 * sum(means) / 2:.2f}"
+    for form in ("comparison.md", "comparison.tex"):
+        text = (here / form).read_text()
+        assert shown in text
+        assert "coterie compare" in text
+    assert shown in first.out
+    found = json.loads((here / "comparison.json").read_text())
+    assert (found["seeds"], found["missing"]) == ([0, 1], [])
+
+    before = {p: p.stat().st_mtime_ns for p in here.glob("*/summary.json")}
+    assert main(words) == OK
+    again = capsys.readouterr()
+    assert again.out == first.out
+    assert again.err == ""
+    assert {p: p.stat().st_mtime_ns for p in here.glob("*/summary.json")} == before
+
+
+def test_only_what_is_missing_is_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["compare", "local", *TINY, "--out", "here", "--plain", "--seeds"]
+    assert main([*words, "0"]) == OK
+    done = (tmp_path / "here" / "local-0" / "summary.json").stat().st_mtime_ns
+    assert main([*words, "0,1", "--print"]) == OK
+    assert "MISSING: local, seed 1" in capsys.readouterr().out
+    assert not (tmp_path / "here" / "local-1").exists()
+    assert main([*words, "0,1"]) == OK
+    assert (tmp_path / "here" / "local-0" / "summary.json").stat().st_mtime_ns == done
+    assert (tmp_path / "here" / "local-1" / "summary.json").exists()
+    assert "MISSING" not in capsys.readouterr().out
+
+
+def test_a_sweep_over_data_compares_within_the_same_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["sweep", *TINY, "method.name=gossip", "--over", "method.k=1,2", "--over", "data.train=10,20"]
+    assert main([*words, "--seeds", "0", "--out", "here", "--plain"]) == OK
+    found = json.loads((tmp_path / "here" / "comparison.json").read_text())
+    blocks = {b["title"]: {entry["label"] for entry in b["lines"]} for b in found["blocks"]}
+    assert blocks == {
+        "data.train=10": {"k=1 train=10", "k=2 train=10", "local data.train=10"},
+        "data.train=20": {"k=1 train=20", "k=2 train=20", "local data.train=20"},
+    }
+    out = capsys.readouterr().out
+    assert "data.train=20" in out
+    assert "More seeds give intervals" in out
+
+
+def test_what_fails_takes_nobody_along(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("mine.py").write_text(BROKEN)
+    words = ["compare", "mine.py:Broken", "mine.py:Killed", "gossip,k=1", *TINY, "--seeds", "0", "--out", "here"]
+    assert main([*words, "--plain", "--jobs", "1"]) == FAILED
+    told = capsys.readouterr()
+    assert "mine.py:Broken, seed 0 failed: ZeroDivisionError: by the author's mistake" in told.err
+    assert "mine.py:Killed, seed 0 failed: its process was ended by signal 9" in told.err
+    assert "MISSING: mine.py:Broken, seed 0; mine.py:Killed, seed 0" in told.out
+    errors = list((tmp_path / "here").glob("*Broken-0/error.txt"))
+    assert "in round" in errors[0].read_text()
+    assert (tmp_path / "here" / "gossip,k=1-0" / "summary.json").exists()
+    assert (tmp_path / "here" / "local-0" / "summary.json").exists()
+
+
+def test_a_run_that_was_killed_goes_on(tmp_path: Path) -> None:
+    variant = Variant("gossip", ("method.name=gossip", "method.k=1"))
+    words = (*TINY[1:], "engine.checkpoint=1")
+    (whole,) = plan.jobs("panm-digits", [variant], (0,), words, tmp_path / "whole")
+    (halted,) = plan.jobs("panm-digits", [variant], (0,), words, tmp_path / "halted")
+    notes = Notes()
+    assert Crew([whole, halted], 2, notes).run() == {}
+    assert sorted(notes.begun_) == [whole.name, halted.name]
+    for name in ("summary.json", "report.html", "graph.npz"):
+        (halted.folder / name).unlink()
+    assert Crew([halted], 1, notes).run() == {}
+    one, other = (json.loads((job.folder / "summary.json").read_text()) for job in (whole, halted))
+    for key in ("accuracy", "bytes", "messages", "validation"):
+        assert one[key] == other[key]
+
+
+def test_two_at_work_in_one_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "here").mkdir()
+    with (tmp_path / "here" / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert main(["compare", "local", *TINY, "--out", "here"]) == FAILED
+    assert "at work in here already" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        (["--target", "85"], "fraction of 1"),
+        (["--jobs", "-1"], "--jobs"),
+        (["rouns=3"], "Did you mean 'rounds'"),
+        (["gossip,j=3"], "method.j"),
+    ],
+)
+def test_mistakes_show_before_anything_runs(more: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", "local", *TINY, "--out", "here", *more]) == FAILED
+    assert told in capsys.readouterr().err
+    assert not list(Path("here").glob("*/config.toml"))
+
+
+def test_ctrl_c_stops_at_a_checkpoint_and_the_same_command_goes_on(tmp_path: Path) -> None:
+    Path("mine.py").write_text(BROKEN)
+    words = ["compare", "mine.py:Slow", *TINY, "rounds=60", "--seeds", "0", "--out", "here", "--plain", "--no-local"]
+    command = [sys.executable, "-m", "coterie", *words]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE)
+    out = tmp_path / "here"
+    wait_for(lambda: any(path.stat().st_size for path in out.glob("*/events.jsonl")))
+    (folder,) = (path.parent for path in out.glob("*/events.jsonl"))
+    process.send_signal(signal.SIGINT)
+    _, told = process.communicate(timeout=120)
+    assert process.returncode == STOPPED, told
+    assert b"same command goes on" in told
+    assert not (folder / "summary.json").exists()
+    assert (folder / "checkpoint").exists()
+    assert main(words) == OK
+    assert json.loads((folder / "summary.json").read_text())["rounds"] == 60
+    rounds = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
+    seen = [(r["peer"], r["round"]) for r in rounds if r["event"] == "round"]
+    assert len(seen) == len(set(seen)) == 4 * 60
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 120) -> None:
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until, "it did not happen in time"
+        time.sleep(0.05)

@@ -1,0 +1,107 @@
+"""Which runs a command line asks for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from coterie.comparing import plan
+from coterie.comparing.plan import Request, Variant
+from coterie.errors import ConfigError, RunError
+from coterie.experiment import load
+
+
+def test_words_may_stand_in_any_order() -> None:
+    found = plan.told_apart(["rounds=3", "panm,metric=loss,k=2", "panm-digits", "my.py:Mine", "local"])
+    assert found == Request("panm-digits", ("panm,metric=loss,k=2", "my.py:Mine", "local"), ("rounds=3",))
+    assert plan.told_apart(["gossip"]).experiment == "demo"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["pamn"], "Did you mean 'panm'"),
+        (["panm", "panm-digits", "demo"], "one experiment at a time"),
+    ],
+)
+def test_words_that_mean_nothing(words: list[str], told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        plan.told_apart(words)
+
+
+@pytest.mark.parametrize(
+    ("request_", "told"),
+    [
+        (Request("demo", (), ()), "say which methods"),
+        (Request("demo", ("panm",), ("seed=3",)), "--seeds"),
+        (Request("demo", ("panm,metric=loss",), ("method.k=3",)), "such as panm,k=3"),
+        (Request("demo", ("panm,loss",), ()), "'loss' is not a parameter"),
+    ],
+)
+def test_methods_that_cannot_be_compared_so(request_: Request, told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        plan.methods(request_)
+
+
+def test_those_who_train_alone_are_added_once_for_each_other_setting() -> None:
+    found = plan.with_local(plan.methods(Request("demo", ("panm", "gossip"), ())))
+    assert [v.label for v in found] == ["panm", "gossip", "local"]
+    assert [v.label for v in plan.with_local(plan.methods(Request("demo", ("local", "panm"), ())))] == ["local", "panm"]
+    swept = plan.with_local(plan.grid(["method.k=1,2", "data.alpha=0.1,0.5"]))
+    assert [v.label for v in swept][4:] == ["local data.alpha=0.1", "local data.alpha=0.5"]
+    assert plan.local_twin(swept[0]) == swept[4]
+    assert plan.local_twin(swept[4]) == swept[4]
+
+
+def test_a_grid_is_every_combination() -> None:
+    found = plan.grid(["method.k=1,2", "data.name=digits,mnist"])
+    assert found == [
+        Variant("k=1 name=digits", ("method.k=1", "data.name=digits")),
+        Variant("k=1 name=mnist", ("method.k=1", "data.name=mnist")),
+        Variant("k=2 name=digits", ("method.k=2", "data.name=digits")),
+        Variant("k=2 name=mnist", ("method.k=2", "data.name=mnist")),
+    ]
+    both = plan.grid(["method.lr=1", "train.lr=2"])
+    assert [v.label for v in both] == ["method.lr=1 train.lr=2"]
+    lists = plan.grid(["model.hidden=[32],[64, 32]", "engine.asynchronous=true,false"])
+    assert [v.words[0] for v in lists[::2]] == ["model.hidden=[32]", "model.hidden=[64, 32]"]
+    assert lists[0].words[1] == "engine.asynchronous=true"
+
+
+@pytest.mark.parametrize("axis", ["method.k", "=1", "seed=0,1", "baseline=local"])
+def test_axes_that_are_none(axis: str) -> None:
+    with pytest.raises(ConfigError, match="--over"):
+        plan.grid([axis])
+
+
+def test_every_variant_is_run_with_every_seed_on_the_same_data(tmp_path: Path) -> None:
+    variants = plan.methods(Request("panm-digits", ("panm", "gossip,k=2"), ()))
+    found = plan.jobs("panm-digits", variants, (0, 4), ("rounds=3",), tmp_path)
+    assert [(job.variant.label, job.seed) for job in found] == [
+        ("panm", 0), ("gossip,k=2", 0), ("panm", 4), ("gossip,k=2", 4),
+    ]  # fmt: skip
+    assert {job.experiment.rounds for job in found} == {3}
+    assert {job.experiment.baseline for job in found} == {""}
+    one, other = found[0].experiment, found[1].experiment
+    assert (one.data, one.model, one.train) == (other.data, other.model, other.train)
+    assert found[1].folder == tmp_path / "gossip,k=2-0"
+
+
+def test_the_folder_is_the_same_for_the_same_settings_alone() -> None:
+    first = plan.default_folder("compare", "panm-digits", ["rounds=3"])
+    assert first == plan.default_folder("compare", "panm-digits", ["rounds=3", "engine.workers=7"])
+    assert first != plan.default_folder("compare", "panm-digits", ["rounds=4"])
+
+
+def test_a_run_with_other_settings_is_never_taken_for_this_one(tmp_path: Path) -> None:
+    (job,) = plan.jobs("panm-digits", [Variant("local", ("method.name=local",))], (0,), (), tmp_path)
+    assert not plan.is_done(job)
+    job.folder.mkdir()
+    (job.folder / "config.toml").write_text(load("panm-digits", ["method.name=local", "engine.workers=9"]).toml())
+    assert not plan.is_done(job)
+    (job.folder / "summary.json").write_text("{}")
+    assert plan.is_done(job)
+    (job.folder / "config.toml").write_text(load("panm-digits", ["method.name=local", "rounds=9"]).toml())
+    with pytest.raises(RunError, match="other settings"):
+        plan.is_done(job)
