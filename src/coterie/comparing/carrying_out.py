@@ -31,6 +31,10 @@ class Order:
     out: Path
     target: float | None = None
 
+    def __post_init__(self) -> None:
+        if self.target is not None and not 0 < self.target <= 1:
+            raise ConfigError(f"--target {self.target} is not an accuracy: it is a fraction of 1, such as 0.85")
+
     def jobs(self) -> list[Job]:
         return plan.jobs(self.experiment, self.variants, self.seeds, self.words, self.out)
 
@@ -51,20 +55,18 @@ def compare(
     variants = plan.with_local(plan.methods(request))
     place = out or plan.default_folder("compare", experiment, words)
     order = Order(experiment, tuple(variants), tuple(seeds), tuple(words), place, target)
-    failed = carry_out(order, at_once)
+    jobs = order.jobs()
+    failed = carry_out(jobs, place, at_once)
     if failed:
         raise RunError("; ".join(f"{name}: {why}" for name, why in failed.items()))
-    return gathered(order.experiment, order.words, order.jobs(), target)
+    return gathered(experiment, words, jobs, target)
 
 
-def carry_out(order: Order, at_once: int = 0, plain: bool = True) -> dict[str, str]:
-    """Run what is missing; returns what failed, by name."""
-    if order.target is not None and not 0 < order.target <= 1:
-        raise ConfigError(f"--target {order.target} is not an accuracy: it is a fraction of 1, such as 0.85")
+def carry_out(jobs: Sequence[Job], out: Path, at_once: int = 0, plain: bool = True) -> dict[str, str]:
+    """Run what is missing of them, all in one folder; returns what failed, by name."""
     if at_once < 0:
         raise ConfigError(f"--jobs must be at least 1, not {at_once}")
-    with _alone_in(order.out):
-        jobs = order.jobs()
+    with _alone_in(out):
         missing = [job for job in jobs if not plan.is_done(job)]
         if not missing:
             return {}

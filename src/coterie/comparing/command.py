@@ -93,8 +93,9 @@ def _all(options: argparse.Namespace, kind: str, request: Request, variants: Seq
         options.out or plan.default_folder(kind, request.experiment, request.settings),
         options.target,
     )
-    failed = {} if options.print else carrying_out.carry_out(order, options.jobs, options.plain)
-    found = comparison.gathered(order.experiment, order.words, order.jobs(), order.target)
+    jobs = order.jobs()
+    failed = {} if options.print else carrying_out.carry_out(jobs, order.out, options.jobs, options.plain)
+    found = comparison.gathered(order.experiment, order.words, jobs, order.target)
     if found.blocks:
         written = carrying_out.write(found, order.out, _again(options, kind))
         print(tables.text(found))
