@@ -15,9 +15,9 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from coterie.engines.simulation import Simulation
+from coterie.progress import RoundProgress
 from coterie.report.timing import time_to
 from coterie.report.words import aligned, duration, percent, size
-from coterie.running import RoundProgress
 
 SECONDS_BETWEEN_LINES = 5.0
 

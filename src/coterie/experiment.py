@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from coterie import data, models, randomness, settings
+from coterie import data, models, randomness, settings, sinks
 from coterie.architecture import Architecture
 from coterie.data import Dataset, PartitionSettings, Share
 from coterie.data.augmentation import Augmentation, FeatureAugmentation, ImageAugmentation
@@ -84,6 +84,9 @@ class EngineSettings:
     device: str = field(default="cpu", metadata={"help": "cpu | cuda | mps"})
     models: bool = field(
         default=True, metadata={"help": "write every peer's model into the run's folder at the end, to use or export"}
+    )
+    sinks: tuple[str, ...] = field(
+        default=(), metadata={"help": "where else events go: tensorboard | wandb (packages of their own)"}
     )
 
 
@@ -273,6 +276,7 @@ def _check(e: Experiment) -> None:
             "Use a method without a server, or clock.deadline so that it does not wait for stragglers"
         )
     network_settings.check(e.network)
+    sinks.check(e.engine.sinks)
     _check_device(e.engine.device)
     e.method.check(e.peers)
 

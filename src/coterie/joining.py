@@ -29,6 +29,7 @@ from coterie.network.membership import GATHERING, AddressBook, Announcement
 from coterie.network.node import Node, Traffic
 from coterie.peer import Others, Peer
 from coterie.report.summary import write_json
+from coterie.sinks import Sinks
 from coterie.topology import TopologySettings
 from coterie.training import Trainer
 from coterie.using.keeping import FOLDER, keep
@@ -181,18 +182,28 @@ async def take_part(
     file.out.mkdir(parents=True, exist_ok=True)
     with _only_one(file.out) as start:
         begun = _prepare(file, fresh, me, circle, say)
-        trainer, log = Trainer("never", 1, file.experiment.engine.threads), EventLog(file.out / "events.jsonl")
+        e = file.experiment
+        trainer, log = Trainer("never", 1, e.engine.threads), EventLog(file.out / "events.jsonl")
+        sinks = Sinks(e.engine.sinks, file.out, e.tables(), begun=begun is not None)
+
+        def see(record: PeerRound) -> None:
+            sinks.see(record)
+            on_round(record)
+
         try:
-            engine = _wire(file, identity, me, circle, trainer, log, start, say, on_round)
+            engine = _wire(file, identity, me, circle, trainer, log, start, say, see)
             if begun is not None:
                 engine.restore(*begun)
             else:
                 engine.letters.open(EMPTY)
             on_start(engine)
-            return await _live(file, engine, circle, say)
+            summary = await _live(file, engine, circle, say)
+            sinks.finish(summary)
+            return summary
         finally:
             trainer.close(wait=False)  # who was stopped while it trained does not need the rest
             log.close()
+            sinks.close()
 
 
 class _only_one:  # noqa: N801 (reads as a word)

@@ -22,7 +22,8 @@ from coterie.events import EventLog, PeerRound, RunStarted, read
 from coterie.experiment import Experiment, gather
 from coterie.joining import PARENT
 from coterie.network import authority
-from coterie.running import OnRound, Progress, check_folder, finish, of_folder, run_started
+from coterie.progress import OnRound, Progress
+from coterie.running import check_folder, finish, of_folder, run_started
 
 LOOK = 0.1  # seconds between two looks at the processes
 RESTARTS = 20  # of one peer, before `up` gives up on it
@@ -63,7 +64,7 @@ class LocalCircle:
         names += [SERVER] if experiment.method.with_server() else []
         self.members = [Member(n, out / "peers" / f"{n}.toml", out / "peers" / n) for n in names]
         self._circle = gather(experiment)  # most mistakes show here, before anything starts
-        self._progress = Progress(experiment, self._circle.clusters, on_round)
+        self._progress = Progress(experiment.peers, experiment.rounds, self._circle.clusters, on_round)
 
     # -- a run ---------------------------------------------------------------------------------
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections import Counter, defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,28 +13,16 @@ from coterie.engines import checkpoint
 from coterie.engines.clock import Clock
 from coterie.engines.simulation import Simulation
 from coterie.errors import RunError
-from coterie.events import Event, EventLog, Offence, PeerAway, PeerRound, RunStarted, read
+from coterie.events import Event, EventLog, RunStarted, read
 from coterie.experiment import Circle, Experiment, from_tables, gather, read_tables, with_method
-from coterie.graph import Neighbourhood, neighbour_scores
+from coterie.progress import OnRound, Progress
 from coterie.report.html import write_report
 from coterie.report.summary import summarise, write_graph, write_json
+from coterie.sinks import Sinks
 from coterie.training import Trainer
 from coterie.using.keeping import keep
 from coterie.using.manifest import version
 
-
-@dataclass(frozen=True)
-class RoundProgress:
-    """All peers that are still there have finished a round: what a live display shows."""
-
-    round: int
-    rounds: int
-    accuracy: float | None  # on validation data, so that nobody is tempted by the test set
-    bytes: int  # so far
-    neighbours: Neighbourhood | None
-
-
-OnRound = Callable[[RoundProgress], None]
 OnStart = Callable[[Simulation], None]
 
 
@@ -90,15 +76,23 @@ def _go(
     kept: list[Event] | None = None,
 ) -> dict[str, Any]:
     began = time.perf_counter() - seconds
-    progress = Progress(e, circle.clusters, on_round)
+    progress = Progress(e.peers, e.rounds, circle.clusters, on_round)
+    sinks = Sinks(e.engine.sinks, out, e.tables(), begun=saved is not None)
+    sinks.see(run_started(e, circle))
     for event in kept or []:
         progress.see(event, tell=False)
+        sinks.see(event, tell=False)
+
+    def see(event: Event) -> None:
+        progress.see(event)
+        sinks.see(event)
+
     trainer = Trainer(e.engine.batching, e.engine.workers, e.engine.threads)
     simulation = Simulation(
         e.method, circle.participants, e.rounds, trainer, Clock(e.clock, e.peers, e.seed), log,
         asynchronous=e.engine.asynchronous, evaluate_every=e.evaluate.every,
         checkpoint_every=e.engine.checkpoint, folder=out / "checkpoint",
-        on_record=progress.see, seconds=lambda: time.perf_counter() - began,
+        on_record=see, seconds=lambda: time.perf_counter() - began,
     )  # fmt: skip
     try:
         if saved is not None:
@@ -106,11 +100,15 @@ def _go(
         if on_start:
             on_start(simulation)
         simulation.run()
+        keep(out, e, circle, [(p.peer, min(p.round, e.rounds)) for p in simulation.all])
+        log.close()
+        summary = finish(out, time.perf_counter() - began)
+        sinks.finish(summary)
+        return summary
     finally:
         trainer.close()
         log.close()
-    keep(out, e, circle, [(p.peer, min(p.round, e.rounds)) for p in simulation.all])
-    return finish(out, time.perf_counter() - began)
+        sinks.close()
 
 
 def finish(out: Path, seconds: float) -> dict[str, Any]:
@@ -138,56 +136,6 @@ def run_started(e: Experiment, circle: Circle) -> RunStarted:
         e.method_name, e.seed, e.peers, e.rounds, circle.architectures, samples, circle.class_counts,
         circle.clusters, version(),
     )  # fmt: skip
-
-
-class Progress:
-    """Turns the records of single peers into the progress of rounds: a round is done when nobody is behind it."""
-
-    def __init__(self, e: Experiment, clusters: list[int] | None, on_round: OnRound | None) -> None:
-        self.e, self.clusters, self.on_round = e, clusters, on_round
-        self.bytes = 0
-        self.done = 0
-        self.at = dict.fromkeys(range(e.peers), 0)  # the last round that each peer finished, or skipped
-        self.behind: Counter[int] = Counter({0: e.peers})
-        self.validation: dict[int, list[float]] = defaultdict(list)
-        self.lists: dict[int, dict[int, list[int]]] = defaultdict(dict)
-
-    def see(self, record: Event, tell: bool = True) -> None:
-        if isinstance(record, RunStarted | Offence):
-            return
-        if isinstance(record, PeerRound):
-            self.bytes += sum(record.bytes.values())
-            if record.validation is not None:
-                self.validation[record.round].append(record.validation)
-            if "neighbours" in record.notes and self.clusters:
-                self.lists[record.round][record.peer] = record.notes["neighbours"]
-        if record.peer in self.at:
-            self._move(record)
-            self._tell(tell)
-
-    def _move(self, record: PeerRound | PeerAway) -> None:
-        self.behind[self.at[record.peer]] -= 1
-        if isinstance(record, PeerAway) and record.until is None:
-            del self.at[record.peer]
-        else:
-            self.at[record.peer] = record.round
-            self.behind[record.round] += 1
-
-    def _tell(self, tell: bool) -> None:
-        before = self.done
-        while self.at and not self.behind[self.done]:
-            self.done += 1
-        if self.done == before:
-            return
-        scores, lists = self.validation.get(self.done, []), self.lists.get(self.done, {})
-        for passed in [r for r in self.validation if r <= self.done]:
-            del self.validation[passed]
-        for passed in [r for r in self.lists if r <= self.done]:
-            del self.lists[passed]
-        if tell and self.on_round:
-            accuracy = sum(scores) / len(scores) if scores else None
-            neighbours = neighbour_scores(lists, self.clusters) if lists and self.clusters else None
-            self.on_round(RoundProgress(self.done, self.e.rounds, accuracy, self.bytes, neighbours))
 
 
 def of_folder(out: Path) -> Experiment:

@@ -172,7 +172,8 @@ def default_folder(kind: str, experiment: str, words: Sequence[str]) -> Path:
 def _what(e: Experiment) -> dict[str, Any]:
     """All that the results depend on: not how many workers there are, nor what is written beside them."""
     tables = e.tables()
-    return {**tables, "baseline": "", "engine": {**tables["engine"], "workers": 1, "checkpoint": 0, "models": True}}
+    without_effect = {"workers": 1, "checkpoint": 0, "models": True, "sinks": ()}
+    return {**tables, "baseline": "", "engine": {**tables["engine"], **without_effect}}
 
 
 def is_done(job: Job) -> bool:

@@ -20,7 +20,7 @@ from coterie.errors import CoterieError, Interrupted
 
 if TYPE_CHECKING:
     from coterie.engines.simulation import Simulation
-    from coterie.running import RoundProgress
+    from coterie.progress import RoundProgress
 
 SECONDS_BETWEEN_WORDS = 0.25  # of a worker, about a run's progress
 SECONDS_TO_END = 10.0  # for a process that has nothing more to do

@@ -1,0 +1,175 @@
+"""Where else the events of a run can go: TensorBoard, and Weights & Biases. Both are optional packages.
+
+Validation accuracy goes there while a run is under way, test accuracy when it is done: nobody is tempted to stop or
+choose by it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import secrets
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from coterie.errors import ConfigError, unknown
+from coterie.events import Event, PeerRound, RunStarted
+from coterie.progress import Progress, RoundProgress
+
+MOST_PEERS = 50  # with more of them, only what all have in common is shown
+
+
+class Sink(ABC):
+    """Takes the events of a run in, and turns them into curves over rounds."""
+
+    package: str
+
+    def __init__(self, folder: Path, config: Mapping[str, Any], begun: bool) -> None:
+        self.folder, self.config, self.begun = folder, config, begun
+        self.few = True
+        self._progress: Progress | None = None
+        self._open()
+
+    def see(self, event: Event, tell: bool = True) -> None:
+        """Take an event in; those of before a restart are not told again."""
+        if isinstance(event, RunStarted):
+            self.few = event.peers <= MOST_PEERS
+            self._progress = Progress(event.peers, event.rounds, event.clusters, self._round)
+            return
+        if tell and self.few and isinstance(event, PeerRound) and event.validation is not None:
+            own = {f"peer {event.peer}/validation": event.validation, f"peer {event.peer}/loss": event.loss}
+            self.log(event.round, {name: value for name, value in own.items() if value is not None})
+        if self._progress is not None:
+            self._progress.see(event, tell)
+
+    def _round(self, progress: RoundProgress) -> None:
+        values: dict[str, float] = {"exchanged/bytes": progress.bytes}
+        if progress.accuracy is not None:
+            values["accuracy/validation"] = progress.accuracy
+        if progress.neighbours is not None:
+            values |= {f"neighbours/{name}": value for name, value in progress.neighbours._asdict().items()}
+        self.log(progress.round, values)
+
+    def finish(self, summary: Mapping[str, Any]) -> None:
+        """The run is done: what it came to."""
+        accuracy = summary["accuracy"]
+        found = {
+            f"test/{kind}": value["mean"] if isinstance(value, Mapping) else value for kind, value in accuracy.items()
+        }
+        self.total({name: value for name, value in found.items() if value is not None}, int(summary["rounds"]))
+
+    @abstractmethod
+    def _open(self) -> None: ...
+
+    @abstractmethod
+    def log(self, round: int, values: Mapping[str, float]) -> None:
+        """Points of curves."""
+
+    @abstractmethod
+    def total(self, values: Mapping[str, float], rounds: int) -> None:
+        """Figures of the whole run."""
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+
+class TensorBoard(Sink):
+    """Event files in the run's folder: `tensorboard --logdir runs`."""
+
+    package = "tensorboard"
+
+    def _open(self) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        self.writer = SummaryWriter(str(self.folder / "tensorboard"), flush_secs=10)
+
+    def log(self, round: int, values: Mapping[str, float]) -> None:
+        for name, value in values.items():
+            self.writer.add_scalar(name.replace(" ", "_"), value, round)
+
+    def total(self, values: Mapping[str, float], rounds: int) -> None:
+        self.log(rounds, values)
+
+    def close(self) -> None:
+        self.writer.close()
+
+
+class WandB(Sink):
+    """A run of Weights & Biases. Its own variables say where to: WANDB_PROJECT, WANDB_MODE=offline, ..."""
+
+    package = "wandb"
+
+    def _open(self) -> None:
+        import wandb
+
+        name = self.folder / "wandb-id"  # so that a run that goes on is the same one there, too
+        if not (self.begun and name.exists()):
+            name.write_text(secrets.token_hex(4), encoding="utf-8")
+        self.run = wandb.init(
+            project=os.environ.get("WANDB_PROJECT", "coterie"),
+            name=self.folder.name,
+            id=name.read_text(encoding="utf-8"),
+            resume="allow",
+            dir=str(self.folder),
+            config=dict(self.config),
+        )
+        self.run.define_metric("round")
+        self.run.define_metric("*", step_metric="round")  # peers may be at different rounds
+
+    def log(self, round: int, values: Mapping[str, float]) -> None:
+        self.run.log({"round": round, **values})
+
+    def total(self, values: Mapping[str, float], rounds: int) -> None:  # noqa: ARG002
+        self.run.summary.update(dict(values))
+
+    def close(self) -> None:
+        self.run.finish()
+
+
+SINKS: dict[str, type[Sink]] = {"tensorboard": TensorBoard, "wandb": WandB}
+
+
+def check(names: Sequence[str]) -> None:
+    """Raise ConfigError if one of them does not exist, or is not installed."""
+    for name in names:
+        if name not in SINKS:
+            raise ConfigError(f"engine.sinks: {unknown('sink', name, SINKS)}")
+        if importlib.util.find_spec(SINKS[name].package) is None:
+            raise ConfigError(f"engine.sinks = {name} needs a package: pip install 'coterie[{name}]'")
+
+
+class Sinks:
+    """All sinks of a run. One that fails is told of and left: the run itself, and events.jsonl, go on."""
+
+    def __init__(self, names: Sequence[str], folder: Path, config: Mapping[str, Any], begun: bool = False) -> None:
+        self._all: dict[str, Sink] = {}
+        for name in names:
+            try:
+                self._all[name] = SINKS[name](folder, config, begun)
+            except Exception as error:  # of a package that is not ours: whatever it is
+                self._tell(name, error)
+
+    def see(self, event: Event, tell: bool = True) -> None:
+        self._each("see", event, tell)
+
+    def finish(self, summary: Mapping[str, Any]) -> None:
+        self._each("finish", summary)
+
+    def close(self) -> None:
+        self._each("close")
+
+    def _each(self, what: str, *given: Any) -> None:
+        for name, sink in list(self._all.items()):
+            try:
+                getattr(sink, what)(*given)
+            except Exception as error:
+                del self._all[name]
+                self._tell(name, error)
+
+    @staticmethod
+    def _tell(name: str, error: Exception) -> None:
+        reason = str(error).split("\n")[0] or type(error).__name__
+        print(f"coterie: {name} is left out from here on: {reason}", file=sys.stderr, flush=True)

@@ -1,0 +1,135 @@
+"""The events of real runs in TensorBoard's files and in an offline run of Weights & Biases, read back."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coterie import experiment, running
+from coterie.errors import ConfigError, Interrupted
+from coterie.sinks import Sinks
+
+TINY = (
+    "peers=3", "rounds=3", "data.clusters=2", "data.train=10", "data.validation=5", "data.test=5", "model.hidden=[4]",
+    "method.name=gossip", "method.k=1", "engine.workers=1", "engine.checkpoint=1", "baseline=",
+)  # fmt: skip
+
+
+def load(*words: str) -> experiment.Experiment:
+    return experiment.load("panm-digits", [*TINY, *words])
+
+
+def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
+    """What TensorBoard itself reads from the folder."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    found = EventAccumulator(str(folder / "tensorboard"))
+    found.Reload()
+    return {tag: [(e.step, e.value) for e in found.Scalars(tag)] for tag in found.Tags()["scalars"]}
+
+
+def expected(folder: Path) -> dict[int, float]:
+    """The mean validation accuracy of each round, from the events alone."""
+    by_round: dict[int, list[float]] = {}
+    for line in (folder / "events.jsonl").read_text().splitlines():
+        record = json.loads(line)
+        if record["event"] == "round":
+            by_round.setdefault(record["round"], []).append(record["validation"])
+    return {round: sum(found) / len(found) for round, found in by_round.items()}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of packages that are not ours
+def test_tensorboard_shows_what_the_events_say(tmp_path: Path) -> None:
+    summary = running.run(load("engine.sinks=tensorboard"), tmp_path / "run")
+    found = scalars(tmp_path / "run")
+    assert dict(found["accuracy/validation"]) == pytest.approx(expected(tmp_path / "run"))
+    assert found["test/last"] == [(3, pytest.approx(summary["accuracy"]["last"]["mean"]))]
+    assert found["exchanged/bytes"][-1] == (3, pytest.approx(summary["bytes"]["total"]))
+    assert {tag for tag in found if tag.startswith("peer_")} == {
+        f"peer_{p}/{what}" for p in range(3) for what in ("validation", "loss")
+    }
+    assert not any(tag.startswith("test/") and step < 3 for tag, points in found.items() for step, _ in points)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_run_that_goes_on_tells_each_round_once(tmp_path: Path) -> None:
+    def stop(simulation: Any) -> None:
+        simulation.stop()
+
+    e = load("engine.sinks=tensorboard")
+    with pytest.raises(Interrupted):
+        running.run(e, tmp_path / "run", on_start=stop)
+    running.resume(tmp_path / "run")
+    steps = [step for step, _ in scalars(tmp_path / "run")["accuracy/validation"]]
+    assert steps == [1, 2, 3]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_wandb_offline_has_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    monkeypatch.setenv("WANDB_DISABLE_GIT", "true")
+    summary = running.run(load("engine.sinks=wandb"), tmp_path / "run")
+    (written,) = (tmp_path / "run").glob("wandb/offline-run-*/run-*.wandb")
+    until = time.monotonic() + 30  # the package's own process writes the end of the file
+    history, totals = read_wandb(written)
+    while "test/last" not in totals and time.monotonic() < until:
+        time.sleep(0.1)
+        history, totals = read_wandb(written)
+    means = {row["round"]: row["accuracy/validation"] for row in history if "accuracy/validation" in row}
+    assert means == pytest.approx(expected(tmp_path / "run"))
+    assert totals["test/last"] == pytest.approx(summary["accuracy"]["last"]["mean"])
+
+
+def read_wandb(path: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """The curves and the totals of an offline run."""
+    from wandb.proto import wandb_internal_pb2
+
+    history: list[dict[str, Any]] = []
+    totals: dict[str, Any] = {}
+    for data in wandb_records(path.read_bytes()):
+        record = wandb_internal_pb2.Record()
+        record.ParseFromString(data)
+        if record.HasField("history"):
+            history.append({i.key or ".".join(i.nested_key): json.loads(i.value_json) for i in record.history.item})
+        if record.HasField("summary"):
+            totals |= {i.key or ".".join(i.nested_key): json.loads(i.value_json) for i in record.summary.update}
+    return history, totals
+
+
+def wandb_records(data: bytes, block: int = 32768) -> list[bytes]:
+    """The package's files are LevelDB logs: blocks of pieces, each with a checksum (4), a length (2) and a kind (1)."""
+    found, parts, at = [], b"", 7  # after the file's own header
+    while at + 7 <= len(data):
+        if block - at % block < 7:
+            at += block - at % block
+            continue
+        length, kind = int.from_bytes(data[at + 4 : at + 6], "little"), data[at + 6]
+        parts += data[at + 7 : at + 7 + length]
+        at += 7 + length
+        if kind in (1, 4):  # whole, or a last piece
+            found.append(parts)
+            parts = b""
+    return found
+
+
+def test_a_sink_that_fails_is_left_and_the_run_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tmp_path.joinpath("tensorboard").write_text("a file where a folder should be")
+    sinks = Sinks(["tensorboard"], tmp_path, {})
+    sinks.see(running.run_started(load(), experiment.gather(load())))
+    sinks.finish({"accuracy": {"last": {"mean": 0.5}}, "rounds": 3})
+    sinks.close()
+    assert capsys.readouterr().err.count("tensorboard is left out") == 1
+
+
+def test_unknown_and_absent_sinks(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError, match="Did you mean 'tensorboard'"):
+        load("engine.sinks=tensorbord")
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    with pytest.raises(ConfigError, match=r"pip install 'coterie\[wandb\]'"):
+        load("engine.sinks=wandb")
