@@ -1,8 +1,8 @@
 """What the pages tell the reader to run does run, in their order, in one folder a page.
 
-Every `python` and `sh` block is run unless a comment right before it says why not, and a `toml` block that begins with a
-comment `# file.toml` is the file that commands after it name. Commands run in this process, for
-starting Python and torch takes longer than they do.
+Every `python` and `sh` block is run unless a comment right before it says why not; a `toml` block that begins with
+`# file.toml` is that file, for the commands after it. Commands run in this process, for starting Python and torch takes
+longer than they do.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ def run_command(line: str, number: int, monkeypatch: pytest.MonkeyPatch) -> None
     command, *words = shlex.split(line)
     if command == "coterie":
         # By default a run's folder has the time in its name: two runs of one second would want the same.
-        out = ["--plain", "--out", f"runs/{number}"] if words[0] in ("run", "up") and "--out" not in words else []
+        named = words[0] not in ("run", "up") or {"--out", "--resume"} & set(words)
+        out = [] if named else ["--plain", "--out", f"runs/{number}"]
         assert cli.main([*words, *out]) == 0, f"failed: {line}"
     elif command == "python":
         monkeypatch.setattr(sys, "argv", words)

@@ -94,7 +94,9 @@ def test_figures_of_the_choice_are_on_the_pages_that_it_names() -> None:
             rows += 1
             there = text_of(page.parent / source[1])
             for figure in re.findall(r"(?<=\| )\d[\d.,]*(?= \|)", line[: source.start()] + "|"):
-                assert re.search(rf"(?<![\d.]){re.escape(figure)}(?![\d])", there), f"{source[1]} has no {figure}: {line}"
+                assert re.search(rf"(?<![\d.]){re.escape(figure)}(?![\d])", there), (
+                    f"{source[1]} has no {figure}: {line}"
+                )
     assert rows > 5
 
 

@@ -92,7 +92,9 @@ class FedProto(_ToCommonMeans):
     loss: ClassVar[Loss] = fedproto_loss
     artifact: ClassVar[str] = "prototypes"
 
-    lam: float = parameter(1.0, "weight of the distance to prototypes (the paper: 1 for MNIST and FEMNIST, 0.1 for CIFAR-10)")
+    lam: float = parameter(
+        1.0, "weight of the distance to prototypes (the paper: 1 for MNIST and FEMNIST, 0.1 for CIFAR-10)"
+    )
 
     def vectors(self, said: Prediction) -> Tensor:
         return said.features

@@ -48,7 +48,8 @@ class FedPAE(LocalEnsemble):
     growth: float = parameter(0.0, "share by which the bench must have grown to be searched again before the end")
     early: bool = parameter(False, "use others' models while one's own still train (which delays those)")
     bench: str = parameter(
-        "models", "what is kept of others: models | predictions on one's validation data (and the chosen are fetched again)"
+        "models",
+        "what is kept of others: models | predictions on one's validation data (and the chosen are fetched again)",
     )
     neighbours: str = parameter("all", "whom to ask: all | adaptive (those whose models were chosen, and a few others)")
     few: int = parameter(3, "adaptive: how many others each time")

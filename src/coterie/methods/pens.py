@@ -16,7 +16,9 @@ class PENS(Method):
     l: int = parameter(10, "peers tried in a round of stage one, from 1 to peers - 1")  # noqa: E741 (the paper's name)
     k: int = parameter(5, "peers averaged with, from 1 to l")
     t1: int = parameter(100, "rounds of stage one")
-    often: float = parameter(0.0, "chosen more often than this makes a permanent neighbour; 0: than chance, t1 * k / (peers - 1)")
+    often: float = parameter(
+        0.0, "chosen more often than this makes a permanent neighbour; 0: than chance, t1 * k / (peers - 1)"
+    )
 
     def check(self, peers: int) -> None:
         need(1 <= self.l < peers, "l", f"must be from 1 to {peers - 1} with {peers} peers, not {self.l}")
