@@ -25,11 +25,14 @@ default_role = "code"  # docstrings write `names` as Markdown does
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
 autodoc_preserve_defaults = True
+autodoc_class_signature = "separated"  # what makes a peer is the engine's business, and fills a screen
+smartquotes_action = "q"  # no dashes of it: `--out` is an option
 
 html_theme = "furo"
 html_title = "Coterie"
 html_static_path = ["static"]
 html_css_files = ["coterie.css"]
+html_js_files = ["coterie.js"]
 html_extra_path = ["root"]
 html_copy_source = False
 html_theme_options = {"navigation_with_keys": True}
