@@ -35,4 +35,5 @@ html_css_files = ["coterie.css"]
 html_js_files = ["coterie.js"]
 html_extra_path = ["root"]
 html_copy_source = False
+html_show_search_summary = False  # it would load pages, which a browser refuses to do from disk
 html_theme_options = {"navigation_with_keys": True}

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import coterie
 from coterie import cli, events, settings
 from coterie.experiment import PLAIN, SECTIONS, Experiment
 from coterie.joining import PeerSettings
@@ -26,7 +27,7 @@ from coterie.methods import METHODS
 
 ROOT = Path(__file__).resolve().parents[2]
 REGION = re.compile(r"(<!-- generated: (\w+) ?(\S*) -->\n).*?(<!-- end of generated -->)", re.DOTALL)
-COMMENT = re.compile(r"^ *(\w+): [^#]*# (.+)$", re.MULTILINE)
+FIELD = re.compile(r"(?:^ +# (.+)\n)?^ +([a-z]\w*): ([^=#\n]+?)(?: = [^#\n]*?)?(?:  # (.+))?$", re.MULTILINE)
 
 
 def current(text: str) -> str:
@@ -141,7 +142,7 @@ def _word(action: argparse.Action) -> str:
     return ", ".join(action.option_strings) + ("" if action.nargs == 0 else f" {value}")
 
 
-# -- events ------------------------------------------------------------------------------------
+# -- classes whose fields are told of in comments ----------------------------------------------
 
 
 def records(_: str) -> str:
@@ -150,9 +151,22 @@ def records(_: str) -> str:
 
 def _record(kind: type[Any]) -> str:
     [name] = [f.default for f in dataclasses.fields(kind) if f.name == "event"]
-    said = dict(COMMENT.findall(inspect.getsource(kind)))
-    rows = [(f"`{f.name}`", code(str(f.type)), said.get(f.name, "")) for f in dataclasses.fields(kind)]
-    return f"## {name}\n\n{inspect.getdoc(kind)}\n\n" + table(["field", "type", "meaning"], rows)
+    return f"## {name}\n\n{inspect.getdoc(kind)}\n\n{told(kind)}"
+
+
+def attributes(name: str) -> str:
+    return told(getattr(coterie, name))
+
+
+def told(kind: type[Any]) -> str:
+    """The fields that a comment stands beside, or above."""
+    found = FIELD.findall(inspect.getsource(kind))
+    rows = [(f"`{name}`", code(_type(hint)), beside or above) for above, name, hint, beside in found if above or beside]
+    return table(["field", "type", "meaning"], rows)
+
+
+def _type(hint: str) -> str:
+    return re.sub(r"^ClassVar\[(.*)\]$", r"\1", hint.strip())
 
 
 KINDS: dict[str, Callable[[str], str]] = {
@@ -162,6 +176,7 @@ KINDS: dict[str, Callable[[str], str]] = {
     "settings": all_settings,
     "commands": commands,
     "events": records,
+    "attributes": attributes,
 }
 
 

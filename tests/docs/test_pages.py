@@ -11,10 +11,12 @@ from docs_support import PAGES, ROOT, name
 
 from coterie import data, settings
 from coterie.engines.clock import ClockSettings
+from coterie.events import PeerRound, RunStarted
 from coterie.experiment import DataSettings
 from coterie.joining import PeerSettings
 from coterie.methods import METHODS
 from coterie.network.settings import NetworkSettings
+from coterie.report.summary import summarise
 from coterie.topology import TopologySettings
 
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
@@ -118,6 +120,16 @@ def test_every_module_is_in_the_architecture() -> None:
     top = {path.stem for path in package.iterdir() if path.is_dir() or path.suffix == ".py"}
     inside = {path.stem for part in ("engines", "training") for path in (package / part).glob("*.py")}
     assert (top | inside) - {"__init__", "__pycache__", "__main__", "presets", "py"} <= told
+
+
+def test_every_field_of_a_summary_is_in_the_readme() -> None:
+    beside = {"beside": {"alone": {"test": 0.5}}, "own_share": 1.0}
+    notes = {"helped": 1.0, "neighbours": [1], "weights": {"0": 0.5, "1": 0.5}, **beside}
+    record = PeerRound(0, 1, 1.0, validation=0.5, test=0.5, loss=1.0, bytes={"model": 8}, notes=notes)
+    started = RunStarted("panm", 0, 2, 1, ["mlp", "mlp"], [5, 5], [[5], [5]], clusters=[0, 0])
+    section = text_of(ROOT / "README.md").split("`summary.json` has these fields")[1].split("##")[0]
+    told = {word.split(".")[0] for word in re.findall(r"`([\w.]+)`", section)}
+    assert set(summarise([started, record], 1.0)) <= told
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
