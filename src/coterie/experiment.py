@@ -103,10 +103,10 @@ class Experiment:
 
     method_name: str
     method: Method
-    seed: int = 0
-    rounds: int = 60
-    peers: int = 20
-    baseline: str = ""  # a method to run beside, with the same splits, and show
+    seed: int = field(default=0, metadata={"help": "the number that all randomness follows from"})
+    rounds: int = field(default=60, metadata={"help": "how many there are"})
+    peers: int = field(default=20, metadata={"help": "how many there are, without a server"})
+    baseline: str = field(default="", metadata={"help": "a method to run beside, with the same splits, and show"})
     data: DataSettings = DataSettings()
     model: ModelSettings = ModelSettings()
     train: TrainSettings = TrainSettings()

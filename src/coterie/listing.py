@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from coterie import settings
 from coterie.errors import ConfigError, unknown
+
+if TYPE_CHECKING:
+    from coterie.methods import Method
 
 
 def text(what: str, name: str | None) -> str:
@@ -28,15 +31,21 @@ def _methods() -> dict[str, str]:
 
 
 def _method(name: str) -> str:
-    from coterie.methods import Method, find
+    from coterie.methods import find
 
     method = find(name)
-    kind = "with a server" if method.server else "without a server"
-    kind = "with or without a server" if method.with_server is not Method.with_server else kind
-    mixed = "mixed architectures" if method.mixed else "one architecture"
-    mixed = "any models" if method.any_model else mixed
-    head = [f"{name}: {method.summary}", f"{kind}; {mixed}", *([method.paper] if method.paper else [])]
+    head = [f"{name}: {method.summary}", needs(method), *([method.paper] if method.paper else [])]
     return "\n".join([*head, *_parameters(method, "method")])
+
+
+def needs(method: type[Method]) -> str:
+    """Whether a method needs a server, and which models it takes."""
+    from coterie.methods import Method
+
+    server = "with a server" if method.server else "without a server"
+    server = "with or without a server" if method.with_server is not Method.with_server else server
+    mixed = "mixed architectures" if method.mixed else "one architecture"
+    return f"{server}; {'any models' if method.any_model else mixed}"
 
 
 def _parameters(kind: type[Any], section: str) -> list[str]:

@@ -146,18 +146,18 @@ class Others(Sequence[int]):
 class Peer:
     """`me` in a method. Read the attributes; act through the verbs."""
 
-    id: int
-    seed: int
+    id: int  # its number; a server's is the one after the last peer's
+    seed: int  # the run's
     peers: Sequence[int]  # everybody else that may be reachable (never the server)
-    model: Model
-    settings: TrainSettings
+    model: Model  # its weights; training changes them in place
+    settings: TrainSettings  # the [train] section
     desk: Desk
     data: PeerData | None = None  # None at a server
     server: int | None = None  # its id, where the method has one
     links: Sequence[int] | None = None  # who is next to it in the [graph]; None: everybody is
     # The true clusters, by peer, where the data were made with them: for the Oracle baseline alone.
     truth: Sequence[int] | None = None
-    round: int = 0
+    round: int = 0  # where it is, from 1
     rounds: int = 0  # how many there are
     kind: str = ""  # of its model, as model.zoo names it; of an estimator there is no `model` worth the name
     kinds: Kinds | None = None  # of models that it may train or be sent, beside its own architecture

@@ -1,17 +1,20 @@
 """What the pages tell the reader to run does run, in their order, in one folder a page.
 
-Every `python` and `sh` block is run unless a comment right before it says why not. Commands run in this process, for
-starting Python and torch takes longer than they do.
+Every `python` and `sh` block is run unless a comment right before it says why not; a `toml` block that begins with
+`# file.toml` is that file, for the commands after it. Commands run in this process, for starting Python and torch takes
+longer than they do.
 """
 
 from __future__ import annotations
 
 import itertools
 import os
+import re
 import runpy
 import shlex
 import shutil
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,7 +26,8 @@ from coterie import cli
 from coterie.data import catalog
 from coterie.training.batched import Gradients
 
-WITH_EXAMPLES = [page for page in PAGES if any(b.run and b.language in ("python", "sh") for b in blocks(page))]
+LANGUAGES = ("python", "sh", "toml")
+WITH_EXAMPLES = [page for page in PAGES if any(b.run and b.language in LANGUAGES for b in blocks(page))]
 SET_UP = ("./scripts/setup && .venv/bin/coterie run", "./scripts/setup && ./scripts/test")
 
 
@@ -41,11 +45,16 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     torch.set_num_threads(1)
 
 
-def run_python(text: str) -> None:
-    """A block that begins with `# file.py` is saved under that name first."""
+def save_if_named(text: str, ending: str) -> str:
+    """A block that begins with `# file.py` is saved under that name; answers its first line."""
     first = text.split("\n", 1)[0]
-    if first.startswith("# ") and first.endswith(".py"):
+    if re.fullmatch(rf"# [\w/.-]+{re.escape(ending)}", first):
         Path(first.removeprefix("# ")).write_text(text, encoding="utf-8")
+    return first
+
+
+def run_python(text: str) -> None:
+    first = save_if_named(text, ".py")
     exec(compile(text, first, "exec", dont_inherit=True), {"__name__": "docs"})
 
 
@@ -53,7 +62,8 @@ def run_command(line: str, number: int, monkeypatch: pytest.MonkeyPatch) -> None
     command, *words = shlex.split(line)
     if command == "coterie":
         # By default a run's folder has the time in its name: two runs of one second would want the same.
-        out = ["--plain", "--out", f"runs/{number}"] if words[0] in ("run", "up") and "--out" not in words else []
+        named = words[0] not in ("run", "up") or {"--out", "--resume"} & set(words)
+        out = [] if named else ["--plain", "--out", f"runs/{number}"]
         assert cli.main([*words, *out]) == 0, f"failed: {line}"
     elif command == "python":
         monkeypatch.setattr(sys, "argv", words)
@@ -69,6 +79,9 @@ def test_examples_run(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for block in blocks(page):
         if block.run and block.language == "python":
             run_python(block.text)
+        elif block.language == "toml":
+            tomllib.loads(block.text)
+            save_if_named(block.text, ".toml")
         elif block.run and block.language == "sh":
             for line in block.text.splitlines():
                 run_command(line, next(number), monkeypatch)

@@ -9,12 +9,14 @@ from pathlib import Path
 import pytest
 from docs_support import PAGES, ROOT, name
 
-from coterie import data
+from coterie import data, settings
 from coterie.engines.clock import ClockSettings
+from coterie.events import PeerRound, RunStarted
 from coterie.experiment import DataSettings
 from coterie.joining import PeerSettings
 from coterie.methods import METHODS
 from coterie.network.settings import NetworkSettings
+from coterie.report.summary import summarise
 from coterie.topology import TopologySettings
 
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
@@ -71,8 +73,33 @@ def test_every_method_has_a_page_with_its_parameters(method: str) -> None:
     rows = dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", text_of(page), re.MULTILINE))
     for field in dataclasses.fields(METHODS[method]):
         assert field.name in rows, f"{page.name} has no row for {field.name} in its table of parameters"
-        default = rows[field.name].strip("`\"'")
-        assert default == str(field.default), f"{page.name}: {field.name} is {field.default} by default, not {default}"
+        default = settings.literal(field.default)
+        assert rows[field.name] == f"`{default}`", f"{page.name}: {field.name} is {default} by default"
+
+
+@pytest.mark.parametrize("page", METHOD_PAGES.values(), ids=name)
+def test_every_method_page_answers_the_same_questions(page: Path) -> None:
+    if page.name == "index.md":
+        return
+    headings = re.findall(r"^## (.+)$", without_code(text_of(page)), re.MULTILINE)
+    wanted = ["The idea", "What is exchanged", "What that reveals", "A round", "Parameters", "Paper", "Deviations"]
+    for heading in [*wanted, "Measured"]:
+        assert any(found.startswith(heading) for found in headings), f"{page.name} has no section '{heading}'"
+
+
+def test_figures_of_the_choice_are_on_the_pages_that_it_names() -> None:
+    """A row of figures names the page that they are from: if that page changes, so must the choice."""
+    page, rows = ROOT / "docs/which-method.md", 0
+    for line in text_of(page).splitlines():
+        source = re.search(r"\[\w+, measured\]\((methods/[\w-]+\.md)#measured\) \|$", line)
+        if source:
+            rows += 1
+            there = text_of(page.parent / source[1])
+            for figure in re.findall(r"(?<=\| )\d[\d.,]*(?= \|)", line[: source.start()] + "|"):
+                assert re.search(rf"(?<![\d.]){re.escape(figure)}(?![\d])", there), (
+                    f"{source[1]} has no {figure}: {line}"
+                )
+    assert rows > 5
 
 
 @pytest.mark.parametrize(("page", "kind"), PAGES_OF_SETTINGS)
@@ -93,6 +120,16 @@ def test_every_module_is_in_the_architecture() -> None:
     top = {path.stem for path in package.iterdir() if path.is_dir() or path.suffix == ".py"}
     inside = {path.stem for part in ("engines", "training") for path in (package / part).glob("*.py")}
     assert (top | inside) - {"__init__", "__pycache__", "__main__", "presets", "py"} <= told
+
+
+def test_every_field_of_a_summary_is_in_the_readme() -> None:
+    beside = {"beside": {"alone": {"test": 0.5}}, "own_share": 1.0}
+    notes = {"helped": 1.0, "neighbours": [1], "weights": {"0": 0.5, "1": 0.5}, **beside}
+    record = PeerRound(0, 1, 1.0, validation=0.5, test=0.5, loss=1.0, bytes={"model": 8}, notes=notes)
+    started = RunStarted("panm", 0, 2, 1, ["mlp", "mlp"], [5, 5], [[5], [5]], clusters=[0, 0])
+    section = text_of(ROOT / "README.md").split("`summary.json` has these fields")[1].split("##")[0]
+    told = {word.split(".")[0] for word in re.findall(r"`([\w.]+)`", section)}
+    assert set(summarise([started, record], 1.0)) <= told
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)

@@ -25,7 +25,7 @@ class Method(ABC):
     """Subclass it, say what one peer does in one round, and it runs in every engine."""
 
     summary: ClassVar[str] = ""  # one line, for `coterie list methods`
-    paper: ClassVar[str] = ""
+    paper: ClassVar[str] = ""  # authors, title, year
     server: ClassVar[bool] = False  # whether there is one more participant, running `serve`
     mixed: ClassVar[bool] = False  # whether peers may have different architectures
     grouped: ClassVar[bool] = False  # whether those of one architecture are averaged: it must be of one size

@@ -92,7 +92,9 @@ class FedProto(_ToCommonMeans):
     loss: ClassVar[Loss] = fedproto_loss
     artifact: ClassVar[str] = "prototypes"
 
-    lam: float = parameter(1.0, "weight of the distance to prototypes (the paper: 1; 0.1 for CIFAR-10)")
+    lam: float = parameter(
+        1.0, "weight of the distance to prototypes (the paper: 1 for MNIST and FEMNIST, 0.1 for CIFAR-10)"
+    )
 
     def vectors(self, said: Prediction) -> Tensor:
         return said.features
@@ -132,7 +134,7 @@ class FedGH(Method):
     same_features: ClassVar[bool] = True
 
     server_epochs: int = parameter(10, "passes of the server over the means that it got in a round")
-    server_lr: float = parameter(0.01, "its learning rate")
+    server_lr: float = parameter(0.01, "its learning rate; batch size and momentum are those of [train]")
 
     def check(self, peers: int) -> None:  # noqa: ARG002
         need(self.server_epochs >= 1, "server_epochs", f"must be at least 1, not {self.server_epochs}")

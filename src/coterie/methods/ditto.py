@@ -19,7 +19,7 @@ class Ditto(FedAvg):
     summary: ClassVar[str] = "FedAvg, and a personal model beside it that is pulled towards the common one"
     paper: ClassVar[str] = "Li et al., Ditto: Fair and Robust Federated Learning Through Personalization, 2021"
 
-    lam: float = parameter(1.0, "strength of the pull to the common model (the paper tunes it to the data)")
+    lam: float = parameter(1.0, "strength of the pull to the common model; 0: none (the paper tunes it to the data)")
     personal_epochs: int = parameter(0, "epochs of the personal model in a round; 0: as many as train.epochs")
 
     def check(self, peers: int) -> None:

@@ -42,16 +42,19 @@ class FedPAE(LocalEnsemble):
     summary: ClassVar[str] = "any models, nobody waits: pick the best ensemble of everybody's models"
     paper: ClassVar[str] = "Mueller et al., FedPAE: Peer-Adaptive Ensemble Learning, 2024"
 
-    k: int = parameter(5, "members of an ensemble")
-    population: int = parameter(100, "of NSGA-II")
-    generations: int = parameter(100, "of NSGA-II")
+    k: int = parameter(5, "members of an ensemble; all of the bench while it has fewer")
+    population: int = parameter(100, "ensembles in a generation of NSGA-II")
+    generations: int = parameter(100, "generations of NSGA-II")
     growth: float = parameter(0.0, "share by which the bench must have grown to be searched again before the end")
     early: bool = parameter(False, "use others' models while one's own still train (which delays those)")
-    bench: str = parameter("models", "keep others' models | predictions (and fetch the chosen models again)")
+    bench: str = parameter(
+        "models",
+        "what is kept of others: models | predictions on one's validation data (and the chosen are fetched again)",
+    )
     neighbours: str = parameter("all", "whom to ask: all | adaptive (those whose models were chosen, and a few others)")
-    few: int = parameter(3, "adaptive: how many others")
+    few: int = parameter(3, "adaptive: how many others each time")
     enough: int = parameter(3, "adaptive: after so many times that none of theirs was chosen, ask no others")
-    largest: int = parameter(100_000_000, "bytes of a model from somebody else")
+    largest: int = parameter(100_000_000, "bytes that somebody else's model may have")
 
     def check(self, peers: int) -> None:
         super().check(peers)

@@ -15,7 +15,7 @@ class FedProx(FedAvg):
     summary: ClassVar[str] = "FedAvg with a pull back to the common model while peers train"
     paper: ClassVar[str] = "Li et al., Federated Optimization in Heterogeneous Networks, 2020"
 
-    mu: float = parameter(0.1, "strength of the pull to the common model (the paper: from 0.001 to 1)")
+    mu: float = parameter(0.1, "strength of the pull to the common model; 0 is FedAvg (the paper: from 0.001 to 1)")
 
     def check(self, peers: int) -> None:
         super().check(peers)

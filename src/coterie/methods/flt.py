@@ -22,8 +22,10 @@ class FLT(FedAvg):
     mixed: ClassVar[bool] = False
     learns_weights: ClassVar[bool] = True
 
-    embeddings: int = parameter(50, "samples whose features a peer sends, once")
-    related: float = parameter(0.0, "share of the pairs of peers that are related, nearest first; 0: by Otsu's cut")
+    embeddings: int = parameter(50, "samples whose features a peer sends, once; all if it has fewer")
+    related: float = parameter(
+        0.0, "share of the pairs of peers that are related, nearest first; 0: by Otsu's cut; 1: FedAvg"
+    )
 
     def check(self, peers: int) -> None:
         super().check(peers)

@@ -26,7 +26,7 @@ def average(me: Peer, models: Mapping[int, Artifact]) -> None:
 class _Neighbours(Method):
     """Train, share the model, average with k neighbours."""
 
-    k: int = parameter(5, "neighbours to average with in a round")
+    k: int = parameter(5, "neighbours to average with in a round, from 1 to peers - 1")
 
     def check(self, peers: int) -> None:
         need(1 <= self.k < peers, "k", f"must be from 1 to {peers - 1} with {peers} peers, not {self.k}")

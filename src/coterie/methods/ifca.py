@@ -14,7 +14,7 @@ class IFCA(Method):
     paper: ClassVar[str] = "Ghosh et al., An Efficient Framework for Clustered Federated Learning, 2020"
     server: ClassVar[bool] = True
 
-    c: int = parameter(2, "models that the server keeps: a guess of the number of clusters")
+    c: int = parameter(2, "models that the server keeps: a guess of the number of clusters, from 1 to peers")
 
     def check(self, peers: int) -> None:
         need(1 <= self.c <= peers, "c", f"must be from 1 to the number of peers ({peers}), not {self.c}")

@@ -72,15 +72,15 @@ class MAPL(Method):
     t_thr: int = parameter(20, "the first round that learns them (the paper: 100 of 400)")
     e_g: int = parameter(1, "gradient steps on them in a round")
     step: float = parameter(
-        0.4, "length of such a step, times the number of peers weighed; cut where it would overshoot"
+        0.4, "length of such a step, times the number of peers weighed; cut where it would overshoot (not in the paper)"
     )
     mu1: float = parameter(0.5, "weight of the similarity of heads in the graph's loss")
     mu2: float = parameter(0.1, "weight of the graph's regulariser")
     beta: float = parameter(0.5, "weight of the norm in the regulariser: larger spreads the weights")
-    norm: str = parameter("l2", "of the regulariser: l2 | l1")
+    norm: str = parameter("l2", "of the regulariser: l2 | l1 (constant on the simplex, so that it does nothing)")
     likeness: str = parameter("gram", "how heads are compared: gram (as seen from inside each) | rows (the paper)")
-    similarity: bool = parameter(True, "use the similarity of heads; false: all are alike")
-    confidence: bool = parameter(True, "trust peers by how much data they have; false: all equally")
+    similarity: bool = parameter(True, "use the similarity of heads; false: all are alike (the ablation of Table 3)")
+    confidence: bool = parameter(True, "trust peers by how much data they have; false: all equally (the same ablation)")
     explore: int = parameter(0, "strangers met in a round, and acquaintances kept; 0: everybody, as in the paper")
 
     def check(self, peers: int) -> None:

@@ -30,9 +30,11 @@ class PANM(Method):
     paper: ClassVar[str] = "Li et al., Mining Latent Relationships among Clients, 2022"
 
     metric: str = parameter("loss", "similarity: loss (of their model on my data) | grad (direction of updates)")
-    tries: int = parameter(32, "metric = loss: own samples to try models on in stage one, drawn anew; 0: all")
-    l: int = parameter(10, "random candidates in a round")  # noqa: E741 (the paper's name)
-    k: int = parameter(5, "neighbours averaged with in a round")
+    tries: int = parameter(
+        32, "metric = loss: own samples to try models on in stage one, drawn anew every round; 0: all, as in stage two"
+    )
+    l: int = parameter(10, "strangers tried in a round, from 1 to peers - 1")  # noqa: E741 (the paper's name)
+    k: int = parameter(5, "neighbours averaged with in a round, from 1 to l")
     t1: int = parameter(100, "rounds of stage one, confident neighbour initialisation; the rest is stage two")
     tau: int = parameter(10, "rounds between two heuristic neighbour matchings in stage two")
     alpha: float = parameter(0.5, "metric = grad: share of the last update against the way since the start")

@@ -13,10 +13,12 @@ class PENS(Method):
     summary: ClassVar[str] = "average with the k of l random peers whose models lose least on one's own data"
     paper: ClassVar[str] = "Onoszko et al., Decentralized Federated Learning of Deep Neural Networks, 2021"
 
-    l: int = parameter(10, "peers tried in a round of stage one")  # noqa: E741 (the paper's name)
-    k: int = parameter(5, "peers averaged with")
+    l: int = parameter(10, "peers tried in a round of stage one, from 1 to peers - 1")  # noqa: E741 (the paper's name)
+    k: int = parameter(5, "peers averaged with, from 1 to l")
     t1: int = parameter(100, "rounds of stage one")
-    often: float = parameter(0.0, "chosen more often than this makes a neighbour; 0: than chance, t1*k/(n-1)")
+    often: float = parameter(
+        0.0, "chosen more often than this makes a permanent neighbour; 0: than chance, t1 * k / (peers - 1)"
+    )
 
     def check(self, peers: int) -> None:
         need(1 <= self.l < peers, "l", f"must be from 1 to {peers - 1} with {peers} peers, not {self.l}")

@@ -37,7 +37,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     issue.set_defaults(command=_issue)
 
     revoke = actions.add_parser("revoke", help="put all certificates of a peer so far on the roster of the refused")
-    revoke.add_argument("name", metavar="NAME")
+    revoke.add_argument("name", metavar="NAME", help="the peer's name")
     revoke.add_argument("--keys", type=Path, default=KEYS, metavar="DIR", help="the authority's folder; default: keys")
     revoke.set_defaults(command=_revoke)
 

@@ -1,0 +1,194 @@
+"""Writes what the code already says into the pages: parameters, settings, commands and events.
+
+python docs/site/regions.py
+
+A page has a region `<!-- generated: KIND WORD -->` ... `<!-- end of generated -->`; whatever is between is replaced. So
+the pages are whole on a code host, too, and a test checks that they are current.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import inspect
+import re
+import sys
+import typing
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import coterie
+from coterie import cli, events, settings
+from coterie.experiment import PLAIN, SECTIONS, Experiment
+from coterie.joining import PeerSettings
+from coterie.listing import needs
+from coterie.methods import METHODS
+
+ROOT = Path(__file__).resolve().parents[2]
+REGION = re.compile(r"(<!-- generated: (\w+) ?(\S*) -->\n).*?(<!-- end of generated -->)", re.DOTALL)
+FIELD = re.compile(r"(?:^ +# (.+)\n)?^ +([a-z]\w*): ([^=#\n]+?)(?: = [^#\n]*?)?(?:  # (.+))?$", re.MULTILINE)
+
+
+def current(text: str) -> str:
+    """A page's text with its regions as they should be."""
+    return REGION.sub(lambda m: f"{m[1]}\n{KINDS[m[2]](m[3]).strip()}\n\n{m[4]}", text)
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [heads, ["---"] * len(heads), *([cell(text) for text in row] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def cell(text: str) -> str:
+    """Text as one cell: a bar would end it, and a bracket begin a tag, unless it is code."""
+    parts = re.split(r"(`[^`]*`)", text.replace("|", "\\|"))
+    return "".join(part if part.startswith("`") else part.replace("<", "\\<") for part in parts)
+
+
+def code(text: str) -> str:
+    return f"`{text}`" if text else ""
+
+
+# -- methods -----------------------------------------------------------------------------------
+
+
+def parameters(method: str) -> str:
+    fields = dataclasses.fields(METHODS[method])
+    if not fields:
+        return "It has no parameters."
+    return table(["parameter", "default", "meaning"], _rows(fields))
+
+
+def methods(_: str) -> str:
+    pages = {name: page.name for page in sorted((ROOT / "docs/methods").glob("*.md")) for name in _named(page)}
+    rows = [(f"[`{name}`]({pages[name]})", needs(kind), kind.summary) for name, kind in METHODS.items()]
+    return table(["method", "needs", "what it does"], rows)
+
+
+def _named(page: Path) -> list[str]:
+    """The methods that a page says it is of: in lines that begin with `method.name = "...".`"""
+    lines = re.findall(r"^`method\.name = .*$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return [name for line in lines for name in re.findall(r'"([^"]+)"', line)]
+
+
+# -- settings ----------------------------------------------------------------------------------
+
+
+def section(name: str) -> str:
+    kind = PeerSettings if name == "peer" else SECTIONS[name]
+    return table(["key", "default", "meaning"], _rows(dataclasses.fields(kind), f"{name}."))
+
+
+def all_settings(_: str) -> str:
+    plain = [f for f in dataclasses.fields(Experiment) if f.name in PLAIN]
+    first = table(["key", "default", "meaning"], _rows(plain))
+    parts = [f"## [{name}]\n\n{inspect.getdoc(kind)}\n\n{section(name)}" for name, kind in _sections()]
+    return "\n\n".join([first, *parts])
+
+
+def _sections() -> Iterator[tuple[str, type[Any]]]:
+    yield from SECTIONS.items()
+    yield "peer", PeerSettings
+
+
+def _rows(fields: Iterable[dataclasses.Field[Any]], prefix: str = "") -> Iterator[tuple[str, str, str]]:
+    for f in fields:
+        yield f"`{prefix}{f.name}`", code(settings.literal(f.default)), str(f.metadata.get("help", ""))
+
+
+# -- commands ----------------------------------------------------------------------------------
+
+
+def commands(_: str) -> str:
+    return "\n\n".join(_command(parser) for parser in _leaves(cli._parser()))
+
+
+def _leaves(parser: argparse.ArgumentParser, help: str = "") -> Iterator[argparse.ArgumentParser]:
+    """The commands that do something; what their parent says of them is their description where they have none."""
+    inner = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    if not inner:
+        parser.description = parser.description or f"{help[:1].upper()}{help[1:]}."
+        yield parser
+    for action in inner:
+        said = {choice.dest: choice.help or "" for choice in action._choices_actions}
+        for name, one in action.choices.items():
+            yield from _leaves(one, said.get(name, ""))
+
+
+def _command(parser: argparse.ArgumentParser) -> str:
+    actions = [a for a in parser._actions if not isinstance(a, argparse._HelpAction)]
+    words = [_usage(a) for a in actions if not a.option_strings]
+    usage = " ".join([parser.prog, *words, *(["[options]"] if any(a.option_strings for a in actions) else [])])
+    name = re.sub(r" [A-Z\[].*", "", parser.prog)
+    parts = [f"## {name}", cell(parser.description or ""), f"```text\n{usage}\n```"]
+    if actions:
+        rows = [(code(_word(a)), (a.help or "").replace("%%", "%")) for a in actions]
+        parts.append(table(["argument", "meaning"], rows))
+    return "\n\n".join(parts)
+
+
+def _usage(action: argparse.Action) -> str:
+    word = _word(action)
+    return {"?": f"[{word}]", "*": f"[{word} ...]"}.get(str(action.nargs), word)
+
+
+def _word(action: argparse.Action) -> str:
+    """An argument as one types it, or an option with its value."""
+    choices = "{" + ",".join(action.choices) + "}" if action.choices else ""
+    value = choices or str(action.metavar or action.dest.upper())
+    if not action.option_strings:
+        return value
+    return ", ".join(action.option_strings) + ("" if action.nargs == 0 else f" {value}")
+
+
+# -- classes whose fields are told of in comments ----------------------------------------------
+
+
+def records(_: str) -> str:
+    return "\n\n".join(_record(kind) for kind in typing.get_args(events.Event))
+
+
+def _record(kind: type[Any]) -> str:
+    [name] = [f.default for f in dataclasses.fields(kind) if f.name == "event"]
+    return f"## {name}\n\n{inspect.getdoc(kind)}\n\n{told(kind)}"
+
+
+def attributes(name: str) -> str:
+    return told(getattr(coterie, name))
+
+
+def told(kind: type[Any]) -> str:
+    """The fields that a comment stands beside, or above."""
+    found = FIELD.findall(inspect.getsource(kind))
+    rows = [(f"`{name}`", code(_type(hint)), beside or above) for above, name, hint, beside in found if above or beside]
+    return table(["field", "type", "meaning"], rows)
+
+
+def _type(hint: str) -> str:
+    return re.sub(r"^ClassVar\[(.*)\]$", r"\1", hint.strip())
+
+
+KINDS: dict[str, Callable[[str], str]] = {
+    "parameters": parameters,
+    "methods": methods,
+    "section": section,
+    "settings": all_settings,
+    "commands": commands,
+    "events": records,
+    "attributes": attributes,
+}
+
+
+def main() -> int:
+    for page in sorted((ROOT / "docs").rglob("*.md")):
+        before = page.read_text(encoding="utf-8")
+        after = current(before)
+        if after != before:
+            page.write_text(after, encoding="utf-8")
+            print(f"brought up to date: {page.relative_to(ROOT)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
