@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from coterie.comparing.carrying_out import compare
     from coterie.errors import CoterieError
     from coterie.experiment import Experiment, load
     from coterie.methods.base import Method, parameter
@@ -25,6 +26,7 @@ _HOMES = {
     "Method": "coterie.methods.base",
     "Peer": "coterie.peer",
     "Weights": "coterie.weights",
+    "compare": "coterie.comparing.carrying_out",
     "cross_entropy": "coterie.training",
     "load": "coterie.experiment",
     "mean": "coterie.weights",
@@ -41,6 +43,7 @@ __all__ = [
     "Method",
     "Peer",
     "Weights",
+    "compare",
     "cross_entropy",
     "load",
     "mean",
