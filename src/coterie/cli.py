@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from coterie.errors import CoterieError
 from coterie.network import audit_command, keys_command, peer_command
+from coterie.report import command as report_command
 from coterie.using import command as using_command
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument("--out", type=Path, help="also write the figures as JSON")
     bench.set_defaults(command=_bench)
 
-    for module in (using_command, peer_command, keys_command, audit_command):
+    for module in (using_command, report_command, peer_command, keys_command, audit_command):
         module.add_commands(commands)
     return parser
 

@@ -11,13 +11,12 @@ Curve = list[tuple[float, float]]  # time, and the mean accuracy from then on
 MOST_POINTS = 200
 
 
-def accuracy_over_time(measured: Sequence[PeerRound], peers: int) -> Curve:
-    """The mean test accuracy of all peers, each as it was last measured; from when all have been."""
+def accuracy_over_time(measured: Sequence[PeerRound], peers: int, split: str = "test") -> Curve:
+    """The mean accuracy of all peers on one split, each as it was last measured; from when all have been."""
     now: dict[int, float] = {}
     at: dict[float, float] = {}
     for record in sorted(measured, key=lambda r: (r.time, r.round, r.peer)):
-        assert record.test is not None
-        now[record.peer] = record.test
+        now[record.peer] = getattr(record, split)
         if len(now) == peers:
             at[record.time] = sum(now[peer] for peer in sorted(now)) / peers
     curve = list(at.items())

@@ -1,0 +1,57 @@
+"""Where the peers of a graph are placed: near whom they take most from."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from coterie.report.matrix import Floats
+
+STEPS = 150
+STEPS_OF_MANY = 50
+MANY = 300  # peers
+
+
+def places(weights: Floats, size: float, margin: float) -> Floats:
+    """Of each peer x and y in a square, by springs (Fruchterman and Reingold): the same weights give the same places.
+
+    They begin on a circle, in their order, so that who has nobody stays apart.
+    """
+    peers = len(weights)
+    if peers == 1:
+        return np.full((1, 2), size / 2)
+    angle = 2 * np.pi * np.arange(peers) / peers - np.pi / 2
+    at = np.column_stack([np.cos(angle), np.sin(angle)])
+    pull = np.maximum(weights, weights.T)
+    pull = pull / (pull.sum(1).mean() or 1.0) * 6  # as if everybody had about six springs, however many there are
+    near = 1.6 / np.sqrt(peers)  # the length at which one spring and the push apart are equal
+    steps = STEPS if peers <= MANY else STEPS_OF_MANY
+    for step in range(steps):
+        apart = at[:, None, :] - at[None, :, :]
+        distance = np.maximum(np.sqrt((apart**2).sum(2)), 1e-3)
+        force = near**2 / distance**2 - pull * distance / near
+        move = (apart * force[:, :, None]).sum(1) - at * (0.6 * peers * near**2)  # the last: towards the middle
+        length = np.maximum(np.sqrt((move**2).sum(1, keepdims=True)), 1e-9)
+        at = at + move / length * np.minimum(length, 0.12 * (1 - step / steps))
+    return _fitted(_kept_apart(at, 0.75 * near), size, margin)
+
+
+def _kept_apart(at: Floats, least: float) -> Floats:
+    """Push those that lie upon each other apart, until they touch at the most."""
+    for _ in range(40):
+        apart = at[:, None, :] - at[None, :, :]
+        distance = np.sqrt((apart**2).sum(2))
+        np.fill_diagonal(distance, np.inf)
+        close = distance < least
+        if not close.any():
+            break
+        push = np.where(close, least / np.maximum(distance, 1e-6) - 1, 0.0)
+        at = at + 0.3 * (apart * push[:, :, None]).sum(1)
+    return at
+
+
+def _fitted(at: Floats, size: float, margin: float) -> Floats:
+    """The same, as large as fits."""
+    low, high = at.min(0), at.max(0)
+    scale = (size - 2 * margin) / max(float((high - low).max()), 1e-9)
+    fitted: Floats = (at - (low + high) / 2) * scale + size / 2
+    return np.round(fitted, 1)
