@@ -9,8 +9,22 @@ In a notebook:
     run.graph(round=20).save("graph.svg")
 """
 
-from coterie.report.figure import Figure, NothingToDraw
-from coterie.report.run import Run
-from coterie.report.run import open_run as open
+from __future__ import annotations
 
-__all__ = ["Figure", "NothingToDraw", "Run", "open"]
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from coterie.report.figure import Figure, NothingToDraw
+
+if TYPE_CHECKING:
+    from coterie.report.run import Run
+
+__all__ = ["Figure", "NothingToDraw", "open"]
+
+
+def open(folder: str | Path) -> Run:
+    """The run in a folder, finished or not: `accuracy()`, `bytes()`, `time()`, `neighbours()`, `graph(round=)`,
+    `matrix(round=)`, `classes()`, `embedding()`, `front()` and `walks()` draw its figures."""
+    from coterie.report.run import open_run
+
+    return open_run(folder)

@@ -41,6 +41,7 @@ def over_rounds(found: Sequence[Point], peers: PeerLines, rounds: int, split: st
     for peer, line in peers.items():
         some = spread_out(line, most)
         plot.line([r for r, _ in some], [v for _, v in some], f"{split} {kind}", f"peer {peer}", dot=False)
+    plot.line(xs, means, "halo", dot=False)
     plot.line(xs, means, f"{split} mean", "mean of all peers")
     longest = max(len(line) for line in peers.values())
     own = "Each peer on its own test data." if split == "test" else "Rounds are selected on this data, never on test."

@@ -41,7 +41,7 @@ def write_comparison(
         sections.add(partial(over_rounds, found, split), f"{split.capitalize()} accuracy over rounds")
     sections.add(partial(_switched, over_bytes, found), "Accuracy against bytes exchanged")
     sections.add(partial(_switched, over_time, found), "Accuracy against simulated time")
-    sections.add(partial(dots, found), "Peer by peer", "wide")
+    sections.add(partial(dots, found), "Peer by peer")
     top = open_table("Comparison", "One row for each variant.", head, rows, names=(0,))
     about = "".join(f"<p>{escape(note)}</p>" for note in notes)
     parts = [f"<section><h2>Results</h2>{top}{about}</section>", sections.html(), _links(path, found)]

@@ -17,7 +17,7 @@ from coterie.report.measures import spread_out
 from coterie.report.ordering import order
 from coterie.report.summary import noted, started
 
-MAX_ENTRIES = 300_000  # of one page and kind of graph: of more, some rounds are kept
+MAX_ENTRIES = 200_000  # of one page and kind of graph: of more, some rounds are kept
 MAX_FRAMES = 400
 LEAST = 0.005  # of the largest weight: less is not drawn
 KINDS = {"weights": "averaging weights", "neighbours": "neighbour lists"}

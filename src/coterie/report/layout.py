@@ -26,26 +26,35 @@ def places(weights: Floats, size: float, margin: float) -> Floats:
     near = 1.6 / np.sqrt(peers)  # the length at which one spring and the push apart are equal
     steps = STEPS if peers <= MANY else STEPS_OF_MANY
     for step in range(steps):
-        apart = at[:, None, :] - at[None, :, :]
-        distance = np.maximum(np.sqrt((apart**2).sum(2)), 1e-3)
-        force = near**2 / distance**2 - pull * distance / near
-        move = (apart * force[:, :, None]).sum(1) - at * (0.6 * peers * near**2)  # the last: towards the middle
+        distance = np.maximum(_distances(at), 1e-3)
+        move = _pushed(at, near**2 / distance**2 - pull * distance / near)
+        move -= at * (0.6 * peers * near**2)  # towards the middle
         length = np.maximum(np.sqrt((move**2).sum(1, keepdims=True)), 1e-9)
         at = at + move / length * np.minimum(length, 0.12 * (1 - step / steps))
     return _fitted(_kept_apart(at, 0.75 * near), size, margin)
 
 
+def _distances(at: Floats) -> Floats:
+    squares = (at**2).sum(1)
+    distances: Floats = np.sqrt(np.maximum(squares[:, None] + squares[None, :] - 2 * (at @ at.T), 0.0))
+    return distances
+
+
+def _pushed(at: Floats, force: Floats) -> Floats:
+    """How far each is moved by forces along the lines to all others: the sum over j of force * (at - at_j)."""
+    moves: Floats = at * force.sum(1, keepdims=True) - force @ at
+    return moves
+
+
 def _kept_apart(at: Floats, least: float) -> Floats:
     """Push those that lie upon each other apart, until they touch at the most."""
     for _ in range(40):
-        apart = at[:, None, :] - at[None, :, :]
-        distance = np.sqrt((apart**2).sum(2))
+        distance = _distances(at)
         np.fill_diagonal(distance, np.inf)
         close = distance < least
         if not close.any():
             break
-        push = np.where(close, least / np.maximum(distance, 1e-6) - 1, 0.0)
-        at = at + 0.3 * (apart * push[:, :, None]).sum(1)
+        at = at + 0.3 * _pushed(at, np.where(close, least / np.maximum(distance, 1e-6) - 1, 0.0))
     return at
 
 

@@ -33,6 +33,7 @@ function pick(name) {
   for (const mark of marks.get(name) ?? []) {
     mark.classList.add("picked");
     mark.closest("svg").classList.add("picking");
+    if (mark.matches(".line")) mark.parentNode.append(mark); // above the others
   }
   for (const listener of pickListeners) listener(name);
 }

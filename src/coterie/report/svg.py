@@ -95,7 +95,8 @@ class Plot:
         """A line, and a dot at its end."""
         if not xs:
             return
-        self.parts.append(f'<path class="line {css}" d="M{self._points(xs, ys)}"{named(name)}/>')
+        kind = css if css == "halo" else f"line {css}"
+        self.parts.append(f'<path class="{kind}" d="M{self._points(xs, ys)}"{named(name)}/>')
         if dot:
             self.parts.append(circle(*self.at(xs[-1], ys[-1]), 3.5, f"dot {css}"))
 
