@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from coterie.graph import Neighbourhood
 from coterie.report.figure import Figure, Key, NothingToDraw
 from coterie.report.measures import MAX_POINTS, Point, spread_out
-from coterie.report.svg import Plot
+from coterie.report.svg import Plot, tick
 from coterie.report.timing import Curve
 from coterie.report.words import UNITS, percent
 
@@ -18,10 +18,6 @@ CROWD = 40  # above this, they are fainter
 SPLITS = ("test", "validation")
 
 PeerLines = Mapping[int, Sequence[tuple[int, float]]]
-
-
-def tick(value: float) -> str:
-    return f"{100 * value:.0f}%"
 
 
 def over_rounds(found: Sequence[Point], peers: PeerLines, rounds: int, split: str) -> Figure:

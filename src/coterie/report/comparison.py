@@ -12,12 +12,12 @@ from urllib.parse import quote
 import numpy as np
 
 from coterie.report import page as pages
-from coterie.report.charts import power_of, tenths_around, tick
+from coterie.report.charts import power_of, tenths_around
 from coterie.report.figure import Figure, Key, NothingToDraw
 from coterie.report.marks import COLOURS, colour, colour_and_dash
 from coterie.report.measures import spread_out
 from coterie.report.seeds import Band, Measure, Seeds
-from coterie.report.svg import Plot, circle, named, number
+from coterie.report.svg import Plot, circle, named, number, tick
 from coterie.report.tables import open_table
 from coterie.report.words import UNITS, count, percent
 

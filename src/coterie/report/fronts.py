@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from coterie.events import Event, PeerRound, of_kind
-from coterie.report.charts import tenths_around, tick
+from coterie.report.charts import tenths_around
 from coterie.report.figure import Figure, Key, NothingToDraw
 from coterie.report.summary import started
-from coterie.report.svg import Plot, circle, named, number
+from coterie.report.svg import Plot, circle, named, number, tick
 
 MAX_PEERS = 200
 

@@ -54,6 +54,11 @@ def plain(value: float) -> str:
     return f"{value:,.10g}"
 
 
+def tick(value: float) -> str:
+    """Of a share."""
+    return f"{100 * value:.0f}%"
+
+
 class Plot:
     """A chart in a fixed box; points outside of the axes are not expected."""
 
@@ -88,7 +93,7 @@ class Plot:
             self.parts.append(text(12, (TOP + bottom) / 2, y_label, turn=-90))
         box = f"{number(self.left)} {number(bottom)} {right} {TOP}"
         ends = f"{self.x[0]:.10g} {self.x[1]:.10g} {self.y[0]:.10g} {self.y[1]:.10g}"
-        shares = ' data-shares=""' if y_tick(1.0).endswith("%") else ""
+        shares = ' data-shares=""' if y_tick is tick else ""
         self.facts = f' data-box="{box}" data-ends="{ends}" data-x="{escape(x_label)}"{shares}'
 
     def line(self, xs: Sequence[float], ys: Sequence[float], css: str, name: str = "", dot: bool = True) -> None:
