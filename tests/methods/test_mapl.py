@@ -273,7 +273,7 @@ def play(
     members = [
         Peer(
             i, 0, Others(peers, i), kinds[i % len(kinds)].initial(0), TrainSettings(epochs=0), None,  # type: ignore[arg-type]
-            PeerData(split, split, split),
+            PeerData(split, split, split), rounds=rounds,
         )
         for i in range(peers)
     ]  # fmt: skip

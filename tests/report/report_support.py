@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from coterie.events import Event, PeerRound, RunStarted
+from coterie.events import Event, EventLog, PeerRound, RunStarted
 
 SIZE = 100_000  # bytes of a model
 
@@ -54,3 +55,13 @@ def large_run(peers: int, rounds: int, k: int = 5) -> list[Event]:
             notes = {"neighbours": others, "weights": weights}
             events.append(PeerRound(p, t, float(t), *good[p], 0.5, {"model": SIZE}, {"model": k}, notes))
     return events
+
+
+def written(events: list[Event], folder: Path) -> Path:
+    """A folder with these events."""
+    folder.mkdir()
+    log = EventLog(folder / "events.jsonl")
+    for event in events:
+        log.write(event)
+    log.close()
+    return folder

@@ -8,12 +8,12 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from report_support import run_of_all_figures
+from report_support import run_of_all_figures, written
 
 import coterie.report
 from coterie import cli
 from coterie.errors import CoterieError
-from coterie.events import Event, EventLog, PeerRound, RunStarted
+from coterie.events import Event, PeerRound, RunStarted
 from coterie.report import NothingToDraw, fronts, walks
 from coterie.report.embedding import in_plane
 from coterie.report.layout import places
@@ -30,15 +30,6 @@ def folder(tmp_path: Path) -> Path:
     return written(run_of_all_figures(), tmp_path / "run")
 
 
-def written(events: list[Event], folder: Path) -> Path:
-    folder.mkdir()
-    log = EventLog(folder / "events.jsonl")
-    for event in events:
-        log.write(event)
-    log.close()
-    return folder
-
-
 DRAW: dict[str, Callable[[Run], coterie.report.Figure]] = {
     "accuracy": lambda run: run.accuracy("validation"),
     "bytes": Run.bytes,
@@ -47,7 +38,7 @@ DRAW: dict[str, Callable[[Run], coterie.report.Figure]] = {
     "graph": lambda run: run.graph(round=3),
     "matrix": lambda run: run.matrix(round=3, kind="neighbours"),
     "classes": Run.classes,
-    "embedding": Run.embedding,
+    "embedding": lambda run: run.embedding(round=1),
     "front": Run.front,
     "walks": Run.walks,
 }
@@ -81,6 +72,8 @@ def test_wrong_words_are_named(folder: Path, tmp_path: Path) -> None:
         run.accuracy("tests")
     with pytest.raises(CoterieError, match="unknown kind of graph 'weight'"):
         run.graph(kind="weight")
+    with pytest.raises(NothingToDraw, match="of round 1 and 12, not of round 5"):
+        run.embedding(round=5)
     with pytest.raises(CoterieError, match=r"figures are saved as \.svg"):
         run.classes().save(tmp_path / "classes.png")
     with pytest.raises(CoterieError, match=r"has no events\.jsonl"):

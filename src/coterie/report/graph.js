@@ -89,7 +89,7 @@ function showGraph(section, graph) {
     const named = (cell, share) => `${graph.peers[cell]}${kind.weighed ? ` (${weight(share)})` : ""}`;
     const from = takes.map(([c, s]) => named(c % count, s)).join(", ") || "nobody";
     const to = gives.map(([c]) => graph.peers[Math.floor(c / count)]).join(", ") || "nobody";
-    said.textContent = `${picked} in round ${kind.frames[at][0]} takes from ${from}; taken by ${to}.`;
+    said.textContent = `${picked} in round ${kind.frames[at][0]} takes from ${from} (solid); taken by ${to} (dashed).`;
   }
 
   const weight = (share) => ((share / 100) * kind.most).toPrecision(2);

@@ -12,7 +12,7 @@ from coterie.report.matrix import SHADES, Floats, heat_map, shade_of
 from coterie.report.ordering import cluster_colours, cluster_groups, order, told
 from coterie.report.svg import circle, figure, number, text
 
-SIZE = 440.0  # of the drawing, a square
+WIDTH = 440.0  # of the drawing, which is as high as it must be
 BEND = 0.12  # of an edge, as a share of its length: there and back are two lines
 NUMBERED = 60  # peers: up to so many, nodes are large enough for their numbers
 MAX_KEYS = 12
@@ -22,8 +22,12 @@ def radius_of(peers: int) -> float:
     return 10.0 if peers <= 30 else 8.0 if peers <= NUMBERED else 5.0 if peers <= 150 else 2.5
 
 
+def _margin(graph: Graph) -> float:
+    return radius_of(len(graph.peers)) + 4
+
+
 def place_peers(graph: Graph) -> Floats:
-    return places(graph.at_last, SIZE, radius_of(len(graph.peers)) + 4)
+    return places(graph.at_last, WIDTH, _margin(graph))
 
 
 def drawing(graph: Graph, at: Floats, round: int) -> Figure:
@@ -37,7 +41,8 @@ def drawing(graph: Graph, at: Floats, round: int) -> Figure:
         f"An edge bends to its left, seen from the peer that takes.{most} Peers have one place in all rounds: near "
         f"those they took most from in the last tenth of the rounds. What they take of themselves is left out."
     )
-    return Figure("graph", "Drawing", figure(SIZE, SIZE, label, parts), caption, _keys(graph))
+    height = float(at[:, 1].max()) + _margin(graph)
+    return Figure("graph", "Drawing", figure(WIDTH, height, label, parts), caption, _keys(graph))
 
 
 def matrix(graph: Graph, round: int) -> Figure:

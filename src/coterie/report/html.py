@@ -11,6 +11,8 @@ from typing import Any
 from coterie.events import Event, PeerAway, RunStarted, of_kind
 from coterie.report import fronts, walks
 from coterie.report import page as pages
+from coterie.report.embedding import rounds_of
+from coterie.report.figure import Figure
 from coterie.report.graphs import KINDS, Frame, Graph
 from coterie.report.run import Run
 from coterie.report.tables import left, peer_table, round_table, table
@@ -43,7 +45,7 @@ def _sections(run: Run) -> pages.Sections:
     sections.add(run.time, "Accuracy against simulated time")
     sections.add(run.neighbours, "Neighbours against the true clusters")
     sections.add(partial(_graph, run), "Who works with whom", "wide graph")
-    sections.add(run.embedding, "Latent embedding: the peers' class prototypes", "wide", say=False)
+    sections.add(partial(_embedding, run), "Latent embedding: the peers' class prototypes", "wide", say=False)
     sections.add(run.front, "Pareto fronts and chosen ensembles", say=False)  # of single methods: nobody misses them
     sections.add(run.walks, "The walk of each expert", say=False)
     sections.add(run.classes, "Who holds which classes")
@@ -120,16 +122,27 @@ def _accuracy(run: Run) -> str:
 
 def _graph(run: Run) -> str:
     """Drawing and matrix of the last round, which the page's slider moves."""
-    both = (run.graph(), run.matrix())
-    graph = run.graphs[0]
-    drawn = "".join(f"<div><h3>{escape(f.heading)}</h3>{pages.figure(f)}</div>" for f in both)
-    some = f"Round {graph.rounds[-1]}, the last of {len(graph.rounds)}."
-    if len(graph.kept) < len(graph.rounds):
-        some = f"{len(graph.kept)} of {len(graph.rounds)} rounds, evenly spread."
-    return (
-        f'<p class="soft">{escape(_title(graph))}. {escape(some)}</p><div class="controls"></div>'
-        f'<div class="pair">{drawn}</div>'
-    )
+    drawn = _pair([run.graph(), run.matrix()])
+    about = " ".join(f"{_title(graph)} of {_rounds(graph)}." for graph in run.graphs)
+    return f'<p class="soft">{escape(about)}</p><div class="controls"></div>{drawn}'
+
+
+def _embedding(run: Run) -> str:
+    """Before and after, where there are both."""
+    last = run.embedding()
+    return _pair([*(run.embedding(round) for round in rounds_of(run.events)[:-1]), last])
+
+
+def _pair(figures: Sequence[Figure]) -> str:
+    """Beside each other where there is room, else one below the other."""
+    drawn = "".join(f"<div><h3>{escape(f.heading)}</h3>{pages.figure(f)}</div>" for f in figures)
+    return f'<div class="pair">{drawn}</div>'
+
+
+def _rounds(graph: Graph) -> str:
+    if len(graph.kept) == len(graph.rounds):
+        return count(len(graph.rounds), "round")
+    return f"{len(graph.kept)} of {len(graph.rounds)} rounds, evenly spread"
 
 
 def _title(graph: Graph) -> str:

@@ -11,14 +11,14 @@ STEPS_OF_MANY = 50
 MANY = 300  # peers
 
 
-def places(weights: Floats, size: float, margin: float) -> Floats:
-    """Of each peer x and y in a square, by springs (Fruchterman and Reingold): the same weights give the same places.
+def places(weights: Floats, width: float, margin: float) -> Floats:
+    """Of each peer x and y, in a box that is at least as wide as high: by springs (Fruchterman and Reingold).
 
-    They begin on a circle, in their order, so that who has nobody stays apart.
+    The same weights give the same places. They begin on a circle, in their order, so that who has nobody stays apart.
     """
     peers = len(weights)
     if peers == 1:
-        return np.full((1, 2), size / 2)
+        return np.full((1, 2), margin)
     angle = 2 * np.pi * np.arange(peers) / peers - np.pi / 2
     at = np.column_stack([np.cos(angle), np.sin(angle)])
     pull = np.maximum(weights, weights.T)
@@ -31,7 +31,7 @@ def places(weights: Floats, size: float, margin: float) -> Floats:
         move -= at * (0.6 * peers * near**2)  # towards the middle
         length = np.maximum(np.sqrt((move**2).sum(1, keepdims=True)), 1e-9)
         at = at + move / length * np.minimum(length, 0.12 * (1 - step / steps))
-    return _fitted(_kept_apart(at, 0.75 * near), size, margin)
+    return _fitted(_kept_apart(at, 0.75 * near), width, margin)
 
 
 def _distances(at: Floats) -> Floats:
@@ -58,9 +58,10 @@ def _kept_apart(at: Floats, least: float) -> Floats:
     return at
 
 
-def _fitted(at: Floats, size: float, margin: float) -> Floats:
-    """The same, as large as fits."""
-    low, high = at.min(0), at.max(0)
-    scale = (size - 2 * margin) / max(float((high - low).max()), 1e-9)
-    fitted: Floats = (at - (low + high) / 2) * scale + size / 2
-    return np.round(fitted, 1)
+def _fitted(at: Floats, width: float, margin: float) -> Floats:
+    """The same, as wide as fits and not higher than it must be; lying, if it stood."""
+    extent = np.ptp(at, axis=0)
+    at = at[:, ::-1] if extent[1] > extent[0] else at
+    scale = (width - 2 * margin) / max(float(extent.max()), 1e-9)
+    fitted: Floats = np.round((at - at.min(0)) * scale + margin, 1)
+    return fitted

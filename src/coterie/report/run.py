@@ -66,9 +66,9 @@ class Run:
         """Who holds which classes."""
         return holdings.classes(self.start)
 
-    def embedding(self) -> Figure:
-        """The peers' class prototypes in a plane, where the method has some."""
-        return embedding(self.events)
+    def embedding(self, round: int | None = None) -> Figure:
+        """The peers' class prototypes in a plane, where the method has some: of the last or the first round noted."""
+        return embedding(self.events, round)
 
     def front(self) -> Figure:
         """The ensembles that peers chose from, where the method chooses some."""
