@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
@@ -30,6 +31,7 @@ class Reader(HTMLParser):
         self.tags: set[str] = set()
         self.rows: list[list[str]] = []
         self.text = ""
+        self.size = 0  # of the file
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.add(tag)
@@ -58,6 +60,7 @@ def look(events: list[Event]) -> Reader:
     """The page of these events, read, with all its drawings checked."""
     written = page(events, summarise(events, 1.0))
     reader = Reader()
+    reader.size = len(written.encode())
     reader.feed(written)
     reader.close()
     assert not reader.open
@@ -122,6 +125,25 @@ def test_hostile_names_are_only_text(tiny: list[Event]) -> None:
     seen = look([start, *rounds])
     assert f"{bad} · seed 7" in seen.text
     assert f"{bad} 24 B" in seen.text
+
+
+@pytest.mark.parametrize(
+    ("notes", "figure"),
+    [
+        ({"prototypes": 7}, "prototypes"),
+        ({"prototypes": {"0": [1.0, 2.0], "1": [1.0]}}, "prototypes"),
+        ({"front": [1, 2]}, "front, place"),
+        ({"front": [[0.5, 0.5]], "place": 3}, "front, place"),
+        ({"front": [[0.5, 0.5]], "members": 3}, ""),
+        ({"hop.x": "far"}, "hop, found"),
+        ({"hop.": None}, "hop, found"),
+    ],
+)
+def test_notes_of_another_form_do_not_keep_a_report_from_being_written(
+    tiny: list[Event], notes: dict[str, Any], figure: str
+) -> None:
+    seen = look([start_of(tiny), *(replace(r, notes=notes) for r in rounds_of(tiny))])
+    assert f"What peers noted as {figure} is not what is drawn under that name" in seen.text or not figure
 
 
 def test_no_clusters(tiny: list[Event]) -> None:
@@ -244,9 +266,8 @@ def test_a_thousand_peers() -> None:
         for p in range(n)
     )
     events: list[Event] = [start, *rounds]
-    written = page(events, summarise(events, 1.0))
-    assert len(written.encode()) < 1_000_000
     seen = look(events)
+    assert seen.size < 1_000_000
     assert "each cell is the mean of 5 neighbouring peers" in seen.text
     assert "The lines of the 1,000 peers show when they are picked out." in seen.text
     assert "The first 200 of 1,000 peers" in seen.text

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -13,6 +15,21 @@ from coterie.report.marks import alone
 
 class NothingToDraw(CoterieError):  # noqa: N818 (often it is no error: a method may have no graph)
     """A run has not what a figure shows; the message says what is missing."""
+
+
+class OddNotes(NothingToDraw):
+    """What peers noted under a name that is drawn has another form: a method may note what it likes."""
+
+
+@contextmanager
+def drawn_from(*names: str) -> Iterator[None]:
+    """Around what reads these notes: a report is written whatever they hold."""
+    try:
+        yield
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise OddNotes(
+            f"What peers noted as {', '.join(names)} is not what is drawn under that name ({error})."
+        ) from error
 
 
 class Key(NamedTuple):

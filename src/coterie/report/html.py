@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from html import escape
 from pathlib import Path
@@ -12,7 +13,7 @@ from coterie.events import Event, PeerAway, RunStarted, of_kind
 from coterie.report import fronts, walks
 from coterie.report import page as pages
 from coterie.report.embedding import rounds_of
-from coterie.report.figure import Figure
+from coterie.report.figure import Figure, OddNotes, drawn_from
 from coterie.report.graphs import KINDS, Frame, Graph
 from coterie.report.run import Run
 from coterie.report.tables import left, peer_table, round_table, table
@@ -178,11 +179,13 @@ def _packed(frames: Sequence[Frame]) -> list[list[object]]:
 
 
 def _own_tables(events: Sequence[Event]) -> Iterator[str]:
-    """Of single methods, as an alternative to their figures."""
-    if chosen := fronts.rows(events):
-        head = ["peer", "last search, round", "ensembles on its front", "chosen models of", "vote", "own alone"]
-        caption = "What each peer predicts with at its end. Accuracy of the vote on its validation data."
-        yield table("Chosen ensembles", caption, head, chosen, names=(3,))
-    if walked := walks.rows(events):
-        head = ["expert", "hops", "peers visited", "sent on anew", "last stops"]
-        yield table("The experts' walks", "Peers by number, the last stops in order.", head, walked, names=(0, 4))
+    """Of single methods, as an alternative to their figures; what cannot be read was said among these."""
+    with suppress(OddNotes), drawn_from("members"):
+        if chosen := fronts.rows(events):
+            head = ["peer", "last search, round", "ensembles on its front", "chosen models of", "vote", "own alone"]
+            caption = "What each peer predicts with at its end. Accuracy of the vote on its validation data."
+            yield table("Chosen ensembles", caption, head, chosen, names=(3,))
+    with suppress(OddNotes), drawn_from("hop"):
+        if walked := walks.rows(events):
+            head = ["expert", "hops", "peers visited", "sent on anew", "last stops"]
+            yield table("The experts' walks", "Peers by number, the last stops in order.", head, walked, names=(0, 4))

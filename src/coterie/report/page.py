@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from pathlib import Path
 
-from coterie.report.figure import Figure, NothingToDraw
+from coterie.report.figure import Figure, NothingToDraw, OddNotes
 from coterie.report.marks import asset
 
 
@@ -70,7 +70,7 @@ class Sections:
         try:
             made = make()
         except NothingToDraw as why:
-            if say:
+            if say or isinstance(why, OddNotes):
                 self.missing.append(f"<li>{escape(heading)}: {escape(str(why))}</li>")
             return
         body = figure(made) if isinstance(made, Figure) else made

@@ -12,7 +12,7 @@ from coterie.errors import CoterieError, RunError, unknown
 from coterie.events import Event, PeerRound, RunStarted, of_kind, read
 from coterie.report import charts, graph_figures, holdings
 from coterie.report.embedding import embedding
-from coterie.report.figure import Figure, NothingToDraw
+from coterie.report.figure import Figure, NothingToDraw, drawn_from
 from coterie.report.fronts import fronts
 from coterie.report.graphs import KINDS, Graph, graphs_of
 from coterie.report.matrix import Floats
@@ -68,15 +68,18 @@ class Run:
 
     def embedding(self, round: int | None = None) -> Figure:
         """The peers' class prototypes in a plane, where the method has some: of the last or the first round noted."""
-        return embedding(self.events, round)
+        with drawn_from("prototypes"):
+            return embedding(self.events, round)
 
     def front(self) -> Figure:
         """The ensembles that peers chose from, where the method chooses some."""
-        return fronts(self.events)
+        with drawn_from("front", "place"):
+            return fronts(self.events)
 
     def walks(self) -> Figure:
         """The way of each expert through the peers, where some walk."""
-        return walks(self.events)
+        with drawn_from("hop", "found"):
+            return walks(self.events)
 
     # -- what the figures are made of ------------------------------------------------------------
 
