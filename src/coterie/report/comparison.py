@@ -22,6 +22,7 @@ from coterie.report.tables import open_table
 from coterie.report.words import UNITS, count, percent
 
 SCRIPTS = ("pick.js", "lines.js", "save.js")
+MANY = 4  # variants: the bands of more are fainter, for they overlap
 MAX_DOTS = 300  # of one variant
 MAX_LABEL = 22  # characters at the side of the dots
 
@@ -64,7 +65,7 @@ def lines(found: Sequence[Seeds], measure: Measure, x: str, split: str, unit: fl
     plot.axes(x, f"{split} accuracy", tick, whole=x == "round")
     for i, label in enumerate(bands):
         if label in shown:
-            _line(plot, shown[label], style(i), label, unit)
+            _line(plot, shown[label], style(i), label, unit, "one-of-many" if len(bands) > MANY else "")
     best = ", ".join(f"{label} {percent(b.means[-1])}" for label, b in shown.items())
     caption = "Mean over peers and seeds; band: the 95% interval over seeds (Student's t)."
     if any(len(seeds.runs) < 2 for seeds in found):
@@ -76,11 +77,11 @@ def lines(found: Sequence[Seeds], measure: Measure, x: str, split: str, unit: fl
     return Figure(name, "Accuracy", plot.svg(f"{split} accuracy against {x}; at last: {best}"), caption, keys)
 
 
-def _line(plot: Plot, shown: Band, css: str, label: str, unit: float) -> None:
+def _line(plot: Plot, shown: Band, css: str, label: str, unit: float, faint: str) -> None:
     xs = [x / unit for x in shown.xs]
     edges = [(max(plot.y[0], m - r), min(plot.y[1], m + r)) for m, r in zip(shown.means, shown.reach, strict=True)]
     if any(shown.reach):
-        plot.band(xs, [low for low, _ in edges], [high for _, high in edges], css)
+        plot.band(xs, [low for low, _ in edges], [high for _, high in edges], f"{css} {faint}".strip(), label)
     plot.line(xs, shown.means, css, label)
 
 

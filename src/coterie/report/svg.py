@@ -105,10 +105,10 @@ class Plot:
         if dot:
             self.parts.append(circle(*self.at(xs[-1], ys[-1]), 3.5, f"dot {css}"))
 
-    def band(self, xs: Sequence[float], low: Sequence[float], high: Sequence[float], css: str) -> None:
+    def band(self, xs: Sequence[float], low: Sequence[float], high: Sequence[float], css: str, name: str = "") -> None:
         if xs:
             back = self._points(xs[::-1], low[::-1])
-            self.parts.append(f'<path class="band {css}" d="M{self._points(xs, high)}L{back}Z"/>')
+            self.parts.append(f'<path class="band {css}" d="M{self._points(xs, high)}L{back}Z"{named(name)}/>')
 
     def svg(self, label: str) -> str:
         return figure(WIDTH, self.height, label, self.parts, self.facts)
