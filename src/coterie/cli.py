@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from coterie.comparing import command as comparing_command
 from coterie.errors import CoterieError, Interrupted
 from coterie.network import audit_command, keys_command, peer_command
+from coterie.report import command as report_command
 from coterie.reproducing import command as reproducing_command
 from coterie.using import command as using_command
 
@@ -91,7 +92,10 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument("--out", type=Path, help="also write the figures as JSON")
     bench.set_defaults(command=_bench)
 
-    for module in (comparing_command, reproducing_command, using_command, peer_command, keys_command, audit_command):
+    parts = (
+        comparing_command, reproducing_command, report_command, using_command, peer_command, keys_command, audit_command,
+    )  # fmt: skip
+    for module in parts:
         module.add_commands(commands)
     return parser
 

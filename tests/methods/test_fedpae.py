@@ -64,7 +64,8 @@ def test_everybody_gets_every_model_once() -> None:
 
 
 def test_the_choice_is_the_best_vote_of_the_front_by_brute_force() -> None:
-    for me in fedpae().participants:
+    played = fedpae()
+    for me in played.participants:
         names, said, labels = bench_of(me)
         pairs = list(combinations(range(len(names)), 2))
         strength = [(said[list(p)].argmax(2) == labels).mean() for p in pairs]
@@ -77,6 +78,13 @@ def test_the_choice_is_the_best_vote_of_the_front_by_brute_force() -> None:
         best = max([soft(said, labels, pairs[i]) for i in front] + [soft(said, labels, (0,))])
         chosen = tuple(names.index(name) for name in me.state["chosen"])
         assert soft(said, labels, chosen) == pytest.approx(best)
+        told = [r.notes for r in played.rounds(me.id) if "front" in r.notes][-1]  # what the report draws
+        wanted = sorted((strength[i], diversity[i]) for i in front)
+        assert sorted(map(tuple, told["front"])) == [pytest.approx(place) for place in wanted]
+        where = {pair: (strength[i], diversity[i]) for i, pair in enumerate(pairs)}
+        alone = (np.mean(said[0].argmax(1) == labels), 1.0)  # of one model, the determinant is that of (1)
+        assert tuple(told["place"]) == pytest.approx(where.get(tuple(sorted(chosen)), alone))
+        assert tuple(told["place_alone"]) == pytest.approx(alone)
 
 
 def _determinant(said: np.ndarray, label: int) -> float:

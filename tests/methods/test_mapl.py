@@ -273,7 +273,7 @@ def play(
     members = [
         Peer(
             i, 0, Others(peers, i), kinds[i % len(kinds)].initial(0), TrainSettings(epochs=0), None,  # type: ignore[arg-type]
-            PeerData(split, split, split),
+            PeerData(split, split, split), rounds=rounds,
         )
         for i in range(peers)
     ]  # fmt: skip
@@ -321,6 +321,19 @@ def test_prototypes_are_averaged_with_the_row() -> None:
     _, after = play(MAPL(graph=False), 3, 1)
     for peer in after:
         torch.testing.assert_close(peer.model["prototypes"], torch.stack(start).mean(0))
+
+
+def test_the_report_is_told_the_directions_of_prototypes_before_they_are_averaged() -> None:
+    """When the graph is first learned, and in the last round; of the classes that a peer has."""
+    records, members = play(MAPL(t_thr=1), 3, 3)
+    told = {(r.peer, r.round): r.notes["prototypes"] for r in records if "prototypes" in r.notes}
+    assert sorted(told) == [(p, t) for p in range(3) for t in (1, 3)]
+    for peer in members:
+        start = peer.own_initial()["prototypes"]
+        first = told[peer.id, 1]
+        assert list(first) == ["0", "1", "2"]
+        for k in range(CLASSES):
+            assert first[str(k)] == pytest.approx((start[k] / start[k].norm()).tolist(), abs=5.1e-4)
 
 
 def test_only_those_with_weight_are_fetched() -> None:

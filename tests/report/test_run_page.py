@@ -6,13 +6,15 @@ import re
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
 from coterie.events import Event, PeerAway, PeerRound, RunStarted
-from coterie.report import figures, svg
+from coterie.report import graphs, matrix, measures, ordering, svg
+from coterie.report.figure import NothingToDraw
 from coterie.report.html import page, write_report
 from coterie.report.summary import summarise
 from coterie.report.words import duration, size
@@ -29,10 +31,11 @@ class Reader(HTMLParser):
         self.tags: set[str] = set()
         self.rows: list[list[str]] = []
         self.text = ""
+        self.size = 0  # of the file
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.add(tag)
-        assert not any(name.startswith("on") or name in ("src", "href") for name, _ in attrs)
+        assert not any(name.startswith("on") or name in ("src", "href", "style") for name, _ in attrs)
         if tag not in VOID:
             self.open.append(tag)
         if tag == "tr":
@@ -49,7 +52,7 @@ class Reader(HTMLParser):
     def handle_data(self, data: str) -> None:
         if self.open and self.open[-1] in ("td", "th"):
             self.rows[-1].append(data)
-        if "style" not in self.open:
+        if not {"style", "script"} & set(self.open):
             self.text += data + "\n"
 
 
@@ -57,13 +60,17 @@ def look(events: list[Event]) -> Reader:
     """The page of these events, read, with all its drawings checked."""
     written = page(events, summarise(events, 1.0))
     reader = Reader()
+    reader.size = len(written.encode())
     reader.feed(written)
     reader.close()
     assert not reader.open
-    assert not reader.tags & {"script", "link", "img", "iframe", "object"}
-    assert "nan" not in re.sub(r"<style>.*?</style>", "", written, flags=re.DOTALL).lower()
+    assert not reader.tags & {"link", "img", "iframe", "object"}
+    assert written.count("<script") == written.count("</script>") == 2  # its data, and its own script
+    assert "nan" not in re.sub(r"<(style|script)>.*?</\1>", "", written, flags=re.DOTALL).lower()
     for drawing in re.findall(r"<svg.*?</svg>", written, flags=re.DOTALL):
         root = ElementTree.fromstring(drawing)
+        if root.get("class") == "key":
+            continue
         title = root.find("title")
         assert root.get("role") == "img"
         assert title is not None
@@ -81,7 +88,7 @@ def rounds_of(events: list[Event]) -> list[PeerRound]:
 
 
 def drawings(events: list[Event]) -> int:
-    return page(events, summarise(events, 1.0)).count("<svg")
+    return page(events, summarise(events, 1.0)).count('<svg role="img"')
 
 
 def test_the_figures_are_there(tiny: list[Event]) -> None:
@@ -93,7 +100,7 @@ def test_the_figures_are_there(tiny: list[Event]) -> None:
         "true clusters known", "at last precision 75%, recall 100%, mass 88%",
     ):  # fmt: skip
         assert text in seen.text
-    assert drawings(tiny) == 6
+    assert drawings(tiny) == 8  # test, validation, bytes, time, neighbours, drawing, matrix, classes
     assert ["0", "mlp", "40", "0", "60.0%", "60.0%"] in seen.rows
     assert ["1", "cnn", "50", "0", "90.0%", "70.0%"] in seen.rows
     # Quantiles of 0.1, 0.6 and 0.9: a fifth of the way, and four fifths.
@@ -107,7 +114,7 @@ def test_the_file_is_written_whole(tiny: list[Event], tmp_path: Path) -> None:
     written = path.read_text(encoding="utf-8")
     assert written.startswith("<!doctype html>")
     assert written.endswith("</html>\n")
-    assert not re.search(r"https?://|url\(|@import", written)
+    assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)|url\(|@import", written)  # the name of SVG is no address
     assert [p.name for p in tmp_path.iterdir()] == ["report.html"]
 
 
@@ -120,6 +127,25 @@ def test_hostile_names_are_only_text(tiny: list[Event]) -> None:
     assert f"{bad} 24 B" in seen.text
 
 
+@pytest.mark.parametrize(
+    ("notes", "figure"),
+    [
+        ({"prototypes": 7}, "prototypes"),
+        ({"prototypes": {"0": [1.0, 2.0], "1": [1.0]}}, "prototypes"),
+        ({"front": [1, 2]}, "front, place"),
+        ({"front": [[0.5, 0.5]], "place": 3}, "front, place"),
+        ({"front": [[0.5, 0.5]], "members": 3}, ""),
+        ({"hop.x": "far"}, "hop, found"),
+        ({"hop.": None}, "hop, found"),
+    ],
+)
+def test_notes_of_another_form_do_not_keep_a_report_from_being_written(
+    tiny: list[Event], notes: dict[str, Any], figure: str
+) -> None:
+    seen = look([start_of(tiny), *(replace(r, notes=notes) for r in rounds_of(tiny))])
+    assert f"What peers noted as {figure} is not what is drawn under that name" in seen.text or not figure
+
+
 def test_no_clusters(tiny: list[Event]) -> None:
     events: list[Event] = [replace(start_of(tiny), clusters=None), *tiny[1:]]
     seen = look(events)
@@ -127,7 +153,7 @@ def test_no_clusters(tiny: list[Event]) -> None:
     assert "Neighbour recall" not in seen.text
     assert "ordered by most frequent class" in seen.text
     assert ["0", "mlp", "40", "–", "60.0%", "60.0%"] in seen.rows
-    assert drawings(events) == 5
+    assert drawings(events) == 7
 
 
 def test_a_method_that_tells_nothing_and_sends_nothing(tiny: list[Event]) -> None:
@@ -138,7 +164,7 @@ def test_a_method_that_tells_nothing_and_sends_nothing(tiny: list[Event]) -> Non
     seen = look(events)
     for text in ("Nothing was exchanged.", "no averaging between peers", "keeps no lists of neighbours"):
         assert text in seen.text
-    assert drawings(events) == 3
+    assert drawings(events) == 4  # test, validation, time, classes
 
 
 def test_lists_without_weights_and_weights_without_lists(tiny: list[Event]) -> None:
@@ -152,8 +178,7 @@ def test_lists_without_weights_and_weights_without_lists(tiny: list[Event]) -> N
     assert "at last mass 88%\n" in weights.text
     assert "recall" not in weights.text.lower()
     assert ["2", "3", "63.3%", "53.3%", "20.0% to 84.0%", "2.31 kB", "87.5%"] in weights.rows
-    assert drawings(noting("neighbours")) == 5  # no graph
-    assert drawings(noting("weights")) == 6
+    assert drawings(noting("neighbours")) == drawings(noting("weights")) == 8
 
 
 def test_nothing_but_a_beginning() -> None:
@@ -175,7 +200,7 @@ def test_one_peer_one_round() -> None:
 
 def test_rounds_that_were_not_measured(tiny: list[Event]) -> None:
     rounds = [replace(r, validation=None, test=None, loss=None) if r.round == 1 else r for r in rounds_of(tiny)]
-    found = figures.points([start_of(tiny), *rounds])
+    found = measures.points([start_of(tiny), *rounds])
     assert [(p.round, p.bytes) for p in found] == [(2, 2305)]  # the bytes of both rounds
     look([start_of(tiny), *rounds])
 
@@ -191,24 +216,46 @@ def test_peers_that_left(tiny: list[Event]) -> None:
     assert ["1", "cnn", "50", "0", "90.0%", "70.0%", "–"] in seen.rows
 
 
-def test_the_graph_is_of_the_last_tenth(tiny: list[Event]) -> None:
-    found = figures.last_graph(tiny)
-    assert found is not None
-    assert found[1:] == (2, 2)
-    assert found[0].tolist() == [[0, 0.5, 0.25], [1, 0, 0], [0, 0, 0]]  # neither itself nor the server
-    # Of 20 rounds the last two: the weights of a peer are averaged over those it took part in.
+def test_the_graph_round_by_round(tiny: list[Event]) -> None:
+    graph = graphs.Graph(tiny, "weights")
+    assert graph.rounds == [1, 2]
+    assert graph.matrix(1).tolist() == [[0, 0, 0.5], [0, 0, 0], [0, 0, 0]]  # neither itself nor the server
+    assert graph.matrix(2).tolist() == [[0, 0.5, 0.25], [1, 0, 0], [0, 0, 0]]
+    assert graph.most == 1.0
+    # Cells by number, row after row: 0 takes half of the largest from 1 and a quarter from 2, 1 all from 0.
+    assert graph.frames() == [(1, [2], [50]), (2, [1, 2, 3], [50, 25, 100])]
+    with pytest.raises(NothingToDraw, match="in round 3: rounds 1 to 2 have some, 2 in all"):
+        graph.matrix(3)
+
+
+def test_the_graph_of_neighbour_lists(tiny: list[Event]) -> None:
+    graph = graphs.Graph(tiny, "neighbours")
+    assert graph.matrix(1).tolist() == [[0, 0, 1], [1, 0, 0], [1, 0, 0]]  # peer 1 lists itself, too
+    assert graph.matrix(2).tolist() == [[0, 1, 1], [1, 0, 0], [0, 0, 0]]
+
+
+def test_peers_are_placed_by_the_last_tenth(tiny: list[Event]) -> None:
     many = [PeerRound(0, t, 0.0, notes={"weights": {"1": t / 20}}) for t in range(1, 21)]
     once = PeerRound(1, 20, 0.0, notes={"weights": {"0": 0.5}})
-    found = figures.last_graph([start_of(tiny), *many, once])
-    assert found is not None
-    assert found[1:] == (19, 20)
-    assert found[0][:2, :2].tolist() == [[0, pytest.approx(0.975)], [0.5, 0]]
+    graph = graphs.Graph([start_of(tiny), *many, once], "weights")
+    assert graph.at_last[0, 1] == pytest.approx(0.975)  # of 20 rounds the last two
+    assert graph.at_last[1, 0] == 0.25  # in the first of them it took nothing
+
+
+def test_a_graph_with_much_in_it_keeps_some_rounds(tiny: list[Event], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graphs, "MAX_ENTRIES", 20)  # a round has four: five rounds fit
+    full = {"weights": {"1": 0.5, "2": 0.5}}
+    rounds = [PeerRound(p, t, 0.0, notes=full) for t in range(1, 11) for p in range(3)]
+    graph = graphs.Graph([start_of(tiny), *rounds], "weights")
+    assert graph.matrix(1).astype(bool).sum() == 4  # peers 1 and 2 do not take from themselves
+    assert graph.kept == [1, 3, 5, 7, 10]
+    assert "5 of 10 rounds, evenly spread" in look([start_of(tiny), *rounds]).text
 
 
 def test_peers_are_ordered_by_cluster(tiny: list[Event]) -> None:
     start = replace(start_of(tiny), clusters=[1, 0, 1])
-    assert figures.order(start) == ([1, 0, 2], "by true cluster")
-    assert figures.order(replace(start, clusters=None, classes=[[0, 9], [5, 1], [1, 2]]))[0] == [1, 0, 2]
+    assert ordering.order(start) == ([1, 0, 2], "by true cluster")
+    assert ordering.order(replace(start, clusters=None, classes=[[0, 9], [5, 1], [1, 2]]))[0] == [1, 0, 2]
 
 
 def test_a_thousand_peers() -> None:
@@ -219,25 +266,25 @@ def test_a_thousand_peers() -> None:
         for p in range(n)
     )
     events: list[Event] = [start, *rounds]
-    written = page(events, summarise(events, 1.0))
-    assert len(written.encode()) < 1_000_000
     seen = look(events)
+    assert seen.size < 1_000_000
     assert "each cell is the mean of 5 neighbouring peers" in seen.text
+    assert "The lines of the 1,000 peers show when they are picked out." in seen.text
     assert "The first 200 of 1,000 peers" in seen.text
     assert "200" not in {row[0] for row in seen.rows}
 
 
 def test_thinning_keeps_the_mean() -> None:
-    matrix = np.arange(401.0 * 3).reshape(401, 3)
-    thin = svg.thinned(matrix)
+    whole = np.arange(401.0 * 3).reshape(401, 3)
+    thin = matrix.thinned(whole)
     assert thin.shape == (134, 3)
     assert thin[0].tolist() == [3.0, 4.0, 5.0]  # of rows 0, 1 and 2
     assert thin[-1].tolist() == [1198.5, 1199.5, 1200.5]  # of rows 399 and 400
 
 
 def test_a_heat_map_is_strokes_of_equal_cells() -> None:
-    drawn = svg.heat_map(np.array([[0.0, 1.0, 1.0], [0.5, 0.0, 0.0]]), (30, 20), "x", ("a", "b"))
-    assert re.findall(r'<path opacity="(.*?)" d="(.*?)"', drawn) == [
+    drawn = matrix.heat_map(np.array([[0.0, 1.0, 1.0], [0.5, 0.0, 0.0]]), (30, 20), "x", ("a", "b"))
+    assert [found for found in re.findall(r'opacity="(.*?)" d="(.*?)"', drawn) if found[1]] == [
         ("0.50", "M0 1.5h1"),
         ("1.00", "M1 0.5h2"),
     ]

@@ -18,6 +18,8 @@ from coterie.comparing.watching import Board
 from coterie.comparing.workers import Crew
 from coterie.errors import ConfigError, RunError
 from coterie.experiment import DEMO
+from coterie.report.comparison import write_comparison
+from coterie.report.words import count
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,7 @@ def _alone_in(folder: Path) -> Iterator[None]:
 
 
 def write(found: Comparison, out: Path, command: str) -> list[Path]:
-    """The tables, in every form; returns the files."""
+    """The tables, in every form, and the page with the curves; returns the files."""
     forms = {
         "comparison.md": tables.markdown(found, command),
         "comparison.tex": tables.latex(found, command),
@@ -107,7 +109,10 @@ def write(found: Comparison, out: Path, command: str) -> list[Path]:
         temporary = out / f"{name}.tmp"
         temporary.write_text(text, encoding="utf-8")
         temporary.replace(out / name)
-    return [out / name for name in forms]
+    head, rows = tables.all_rows(found)
+    title = f"{Path(found.experiment).stem}: {len(found.folders)} variants, {count(len(found.seeds), 'seed')}"
+    write_comparison(out / "report.html", title, found.folders, head, rows, [*tables.notes(found), command])
+    return [*(out / name for name in forms), out / "report.html"]
 
 
 def _plain(found: Comparison) -> dict[str, object]:

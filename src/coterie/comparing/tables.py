@@ -59,6 +59,12 @@ def values(found: Comparison) -> str:
     return into.getvalue()
 
 
+def all_rows(found: Comparison) -> tuple[list[str], list[list[str]]]:
+    """One table of all blocks; the targets of several data settings differ."""
+    whole = Block("", tuple(entry for block in found.blocks for entry in block.lines))
+    return head(whole), [cells(entry) for entry in whole.lines]
+
+
 def head(block: Block) -> list[str]:
     targets = {entry.target for entry in block.lines}
     to = f"time to {percent(next(iter(targets)))}" if len(targets) == 1 and targets != {None} else "time to target"

@@ -20,6 +20,7 @@ Floats = NDArray[np.float64]
 Masks = NDArray[np.bool_]
 Indices = NDArray[np.int64]
 
+Place = tuple[float, float]  # strength and diversity of an ensemble
 Evaluate = Callable[[Masks], tuple[Floats, Floats]]  # strength and diversity, of a whole population
 
 TINY = 1e-12
@@ -114,7 +115,9 @@ class Choice:
 
     members: tuple[int, ...]
     accuracy: float  # of its vote, on the validation samples
-    front: tuple[tuple[float, float], ...]  # strength and diversity of the ensembles on it
+    place: Place
+    front: tuple[Place, ...]  # the ensembles on it
+    alone: Place | None  # one's own models
 
 
 def choose(
@@ -137,11 +140,15 @@ def choose(
     front = tuple(sorted(zip(strength.tolist(), diversity.tolist(), strict=True)))
     if own.any():
         masks = np.concatenate([masks, own[None]])
-        diversity = np.append(diversity, diversities(cosines, np.flatnonzero(own)[None], bench.probabilities.shape[2]))
+        of_own = objectives(bench, cosines, own[None])
+        strength, diversity = np.append(strength, of_own[0]), np.append(diversity, of_own[1])
     accuracy = bench.vote_accuracy(masks, vote)
     order = np.lexsort((-diversity, masks.sum(1), -(masks & own).sum(1), -accuracy))
-    chosen = masks[order[0]]
-    return Choice(tuple(np.flatnonzero(chosen).tolist()), float(accuracy[order[0]]), front)
+    best_vote = int(order[0])
+    places: list[Place] = list(zip(strength.tolist(), diversity.tolist(), strict=True))
+    members = tuple(np.flatnonzero(masks[best_vote]).tolist())
+    alone = places[-1] if own.any() else None
+    return Choice(members, float(accuracy[best_vote]), places[best_vote], front, alone)
 
 
 def objectives(bench: Bench, cosines: Floats, masks: Masks) -> tuple[Floats, Floats]:

@@ -151,7 +151,7 @@ class FedPAE(LocalEnsemble):
             me.state["searched"] = len(others)
             gained = set(me.state["chosen"]) - before - set(own)
             me.state["fruitless"] = 0 if gained else me.state["fruitless"] + 1
-            me.note(front=choice.front)
+            me.note(front=choice.front, place=choice.place, **({"place_alone": choice.alone} if choice.alone else {}))
         self.stay_above_own(me, names, bench)
 
     def stay_above_own(self, me: Peer, names: list[str], bench: Bench) -> None:

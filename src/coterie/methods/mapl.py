@@ -108,6 +108,8 @@ class MAPL(Method):
         device = me.model.vector.device
         await me.train(mapl_loss, views=2, given={k: torch.tensor(v, device=device) for k, v in terms.items()})
         self._shelve(me)
+        if t in (self.t_thr, me.rounds):  # before and after the graph was learned, as in the paper's Figure 4
+            me.note(prototypes=of_own_classes(me))
         compares = self.graph and (t >= self.t_thr or self.explore > 0)
         row = await self._compare(me, t) if compares else equally({me.id: me.samples, **dict.fromkeys(me.peers, 0)})
         row = await self._average(me, row)
@@ -216,6 +218,13 @@ def trained_part(me: Peer, part: str) -> dict[str, Tensor]:
     """The parameters of one part of one's model; statistics of its normalisation stay at home."""
     layout = me.model.layout
     return {slot.name: me.model[slot.name] for slot in layout.within(part) if slot.stop <= layout.trainable}
+
+
+def of_own_classes(me: Peer) -> dict[str, list[float]]:
+    """The directions of the prototypes that one has samples of, for the report; three decimals are enough to see."""
+    held = sorted(set(me.labels().tolist()))
+    unit = F.normalize(me.model["prototypes"][held], dim=-1)
+    return {str(k): [round(x, 3) for x in row] for k, row in zip(held, unit.tolist(), strict=True)}
 
 
 def neighbours(me: Peer, row: Row) -> list[int]:

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from coterie.events import Event, RunStarted
+from coterie.report.matrix import Floats
 from coterie.report.summary import noted, started
-from coterie.report.svg import Floats
 
 WIDTH = 80  # columns of the terminal
 MAX_CELLS = 40  # along one side: above this, neighbouring peers share a cell

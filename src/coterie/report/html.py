@@ -1,61 +1,56 @@
-"""report.html of one run: one file that needs nothing else, from the run's events and its summary alone."""
+"""report.html of one run, from the run's events and its summary alone."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from html import escape
 from pathlib import Path
 from typing import Any
 
 from coterie.events import Event, PeerAway, RunStarted, of_kind
-from coterie.graph import Neighbourhood
-from coterie.report import figures
-from coterie.report.figures import Point
-from coterie.report.style import STYLE
-from coterie.report.summary import started
-from coterie.report.svg import MAX_CELLS
-from coterie.report.tables import left, peer_table, round_table
+from coterie.report import fronts, walks
+from coterie.report import page as pages
+from coterie.report.embedding import rounds_of
+from coterie.report.figure import Figure, OddNotes, drawn_from
+from coterie.report.graphs import KINDS, Frame, Graph
+from coterie.report.run import Run
+from coterie.report.tables import left, peer_table, round_table, table
 from coterie.report.words import count, duration, percent, size
 
-# Nothing is ever fetched, and nothing runs, whatever the names in a run contain.
-POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+SCRIPTS = ("pick.js", "lines.js", "graph.js", "save.js")
 
 
 def write_report(events: Sequence[Event], summary: dict[str, Any], path: Path) -> None:
     """Write the report of a finished run."""
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(page(events, summary), encoding="utf-8")
-    temporary.replace(path)
+    pages.write(path, page(events, summary))
 
 
-def page(events: Sequence[Event], summary: Mapping[str, Any]) -> str:
-    start = started(events)
-    found = figures.points(events)
-    scores, masses = figures.neighbour_points(events), figures.mass_points(events)
+def page(events: Sequence[Event], summary: dict[str, Any]) -> str:
+    run = Run(events, summary)
+    start = run.start
     amounts = f"{count(start.peers, 'peer')} · {count(start.rounds, 'round')}"
     title = f"{start.method} · seed {start.seed} · {amounts}"
-    parts = [
-        "<!doctype html>",
-        '<html lang="en"><head><meta charset="utf-8">',
-        '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">',
-        f"<title>{escape(title)}</title><style>{STYLE}</style></head><body><main>",
-        f"<h1>{escape(title)}</h1>",
-        _about(events, start),
-        _headline(summary),
-        '<div class="figures">',
-        _accuracy(found, start.rounds, test=True),
-        _accuracy(found, start.rounds, test=False),
-        _bytes(found),
-        _neighbours(scores, masses, start),
-        _graph(events, start),
-        _classes(start),
-        "</div>",
-        round_table(found, scores, masses),
-        peer_table(events, start, summary),
-        "</main></body></html>",
-    ]
-    return "\n".join(parts) + "\n"
+    parts = [_about(events, start), _headline(summary), _sections(run).html()]
+    tables = [round_table(run.points, run.scores, run.masses), peer_table(events, start, summary), *_own_tables(events)]
+    names = [f"peer {p}" for p in range(start.peers)]
+    data = {"what": "peer", "names": names, "about": _about_peers(start), "graph": _graph_data(run)}
+    return pages.page(title, [*parts, *tables], data, SCRIPTS)
+
+
+def _sections(run: Run) -> pages.Sections:
+    sections = pages.Sections()
+    sections.add(partial(_accuracy, run), "Accuracy over rounds")
+    sections.add(run.bytes, "Accuracy against bytes exchanged")
+    sections.add(run.time, "Accuracy against simulated time")
+    sections.add(run.neighbours, "Neighbours against the true clusters")
+    sections.add(partial(_graph, run), "Who works with whom", "wide graph")
+    sections.add(partial(_embedding, run), "Latent embedding: the peers' class prototypes", "wide", say=False)
+    sections.add(run.front, "Pareto fronts and chosen ensembles", say=False)  # of single methods: nobody misses them
+    sections.add(run.walks, "The walk of each expert", say=False)
+    sections.add(run.classes, "Who holds which classes")
+    return sections
 
 
 # -- the top ---------------------------------------------------------------------------------------
@@ -107,76 +102,90 @@ def _spread(spread: Mapping[str, Any]) -> str:
     return f"± {100 * spread['std']:.1f} points over peers (std); worst tenth {percent(spread['worst_decile'])}"
 
 
+def _about_peers(start: RunStarted) -> list[str]:
+    """What is said of a peer beside its number."""
+    found = []
+    for p in range(start.peers):
+        cluster = [f"true cluster {start.clusters[p]}"] if start.clusters is not None else []
+        found.append(", ".join([*cluster, *start.architectures[p : p + 1]]))
+    return found
+
+
 # -- the figures -----------------------------------------------------------------------------------
 
 
-def _section(heading: str, drawing: str | None, caption: str, legend: Iterable[str] = ()) -> str:
-    """A figure with its caption, or only a sentence where there is nothing to draw."""
-    if drawing is None:
-        return f"<section><h2>{escape(heading)}</h2><p>{escape(caption)}</p></section>"
-    keys = "".join(f'<span class="key {name}"></span>{name}' for name in legend)
-    shown = f'<p class="soft">{keys}</p>' if keys else ""
-    below = f"<figcaption>{escape(caption)}</figcaption>"
-    return f"<section><h2>{escape(heading)}</h2>{shown}<figure>{drawing}{below}</figure></section>"
+def _accuracy(run: Run) -> str:
+    """Test and validation, between which the page's script switches."""
+    both = {"Test": run.accuracy("test"), "Validation": run.accuracy("validation")}
+    drawn = "".join(f'<div data-option="{name}">{pages.figure(drawn)}</div>' for name, drawn in both.items())
+    return f'<div data-switch="Accuracy on">{drawn}</div>'
 
 
-def _accuracy(found: Sequence[Point], rounds: int, test: bool) -> str:
-    what = "test" if test else "validation"
-    drawing = figures.accuracy_chart(found, rounds, test)
-    caption = "No peer was measured."
-    if drawing:
-        caption = "Line: mean over peers. Bands: the middle 50% and the middle 80% of peers."
-        caption += " Each peer on its own test data." if test else " Rounds are selected on this data, never on test."
-    return _section(f"{what.capitalize()} accuracy over rounds", drawing, caption)
+def _graph(run: Run) -> str:
+    """Drawing and matrix of the last round, which the page's slider moves."""
+    drawn = _pair([run.graph(), run.matrix()])
+    about = " ".join(f"{_title(graph)} of {_rounds(graph)}." for graph in run.graphs)
+    return f'<p class="soft">{escape(about)}</p><div class="controls"></div>{drawn}'
 
 
-def _bytes(found: Sequence[Point]) -> str:
-    drawing = figures.bytes_chart(found)
-    caption = "Mean over peers, against all bytes by the end of that round." if drawing else "Nothing was exchanged."
-    return _section("Accuracy against bytes exchanged", drawing, caption, ("test", "validation"))
+def _embedding(run: Run) -> str:
+    """Before and after, where there are both."""
+    last = run.embedding()
+    return _pair([*(run.embedding(round) for round in rounds_of(run.events)[:-1]), last])
 
 
-def _neighbours(scores: dict[int, Neighbourhood], masses: dict[int, float], start: RunStarted) -> str:
-    drawing = figures.neighbour_chart(scores, masses, start.rounds)
-    told, names = [], []
-    if scores:
-        told.append("Precision: the share of a peer's neighbours that are of its true cluster. Recall: the share of")
-        told.append("its true cluster that are its neighbours.")
-        names += ["precision", "recall"]
-    if masses:
-        told.append("Mass: the share of a peer's averaging weight, its own included, that lies on its true cluster.")
-        names.append("mass")
-    caption = " ".join([*told, "Means over peers."])
-    if drawing is None:
-        unknown = "The true clusters are not known."
-        caption = unknown if start.clusters is None else "This method keeps no lists of neighbours."
-    return _section("Neighbours against the true clusters", drawing, caption, names)
+def _pair(figures: Sequence[Figure]) -> str:
+    """Beside each other where there is room, else one below the other."""
+    drawn = "".join(f"<div><h3>{escape(f.heading)}</h3>{pages.figure(f)}</div>" for f in figures)
+    return f'<div class="pair">{drawn}</div>'
 
 
-def _graph(events: Sequence[Event], start: RunStarted) -> str:
-    heading = "Who averaged with whom"
-    found = figures.last_graph(events)
-    if found is None:
-        return _section(heading, None, "This run tells of no averaging between peers.")
-    weights, first, last = found
-    drawing, most = figures.graph_map(start, weights)
-    span = f"rounds {first} to {last}" if first < last else f"round {last}"
-    caption = f"Mean weight in {span}; the full colour is {most:.2g}. A peer's weight on itself is left out. "
-    return _section(heading, drawing, caption + _ordering(start))
+def _rounds(graph: Graph) -> str:
+    if len(graph.kept) == len(graph.rounds):
+        return count(len(graph.rounds), "round")
+    return f"{len(graph.kept)} of {len(graph.rounds)} rounds, evenly spread"
 
 
-def _classes(start: RunStarted) -> str:
-    heading = "Who holds which classes"
-    found = figures.class_map(start)
-    if found is None:
-        return _section(heading, None, "The counts of classes are not known for every peer.")
-    drawing, most = found
-    caption = f"The share of each class in a peer's training data; the full colour is {percent(most)}. "
-    return _section(heading, drawing, caption + _ordering(start))
+def _title(graph: Graph) -> str:
+    return KINDS[graph.kind].capitalize()
 
 
-def _ordering(start: RunStarted) -> str:
-    by = -(-start.peers // MAX_CELLS)
-    marks = ": lines part the clusters, which are numbered at the side" if start.clusters is not None else ""
-    thinned = f"; each cell is the mean of {by} neighbouring peers" if by > 1 else ""
-    return f"Peers are ordered {figures.order(start)[1]}{marks}{thinned}."
+def _graph_data(run: Run) -> object:
+    """What the slider shows: the same as above, for every round that there is room for."""
+    if not run.graphs:
+        return None
+    return {
+        "peers": run.graphs[0].peers,
+        "places": run.places.tolist(),
+        "kinds": [
+            {
+                "name": _title(graph),
+                "most": float(f"{graph.most:.3g}"),
+                "weighed": graph.kind == "weights",
+                "frames": _packed(graph.frames()),
+                "cells": _packed(graph.cell_frames()) if graph.is_thinned else None,
+            }
+            for graph in run.graphs
+        ],
+    }
+
+
+def _packed(frames: Sequence[Frame]) -> list[list[object]]:
+    """Cells as steps from the one before: shorter."""
+    return [
+        [f.round, [b - a for a, b in zip([0, *f.cells], f.cells, strict=False)], f.shares]
+        for f in frames
+    ]  # fmt: skip
+
+
+def _own_tables(events: Sequence[Event]) -> Iterator[str]:
+    """Of single methods, as an alternative to their figures; what cannot be read was said among these."""
+    with suppress(OddNotes), drawn_from("members"):
+        if chosen := fronts.rows(events):
+            head = ["peer", "last search, round", "ensembles on its front", "chosen models of", "vote", "own alone"]
+            caption = "What each peer predicts with at its end. Accuracy of the vote on its validation data."
+            yield table("Chosen ensembles", caption, head, chosen, names=(3,))
+    with suppress(OddNotes), drawn_from("hop"):
+        if walked := walks.rows(events):
+            head = ["expert", "hops", "peers visited", "sent on anew", "last stops"]
+            yield table("The experts' walks", "Peers by number, the last stops in order.", head, walked, names=(0, 4))

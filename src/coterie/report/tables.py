@@ -8,7 +8,7 @@ from typing import Any
 
 from coterie.events import Event, PeerAway, RunStarted, of_kind
 from coterie.graph import Neighbourhood
-from coterie.report.figures import Point, spread_out
+from coterie.report.measures import Point, spread_out
 from coterie.report.words import NOTHING, percent, size
 
 TABLE_PEERS = 200  # rows of the table of peers
@@ -40,7 +40,7 @@ def round_table(found: Sequence[Point], scores: Mapping[int, Neighbourhood], mas
     caption = "Means over the peers measured in a round."
     if len(shown) < len(found):
         caption += f" {len(shown)} of {len(found)} measured rounds, evenly spread."
-    return _table("Round by round", caption, head, rows)
+    return table("Round by round", caption, head, rows)
 
 
 def peer_table(events: Sequence[Event], start: RunStarted, summary: Mapping[str, Any]) -> str:
@@ -58,11 +58,20 @@ def peer_table(events: Sequence[Event], start: RunStarted, summary: Mapping[str,
     caption = "Accuracy on a peer's own test data: at its last measured round, and at its best one by validation."
     if start.peers > TABLE_PEERS:
         caption += f" The first {TABLE_PEERS} of {start.peers:,} peers; summary.json has all."
-    return _table("Peer by peer", caption, head, rows, names=(1,))
+    return table("Peer by peer", caption, head, rows, names=(1,))
 
 
-def _table(heading: str, caption: str, head: list[str], rows: list[list[str]], names: Sequence[int] = ()) -> str:
-    """A folded table; the first cell of a row is its header."""
+def table(
+    heading: str, caption: str, head: Sequence[str], rows: Sequence[Sequence[str]], names: Sequence[int] = ()
+) -> str:
+    """A folded table."""
+    return f"<details><summary>{escape(heading)}</summary>{open_table(heading, caption, head, rows, names)}</details>"
+
+
+def open_table(
+    heading: str, caption: str, head: Sequence[str], rows: Sequence[Sequence[str]], names: Sequence[int] = ()
+) -> str:
+    """A table that scrolls if it must; the first cell of a row is its header. Columns of names are set to the left."""
 
     def cell(tag: str, column: int, value: str, scope: str = "") -> str:
         css = ' class="name"' if column in names else ""
@@ -75,9 +84,9 @@ def _table(heading: str, caption: str, head: list[str], rows: list[list[str]], n
     )
     body = "\n".join(f"<tr>{line}</tr>" for line in lines)
     return (
-        f'<details><summary>{escape(heading)}</summary><div class="scroll"><table>'
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(heading)}"><table>'
         f"<caption>{escape(caption)}</caption>"
-        f"<thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div></details>"
+        f"<thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>"
     )
 
 

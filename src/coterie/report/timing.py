@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from itertools import groupby
 
 from coterie.events import PeerRound
 
@@ -12,19 +13,29 @@ MOST_POINTS = 200
 ROUNDING = 1e-9
 
 
-def accuracy_over_time(measured: Sequence[PeerRound], peers: int) -> Curve:
-    """The mean test accuracy of all peers, each as it was last measured; from when all have been."""
+def accuracy_over_time(measured: Sequence[PeerRound], peers: int, split: str = "test") -> Curve:
+    """The mean accuracy of all peers on one split, each as it was last measured; from when all have been."""
+    records = sorted(measured, key=lambda r: (r.time, r.round, r.peer))
+    first: dict[int, float] = {}
+    for record in records:
+        first.setdefault(record.peer, record.time)
+    if len(first) < peers:
+        return []
+    everybody = max(first.values())
+    kept = set(_some(sorted({r.time for r in records if r.time >= everybody})))
     now: dict[int, float] = {}
-    at: dict[float, float] = {}
-    for record in sorted(measured, key=lambda r: (r.time, r.round, r.peer)):
-        assert record.test is not None
-        now[record.peer] = record.test
-        if len(now) == peers:
-            at[record.time] = sum(now[peer] for peer in sorted(now)) / peers
-    curve = list(at.items())
-    if len(curve) <= MOST_POINTS:
-        return curve
-    return [curve[round(i * (len(curve) - 1) / (MOST_POINTS - 1))] for i in range(MOST_POINTS)]
+    curve: Curve = []
+    for time, group in groupby(records, key=lambda r: r.time):
+        now.update({record.peer: getattr(record, split) for record in group})
+        if time in kept:
+            curve.append((time, sum(now[peer] for peer in sorted(now)) / peers))
+    return curve
+
+
+def _some(times: Sequence[float]) -> Sequence[float]:
+    if len(times) <= MOST_POINTS:
+        return times
+    return [times[round(i * (len(times) - 1) / (MOST_POINTS - 1))] for i in range(MOST_POINTS)]
 
 
 def time_to(curve: Sequence[Sequence[float]], accuracy: float) -> float | None:

@@ -1,0 +1,80 @@
+"""The latent embedding of peers' features, where a method notes class prototypes (MAPL's Figure 4c)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from coterie.events import Event
+from coterie.report.figure import Figure, Key, NothingToDraw
+from coterie.report.marks import colour
+from coterie.report.matrix import Floats
+from coterie.report.ordering import cluster_colours
+from coterie.report.summary import noted, started
+from coterie.report.svg import circle, figure, text
+
+SIDE, RADIUS = 400.0, 8.0
+MAX_MARKS = 1000  # of one round
+MAX_KEYS = 12
+
+
+def rounds_of(events: Sequence[Event]) -> list[int]:
+    """The first and the last round in which prototypes were noted: one plane is made for both."""
+    found = noted(events, "prototypes")
+    return sorted({min(found), max(found)}) if found else []
+
+
+def embedding(events: Sequence[Event], round: int | None = None) -> Figure:
+    """Each peer's prototypes of the classes that it holds, in one of these rounds (the last)."""
+    start, rounds = started(events), rounds_of(events)
+    if not rounds:
+        raise NothingToDraw("This method notes no prototypes of classes.")
+    shown = rounds[-1] if round is None else round
+    if shown not in rounds:
+        raise NothingToDraw(f"Prototypes are drawn of round {' and '.join(map(str, rounds))}, not of round {shown}")
+    found = noted(events, "prototypes")
+    marks = [(r, peer, k) for r in rounds for peer, row in found[r].items() for k in row]
+    at, kept = in_plane(np.array([found[r][peer][k] for r, peer, k in marks], dtype=np.float64))
+    here = [(peer, k, x, y) for (r, peer, k), (x, y) in zip(marks, _placed(at).tolist(), strict=True) if r == shown]
+    every = -(-len(here) // MAX_MARKS)
+    colours = cluster_colours(start)
+    parts = [f'<rect class="field" x="1" y="1" width="{SIDE - 2:g}" height="{SIDE - 2:g}"/>']
+    for peer, k, x, y in here[::every]:
+        parts.append(circle(x, y, RADIUS, f"bubble {colour(colours[peer]) if colours else 'plain'}", f"peer {peer}"))
+        parts.append(text(x, y + 3.5, k, css="inside"))
+    label = f"Prototypes of {len({peer for peer, *_ in here}):,} peers in a plane, in round {shown}"
+    caption = (
+        f"A mark is one peer's prototype of one class that it has samples of, as it shared it; the number is the "
+        f"class{', the colour the true cluster' if colours else ''}. Directions of prototypes, projected onto the two "
+        f"principal components of those of {_and(rounds)} together, which hold {kept:.0%} of their variance: what is "
+        f"apart here is apart, what is together here need not be."
+    )
+    if every > 1:
+        caption += f" One of {every} marks is drawn."
+    names = sorted(set(start.clusters)) if start.clusters is not None else []
+    keys = tuple(Key(colour(i), f"true cluster {name}", "bubble") for i, name in enumerate(names[:MAX_KEYS]))
+    return Figure(f"embedding-{shown}", f"Round {shown}", figure(SIDE, SIDE, label, parts), caption, keys)
+
+
+def in_plane(vectors: Floats) -> tuple[Floats, float]:
+    """Their two principal components, with signs that are always the same; and the share of the variance in these."""
+    centred = vectors - vectors.mean(0)
+    _, sizes, axes = np.linalg.svd(centred, full_matrices=False)
+    axes = axes[:2]
+    largest = axes[np.arange(len(axes)), np.abs(axes).argmax(1)]
+    axes = axes * np.sign(largest)[:, None]
+    total = float((sizes**2).sum())
+    return centred @ axes.T, float((sizes[:2] ** 2).sum()) / total if total > 0 else 1.0
+
+
+def _placed(at: Floats) -> Floats:
+    """As large as fits, one scale for both directions."""
+    low, high = at.min(0), at.max(0)
+    scale = (SIDE - 2 * RADIUS - 8) / max(float((high - low).max()), 1e-9)
+    placed: Floats = (at - (low + high) / 2) * scale * np.array([1, -1]) + SIDE / 2
+    return placed
+
+
+def _and(rounds: Sequence[int]) -> str:
+    return f"round {rounds[0]}" if len(rounds) == 1 else f"rounds {rounds[0]} and {rounds[1]}"

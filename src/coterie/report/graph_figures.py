@@ -1,0 +1,105 @@
+"""The collaboration graph of one round, as a drawing and as a matrix."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from coterie.report.figure import Figure, Key
+from coterie.report.graphs import KINDS, Frame, Graph, frame, values_of
+from coterie.report.layout import places
+from coterie.report.marks import colour
+from coterie.report.matrix import SHADES, Floats, heat_map, shade_of
+from coterie.report.ordering import cluster_colours, cluster_groups, order, told
+from coterie.report.svg import circle, figure, number, text
+
+WIDTH = 440.0  # of the drawing, which is as high as it must be
+BEND = 0.12  # of an edge, as a share of its length: there and back are two lines
+NUMBERED = 60  # peers: up to so many, nodes are large enough for their numbers
+MAX_KEYS = 12
+
+
+def radius_of(peers: int) -> float:
+    return 10.0 if peers <= 30 else 8.0 if peers <= NUMBERED else 5.0 if peers <= 150 else 2.5
+
+
+def _margin(graph: Graph) -> float:
+    return radius_of(len(graph.peers)) + 4
+
+
+def place_peers(graph: Graph) -> Floats:
+    return places(graph.at_last, WIDTH, _margin(graph))
+
+
+def drawing(graph: Graph, at: Floats, round: int) -> Figure:
+    """Peers as nodes that keep their places, and who takes how much from whom as edges."""
+    shown = frame(round, graph.matrix(round), graph.most)
+    what = KINDS[graph.kind]
+    label = f"The graph of round {round}: {len(shown.cells):,} {what} between {len(graph.peers):,} peers"
+    parts = [*_edges(shown, at), '<g class="own"></g>', *_nodes(graph, at)]
+    most = f" The strongest edges are {graph.most:.2g}." if graph.kind == "weights" else ""
+    caption = (
+        f"An edge bends to its left, seen from the peer that takes.{most} Peers have one place in all rounds: near "
+        f"those they took most from in the last tenth of the rounds. What they take of themselves is left out."
+    )
+    height = float(at[:, 1].max()) + _margin(graph)
+    return Figure("graph", "Drawing", figure(WIDTH, height, label, parts), caption, _keys(graph))
+
+
+def matrix(graph: Graph, round: int) -> Figure:
+    """The same as a matrix: a row is a peer, a column is whom it takes from."""
+    start, most = graph.start, graph.most_of_cells
+    groups = cluster_groups(start, graph.peers)
+    values = graph.matrix(round) / most
+    if not graph.is_thinned:  # the same percentages as on the page
+        values = values_of(frame(round, values, 1.0), len(graph.peers))
+    label = f"The matrix of round {round}: {KINDS[graph.kind]}, peers ordered {order(start)[1]}"
+    axes = ("peer that takes", "from")
+    names = [] if groups else [str(peer) for peer in graph.peers]
+    drawn = heat_map(values, (400, 400), label, axes, groups, groups, names, names)
+    full = f"The full colour is {most:.2g}. " if graph.kind == "weights" or graph.is_thinned else ""
+    return Figure("matrix", "Matrix", drawn, full + told(start))
+
+
+def _edges(shown: Frame, at: Floats) -> list[str]:
+    """One path for each shade, which the page's slider fills anew for each round."""
+    peers = len(at)
+    strokes: list[list[str]] = [[] for _ in range(SHADES + 1)]
+    shades = shade_of(np.array(shown.shares) / 100)
+    for cell, shade in zip(shown.cells, shades.tolist(), strict=True):
+        strokes[shade].append(edge(at[cell // peers], at[cell % peers]))
+    thick = 1.6 if peers <= NUMBERED else 0.8
+    paths = [
+        f'<path class="edge" stroke-width="{number(0.4 + thick * s / SHADES)}" opacity="{0.06 + 0.5 * s / SHADES:.2f}" '
+        f'd="{"".join(strokes[s])}"/>'
+        for s in range(1, SHADES + 1)
+    ]
+    return ['<g class="edges">', *paths, "</g>"]
+
+
+def edge(start: Floats, stop: Floats) -> str:
+    """graph.js draws it in the same way."""
+    (x, y), (to_x, to_y) = start.tolist(), stop.tolist()
+    middle = ((x + to_x) / 2 + BEND * (to_y - y), (y + to_y) / 2 - BEND * (to_x - x))
+    return f"M{number(x)} {number(y)}Q{number(middle[0])} {number(middle[1])} {number(to_x)} {number(to_y)}"
+
+
+def _nodes(graph: Graph, at: Floats) -> list[str]:
+    colours, radius = cluster_colours(graph.start), radius_of(len(graph.peers))
+    parts = []
+    for peer, (x, y) in zip(graph.peers, at.tolist(), strict=True):
+        css = f"node {colour(colours[peer]) if colours else 'plain'}"
+        parts.append(circle(x, y, radius, css, f"peer {peer}"))
+        if len(graph.peers) <= NUMBERED:
+            parts.append(text(x, y + 3.2, str(peer), css="number"))
+    return parts
+
+
+def _keys(graph: Graph) -> tuple[Key, ...]:
+    clusters = graph.start.clusters
+    if clusters is None:
+        return ()
+    names = sorted(set(clusters))
+    keys = [Key(colour(i), f"true cluster {name}", "dot") for i, name in enumerate(names[:MAX_KEYS])]
+    if len(names) > MAX_KEYS:
+        keys.append(Key("plain", f"{len(names) - MAX_KEYS} more", "dot"))
+    return tuple(keys)

@@ -1,0 +1,29 @@
+"""Who holds which classes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from coterie.events import RunStarted
+from coterie.report.figure import Figure, NothingToDraw
+from coterie.report.matrix import heat_map, thinned
+from coterie.report.ordering import class_count, cluster_groups, order, told
+from coterie.report.words import percent
+
+
+def classes(start: RunStarted) -> Figure:
+    """The share of each class in each peer's training data."""
+    count = class_count(start)
+    if not count:
+        raise NothingToDraw("The counts of classes are not known for every peer.")
+    peers, how = order(start)
+    held = np.array([start.classes[p] for p in peers], dtype=np.float64).T
+    shares = held / np.maximum(held.sum(axis=0), 1)
+    most = float(thinned(shares).max())
+    label, axes = f"Share of each class in the peers' training data, peers ordered {how}", ("class", "peers")
+    size = (400.0, min(400.0, max(90.0, 18.0 * count)))
+    groups, names = cluster_groups(start, peers), [str(c) for c in range(count)]
+    columns = [] if groups else [str(peer) for peer in peers]
+    drawn = heat_map(shares / (most or 1.0), size, label, axes, (), groups, names, columns)
+    caption = f"The share of each class in a peer's training data; the full colour is {percent(most)}. {told(start)}"
+    return Figure("classes", "Who holds which classes", drawn, caption)

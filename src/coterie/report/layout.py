@@ -1,0 +1,67 @@
+"""Where the peers of a graph are placed: near whom they take most from."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from coterie.report.matrix import Floats
+
+STEPS = 150
+STEPS_OF_MANY = 50
+MANY = 300  # peers
+
+
+def places(weights: Floats, width: float, margin: float) -> Floats:
+    """Of each peer x and y, in a box that is at least as wide as high: by springs (Fruchterman and Reingold).
+
+    The same weights give the same places. They begin on a circle, in their order, so that who has nobody stays apart.
+    """
+    peers = len(weights)
+    if peers == 1:
+        return np.full((1, 2), margin)
+    angle = 2 * np.pi * np.arange(peers) / peers - np.pi / 2
+    at = np.column_stack([np.cos(angle), np.sin(angle)])
+    pull = np.maximum(weights, weights.T)
+    pull = pull / (pull.sum(1).mean() or 1.0) * 6  # as if everybody had about six springs, however many there are
+    near = 1.6 / np.sqrt(peers)  # the length at which one spring and the push apart are equal
+    steps = STEPS if peers <= MANY else STEPS_OF_MANY
+    for step in range(steps):
+        distance = np.maximum(_distances(at), 1e-3)
+        move = _pushed(at, near**2 / distance**2 - pull * distance / near)
+        move -= at * (0.6 * peers * near**2)  # towards the middle
+        length = np.maximum(np.sqrt((move**2).sum(1, keepdims=True)), 1e-9)
+        at = at + move / length * np.minimum(length, 0.12 * (1 - step / steps))
+    return _fitted(_kept_apart(at, 0.75 * near), width, margin)
+
+
+def _distances(at: Floats) -> Floats:
+    squares = (at**2).sum(1)
+    distances: Floats = np.sqrt(np.maximum(squares[:, None] + squares[None, :] - 2 * (at @ at.T), 0.0))
+    return distances
+
+
+def _pushed(at: Floats, force: Floats) -> Floats:
+    """How far each is moved by forces along the lines to all others: the sum over j of force * (at - at_j)."""
+    moves: Floats = at * force.sum(1, keepdims=True) - force @ at
+    return moves
+
+
+def _kept_apart(at: Floats, least: float) -> Floats:
+    """Push those that lie upon each other apart, until they touch at the most."""
+    for _ in range(40):
+        distance = _distances(at)
+        np.fill_diagonal(distance, np.inf)
+        close = distance < least
+        if not close.any():
+            break
+        at = at + 0.3 * _pushed(at, np.where(close, least / np.maximum(distance, 1e-6) - 1, 0.0))
+    return at
+
+
+def _fitted(at: Floats, width: float, margin: float) -> Floats:
+    """The same, as wide as fits and not higher than it must be; lying, if it stood."""
+    extent = np.ptp(at, axis=0)
+    at = at[:, ::-1] if extent[1] > extent[0] else at
+    scale = (width - 2 * margin) / max(float(extent.max()), 1e-9)
+    fitted: Floats = np.round((at - at.min(0)) * scale + margin, 1)
+    return fitted

@@ -1,0 +1,101 @@
+/* Charts with lines: what is under the pointer, or has the focus, is named. */
+
+const REACH = 14; // how near to a line the pointer must be, in units of the drawing
+
+function readLine(path) {
+  const points = path.getAttribute("d").slice(1).split("L").map((point) => point.split(" ").map(Number));
+  return { path, name: path.dataset.name, points };
+}
+
+/* The point of a line that is nearest to a place along x: of equal ones the last. */
+function nearestAlong(points, x) {
+  let low = 0;
+  let high = points.length - 1;
+  while (high - low > 1) {
+    const middle = (low + high) >> 1;
+    if (points[middle][0] <= x) low = middle;
+    else high = middle;
+  }
+  return Math.abs(points[low][0] - x) < Math.abs(points[high][0] - x) ? points[low] : points[high];
+}
+
+function chart(drawing) {
+  const [left, bottom, right, top] = drawing.dataset.box.split(" ").map(Number);
+  const [x0, x1, y0, y1] = drawing.dataset.ends.split(" ").map(Number);
+  const paths = [...drawing.querySelectorAll("path.line[data-name]")];
+  let lines = null; // read when they are first needed
+  const tip = svgElement("g", { class: "tip" });
+  drawing.append(tip);
+
+  function valueAt([x, y]) {
+    const across = x0 + ((x - left) / (right - left)) * (x1 - x0);
+    const up = y0 + ((y - bottom) / (top - bottom)) * (y1 - y0);
+    const value = "shares" in drawing.dataset ? `${(100 * up).toFixed(1)}%` : `${+up.toPrecision(3)}`;
+    return `${value} at ${drawing.dataset.x.split(",")[0]} ${+across.toPrecision(4)}`;
+  }
+
+  function tell(name, point) {
+    tip.replaceChildren();
+    if (!name) return;
+    const [x, y] = point;
+    const middle = (left + right) / 2;
+    const anchor = x > middle ? "end" : "start";
+    const above = y > top + 30 ? y - 10 : y + 20;
+    tip.append(svgElement("circle", { class: "spot", cx: x, cy: y, r: 4 }));
+    const text = svgElement("text", { x, y: above, "text-anchor": anchor, class: "said" });
+    text.textContent = `${name}: ${valueAt(point)}`;
+    tip.append(text);
+  }
+
+  drawing.addEventListener("pointermove", (event) => {
+    lines ??= paths.map(readLine);
+    const place = new DOMPoint(event.clientX, event.clientY).matrixTransform(drawing.getScreenCTM().inverse());
+    let best = { off: REACH };
+    for (const line of lines) {
+      const point = nearestAlong(line.points, place.x);
+      const off = Math.hypot(Math.max(0, Math.abs(point[0] - place.x) - REACH), point[1] - place.y);
+      if (off < best.off) best = { off, line, point };
+    }
+    hover(best.line?.path ?? null);
+    tell(best.line?.name ?? "", best.point);
+  });
+  drawing.addEventListener("pointerleave", () => { hover(null); tell(""); });
+
+  let hovered = null;
+  function hover(path) {
+    hovered?.classList.remove("hovered");
+    hovered = path;
+    hovered?.classList.add("hovered");
+  }
+
+  /* One stop for the tab key; the arrows go from line to line. */
+  if (!paths.length) return;
+  drawing.setAttribute("role", "group");
+  for (const child of drawing.children) {
+    if (!child.dataset.name) child.setAttribute("aria-hidden", "true");
+  }
+  const end = (path) => readLine(path).points.at(-1);
+  for (const path of paths) {
+    path.setAttribute("role", "img");
+    path.setAttribute("aria-label", `${path.dataset.name}, ${valueAt(end(path))}`);
+    path.setAttribute("tabindex", "-1");
+    path.addEventListener("focus", () => { hover(path); tell(path.dataset.name, end(path)); });
+    path.addEventListener("blur", () => { hover(null); tell(""); });
+  }
+  paths.at(-1).setAttribute("tabindex", "0"); // the mean, where there is one
+  drawing.addEventListener("keydown", (event) => {
+    const at = paths.indexOf(event.target);
+    const to = { ArrowDown: at - 1, ArrowUp: at + 1, Home: 0, End: paths.length - 1 }[event.key];
+    if (at < 0 || (to === undefined && event.key !== "Enter")) return;
+    event.preventDefault();
+    if (event.key === "Enter") pick(paths[at].dataset.name === picked ? "" : paths[at].dataset.name);
+    else {
+      paths[at].setAttribute("tabindex", "-1");
+      const next = paths[(to + paths.length) % paths.length];
+      next.setAttribute("tabindex", "0");
+      next.focus();
+    }
+  });
+}
+
+for (const drawing of drawings) if (drawing.dataset.box) chart(drawing);

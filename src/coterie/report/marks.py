@@ -1,0 +1,90 @@
+"""How drawings look. `marks.css` says it once: for the page, and for drawings that must stand alone."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from importlib.resources import files
+from xml.etree import ElementTree
+
+RULE = re.compile(r"([^{}]+)\{([^{}]*)\}")
+VARIABLE = re.compile(r"var\(--(\w+)\)")
+COLOURS = 12  # c0 to c11; what comes after begins again
+DASHES = 4  # d1 to d3, and none
+
+Declarations = dict[str, str]
+
+
+def asset(name: str) -> str:
+    """The text of one of the style sheets and scripts beside this module."""
+    return files("coterie.report").joinpath(name).read_text(encoding="utf-8")
+
+
+def colour(number: int) -> str:
+    """The class of the colour of a cluster, an expert or a label."""
+    return f"c{number % COLOURS}"
+
+
+def colour_and_dash(number: int) -> str:
+    """The same with a pattern, so that lines are not told apart by colour alone."""
+    dash = number % DASHES
+    return f"{colour(number)} d{dash}" if dash else colour(number)
+
+
+def alone(drawing: str) -> str:
+    """A drawing of a page as an SVG file of its own: in the light colours, written at each of its elements."""
+    root = ElementTree.fromstring(drawing)
+    for element in root.iter():
+        classes = set((element.attrib.pop("class", "")).split())
+        for key in [key for key in element.attrib if key.startswith("data-")]:
+            del element.attrib[key]
+        for key, value in _look(element.tag, classes).items():
+            element.attrib.setdefault(key, value)
+    _, _, width, height = root.attrib["viewBox"].split()
+    root.attrib |= {"xmlns": "http://www.w3.org/2000/svg", "width": width, "height": height}
+    behind = 1 if root[0].tag == "title" else 0  # its name comes first
+    root.insert(behind, ElementTree.Element("rect", {"width": width, "height": height, "fill": _palette()["card"]}))
+    return ElementTree.tostring(root, encoding="unicode")
+
+
+def _look(tag: str, classes: set[str]) -> Declarations:
+    """What the rules that are for this element say, the last one first, with colours for their names."""
+    said: Declarations = {}
+    for element, wanted, declarations in _rules():
+        if element in ("", tag) and wanted <= classes:
+            said |= declarations
+    names = {**_palette(), **{key[2:]: value for key, value in said.items() if key.startswith("--")}}
+    return {key: _resolved(value, names) for key, value in said.items() if not key.startswith("--")}
+
+
+def _resolved(value: str, names: Declarations) -> str:
+    found = VARIABLE.fullmatch(value)
+    return _resolved(names.get(found[1], names["ink"]), names) if found else value
+
+
+@cache
+def _rules() -> list[tuple[str, set[str], Declarations]]:
+    """Element, classes and declarations of each rule but those of the palette."""
+    found = []
+    sheet = _without_comments()
+    for selectors, body in RULE.findall(sheet[sheet.index("text {") :]):
+        for selector in selectors.split(","):
+            element, *classes = selector.strip().split(".")
+            found.append((element, set(classes), _declarations(body)))
+    return found
+
+
+@cache
+def _palette() -> Declarations:
+    light = RULE.search(_without_comments())
+    assert light
+    return {key[2:]: value for key, value in _declarations(light[2]).items()}
+
+
+def _without_comments() -> str:
+    return re.sub(r"/\*.*?\*/", "", asset("marks.css"), flags=re.DOTALL)
+
+
+def _declarations(body: str) -> Declarations:
+    pairs = (line.partition(":") for line in body.split(";") if line.strip())
+    return {key.strip(): value.strip() for key, _, value in pairs}

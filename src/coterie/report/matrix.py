@@ -1,0 +1,119 @@
+"""Matrices as SVG: cells from nothing to the full colour, with groups marked at the sides."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.report.marks import colour
+from coterie.report.svg import figure, number, text
+
+Floats = NDArray[np.float64]
+
+SHADES = 12
+MAX_CELLS = 200  # along one side
+MAX_LABELS = 24  # along one side
+
+
+class Group(NamedTuple):
+    """Rows or columns that belong together, in units of the matrix before it was thinned."""
+
+    start: int
+    stop: int
+    name: str
+    colour: int
+
+
+def thinned(matrix: Floats) -> Floats:
+    """The matrix with at most MAX_CELLS rows and columns: neighbours are averaged where there are more."""
+    for axis in (0, 1):
+        by = math.ceil(matrix.shape[axis] / MAX_CELLS)
+        if by > 1:
+            at = np.arange(0, matrix.shape[axis], by)
+            counts = np.diff([*at, matrix.shape[axis]])
+            sums = np.add.reduceat(matrix, at, axis=axis)
+            matrix = sums / (counts[:, None] if axis == 0 else counts[None, :])
+    return matrix
+
+
+def shade_of(values: Floats) -> NDArray[np.int64]:
+    """From 0 (nothing) to SHADES; what is more than nothing has a shade."""
+    shades: NDArray[np.int64] = np.clip(np.ceil(values * SHADES - 1e-9), 0, SHADES).astype(np.int64)
+    return shades
+
+
+def heat_map(
+    values: Floats,
+    size: tuple[float, float],
+    label: str,
+    axes: tuple[str, str],
+    rows: Sequence[Group] = (),
+    columns: Sequence[Group] = (),
+    row_names: Sequence[str] = (),
+    column_names: Sequence[str] = (),
+) -> str:
+    """Cells from nothing (0) to the full colour (1); groups are coloured at the sides, with lines between."""
+    width, height = size
+    left, top = (48.0 if row_names else 36.0), (36.0 if columns or column_names else 20.0)
+    unit = (width / values.shape[1], height / values.shape[0])  # of the whole matrix, thinned or not
+    cells = thinned(values)
+    scale = f"scale({width / cells.shape[1]:.5f} {height / cells.shape[0]:.5f})"
+    parts = [
+        f'<g transform="translate({number(left)} {number(top)})">',
+        f'<rect class="field" width="{number(width)}" height="{number(height)}"/>',
+        f'<g class="cells" transform="{scale}">',
+        *_shades(cells),
+        "</g>",
+        *_sides(rows, unit[1], width, height, upright=True),
+        *_sides(columns, unit[0], width, height, upright=False),
+        *(text(-8, at + 4, name, "end") for at, name in _names(row_names, unit[1])),
+        *(text(at, -6, name) for at, name in _names(column_names, unit[0])),
+        text(width / 2, 12 - top, axes[1]),
+        text(12 - left, height / 2, axes[0], turn=-90),
+        "</g>",
+    ]
+    return figure(left + width + 6, top + height + 6, label, parts)
+
+
+def _shades(cells: Floats) -> list[str]:
+    """One path for each shade, a stroke for each run of cells in a row: small, and sharp at any size."""
+    strokes: list[list[str]] = [[] for _ in range(SHADES + 1)]
+    for y, row in enumerate(shade_of(cells)):
+        edges = [0, *(np.flatnonzero(np.diff(row)) + 1).tolist(), len(row)]
+        for start, stop in pairwise(edges):
+            strokes[int(row[start])].append(f"M{start} {y}.5h{stop - start}")
+    return [f'<path class="cell" opacity="{s / SHADES:.2f}" d="{"".join(strokes[s])}"/>' for s in range(1, SHADES + 1)]
+
+
+def _sides(groups: Sequence[Group], unit: float, width: float, height: float, upright: bool) -> list[str]:
+    """The coloured strip along one side, the names of the groups, and the lines that part them."""
+    parts = []
+    every = math.ceil(len(groups) / MAX_LABELS)
+    for i, g in enumerate(groups):
+        start, stop = g.start * unit, g.stop * unit
+        middle, length = (start + stop) / 2, number(stop - start)
+        css = f"side {colour(g.colour)}"
+        if upright:
+            parts.append(f'<rect class="{css}" x="-6" y="{number(start)}" width="4" height="{length}"/>')
+            line = f"M0 {number(start)}H{number(width)}"
+            label = text(-8, middle + 4, g.name, "end")
+        else:
+            parts.append(f'<rect class="{css}" x="{number(start)}" y="-6" width="{length}" height="4"/>')
+            line = f"M{number(start)} 0V{number(height)}"
+            label = text(middle, -9, g.name)
+        if i:
+            parts.append(f'<path class="part" d="{line}"/>')
+        if i % every == 0:
+            parts.append(label)
+    return parts
+
+
+def _names(names: Sequence[str], unit: float) -> list[tuple[float, str]]:
+    """Those that there is room for, and where."""
+    every = math.ceil(len(names) / MAX_LABELS) or 1
+    return [((i + 0.5) * unit, name) for i, name in enumerate(names) if i % every == 0]

@@ -1,0 +1,55 @@
+"""In which order figures show the peers, and which of them belong together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+
+import numpy as np
+
+from coterie.events import RunStarted
+from coterie.report.matrix import MAX_CELLS, Group
+
+
+def order(start: RunStarted) -> tuple[list[int], str]:
+    """The peers in their order, and what that order is called."""
+    everyone = range(start.peers)
+    if start.clusters is not None:
+        clusters = start.clusters
+        return sorted(everyone, key=lambda p: (clusters[p], p)), "by true cluster"
+    if class_count(start):
+        return sorted(everyone, key=lambda p: (int(np.argmax(start.classes[p])), p)), "by most frequent class"
+    return list(everyone), "by number"
+
+
+def class_count(start: RunStarted) -> int:
+    """How many classes there are; 0 where the counts are not there for every peer."""
+    lengths = {len(c) for c in start.classes}
+    return lengths.pop() if len(start.classes) >= start.peers > 0 and len(lengths) == 1 else 0
+
+
+def cluster_groups(start: RunStarted, peers: Sequence[int]) -> list[Group]:
+    if start.clusters is None:
+        return []
+    groups, at = [], 0
+    for i, (name, members) in enumerate(groupby(start.clusters[p] for p in peers)):
+        stop = at + len(list(members))
+        groups.append(Group(at, stop, str(name), i))
+        at = stop
+    return groups
+
+
+def cluster_colours(start: RunStarted) -> list[int] | None:
+    """The number of each peer's colour, where the true clusters are known."""
+    if start.clusters is None:
+        return None
+    place = {name: i for i, name in enumerate(sorted(set(start.clusters)))}
+    return [place[name] for name in start.clusters]
+
+
+def told(start: RunStarted) -> str:
+    """A sentence for captions."""
+    by = -(-start.peers // MAX_CELLS)
+    marks = ": lines part the clusters, which are numbered at the side" if start.clusters is not None else ""
+    thinned = f"; each cell is the mean of {by} neighbouring peers" if by > 1 else ""
+    return f"Peers are ordered {order(start)[1]}{marks}{thinned}."

@@ -1,0 +1,140 @@
+"""One run's figures, for notebooks and for its page."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from coterie.errors import CoterieError, RunError, unknown
+from coterie.events import Event, PeerRound, RunStarted, of_kind, read
+from coterie.report import charts, graph_figures, holdings
+from coterie.report.embedding import embedding
+from coterie.report.figure import Figure, NothingToDraw, drawn_from
+from coterie.report.fronts import fronts
+from coterie.report.graphs import KINDS, Graph, graphs_of
+from coterie.report.matrix import Floats
+from coterie.report.measures import Point, by_peer, mass_points, neighbour_points, points
+from coterie.report.summary import started, summarise
+from coterie.report.timing import Curve, accuracy_over_time
+from coterie.report.walks import walks
+
+
+class Run:
+    """A finished run. Each method draws a figure, or raises NothingToDraw with a sentence that says why it cannot."""
+
+    def __init__(self, events: Sequence[Event], summary: dict[str, Any]) -> None:
+        self.events = events
+        self.summary = summary  # what is in summary.json
+        self.start: RunStarted = started(events)
+
+    def accuracy(self, split: str = "test") -> Figure:
+        """Over rounds: every peer and the mean, on the "test" or the "validation" data."""
+        if split not in charts.SPLITS:
+            raise CoterieError(unknown("split", split, charts.SPLITS))
+        return charts.over_rounds(self.points, by_peer(self.events, split), self.start.rounds, split)
+
+    def bytes(self) -> Figure:
+        """Mean accuracy against what was exchanged by then."""
+        return charts.over_bytes(self.points)
+
+    def time(self) -> Figure:
+        """Mean accuracy against simulated time."""
+        return charts.over_time(self.curves)
+
+    def neighbours(self) -> Figure:
+        """Neighbour lists and averaging weights against the true clusters, over rounds."""
+        known = self.start.clusters is not None
+        return charts.neighbours(self.scores, self.masses, self.start.rounds, known)
+
+    def graph(self, round: int | None = None, kind: str | None = None) -> Figure:
+        """The collaboration graph of a round (the last one that tells of any), as a drawing.
+
+        `kind`: "weights" or "neighbours"; what there is, weights first.
+        """
+        graph = self._graph(kind)
+        return graph_figures.drawing(graph, self.places, graph.rounds[-1] if round is None else round)
+
+    def matrix(self, round: int | None = None, kind: str | None = None) -> Figure:
+        """The same as a matrix."""
+        graph = self._graph(kind)
+        return graph_figures.matrix(graph, graph.rounds[-1] if round is None else round)
+
+    def classes(self) -> Figure:
+        """Who holds which classes."""
+        return holdings.classes(self.start)
+
+    def embedding(self, round: int | None = None) -> Figure:
+        """The peers' class prototypes in a plane, where the method has some: of the last or the first round noted."""
+        with drawn_from("prototypes"):
+            return embedding(self.events, round)
+
+    def front(self) -> Figure:
+        """The ensembles that peers chose from, where the method chooses some."""
+        with drawn_from("front", "place"):
+            return fronts(self.events)
+
+    def walks(self) -> Figure:
+        """The way of each expert through the peers, where some walk."""
+        with drawn_from("hop", "found"):
+            return walks(self.events)
+
+    # -- what the figures are made of ------------------------------------------------------------
+
+    @cached_property
+    def points(self) -> list[Point]:
+        return points(self.events)
+
+    @cached_property
+    def scores(self) -> dict[int, Any]:
+        return neighbour_points(self.events)
+
+    @cached_property
+    def masses(self) -> dict[int, float]:
+        return mass_points(self.events)
+
+    @cached_property
+    def curves(self) -> dict[str, Curve]:
+        measured = [
+            r for r in of_kind(self.events, PeerRound)
+            if r.peer < self.start.peers and r.test is not None and r.validation is not None
+        ]  # fmt: skip
+        return {split: accuracy_over_time(measured, self.start.peers, split) for split in charts.SPLITS}
+
+    @cached_property
+    def graphs(self) -> list[Graph]:
+        return graphs_of(self.events)
+
+    @cached_property
+    def places(self) -> Floats:
+        """Where peers are in all drawings of the graph."""
+        return graph_figures.place_peers(self._graph(None))
+
+    def _graph(self, kind: str | None) -> Graph:
+        if kind is not None and kind not in KINDS:
+            raise CoterieError(unknown("kind of graph", kind, KINDS))
+        found = [g for g in self.graphs if kind in (None, g.kind)]
+        if not found:
+            what = f" by {KINDS[kind]}" if kind else ""
+            raise NothingToDraw(f"This run tells of no averaging between peers{what}.")
+        return found[0]
+
+
+def open_run(folder: str | Path) -> Run:
+    """The run in a folder, finished or not."""
+    folder = Path(folder)
+    path = folder / "events.jsonl"
+    if not path.exists():
+        raise RunError(f"{folder} is not the folder of a run: it has no events.jsonl")
+    events = list(read(path))
+    return Run(events, summarise(events, _seconds(folder)))
+
+
+def _seconds(folder: Path) -> float:
+    """How long the run took: the one figure that its events do not hold."""
+    try:
+        return float(json.loads((folder / "summary.json").read_text(encoding="utf-8"))["seconds"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0.0

@@ -1,0 +1,279 @@
+"""The pages in a real browser: every figure is drawn and answers, nothing leaves the page, and everybody can use it."""
+
+from __future__ import annotations
+
+import re
+import struct
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from browser_support import axe_violations, browser, launch
+from playwright.sync_api import Browser, expect
+from report_support import large_run, run_of_all_figures, written
+
+from coterie.report.comparison import write_comparison
+from coterie.report.html import write_report
+from coterie.report.run import Run
+from coterie.report.summary import summarise
+
+FIGURES = ["accuracy-test", "accuracy-validation", "accuracy-bytes", "accuracy-time", "neighbours", "graph", "matrix",
+           "embedding-1", "embedding-12", "front", "walks", "classes"]  # fmt: skip
+OF_COMPARISON = ["test-round", "validation-round", "test-bytes", "validation-bytes", "test-simulated",
+                 "validation-simulated", "peers"]  # fmt: skip
+LOOKS = {
+    "light": {},
+    "dark": {"color_scheme": "dark"},
+    "phone": {"viewport": {"width": 360, "height": 740}},
+}
+Opened = Callable[..., AbstractContextManager[Any]]
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    with browser() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def run() -> Run:
+    events = run_of_all_figures()
+    return Run(events, summarise(events, 1.0))
+
+
+@pytest.fixture(scope="module")
+def report(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("run") / "report.html"
+    write_report(run.events, run.summary, path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def comparison(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three labels, of which one has a name that is long and hostile; two seeds each."""
+    folder = tmp_path_factory.mktemp("comparison")
+    variants: dict[str, list[Path]] = {}
+    for label, rounds in (("local", 10), ("panm", 12), ("<b>panm</b> method.k=3 and so on", 12)):
+        for seed in (0, 1):
+            run = folder / f"{label.count('<')}-{rounds}-{seed}"
+            events = run_of_all_figures(rounds=rounds)
+            write_report(events, summarise(events, 1.0), written(events, run) / "report.html")
+            variants.setdefault(label, []).append(run)
+    rows = [[label, "80.0%"] for label in variants]
+    write_comparison(folder / "comparison.html", "A comparison", variants, ["variant", "test"], rows, ["Of two seeds."])
+    return folder / "comparison.html"
+
+
+@contextmanager
+def opened(chromium: Browser, path: Path, **options: Any) -> Iterator[Any]:
+    """The page at this path; at the end, nothing went wrong and nothing was asked for."""
+    with launch(chromium, **options) as page:
+        page.goto(path.as_uri())
+        yield page
+        assert page.errors == []
+        assert page.outside == []
+
+
+@pytest.fixture
+def open_page(chromium: Browser) -> Opened:
+    return partial(opened, chromium)
+
+
+def drawing(page: Any, name: str) -> Any:
+    return page.locator(f"figure[data-file='{name}'] .drawing > svg")
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_every_figure_is_drawn_and_nobody_is_kept_out(open_page: Opened, report: Path, look: str) -> None:
+    with open_page(report, **LOOKS[look]) as page:
+        assert page.locator("figure").evaluate_all("all => all.map(f => f.dataset.file)") == FIGURES
+        for name in FIGURES:
+            if name == "accuracy-validation":
+                page.get_by_role("radio", name="Validation").check()
+            box = drawing(page, name).bounding_box()
+            assert box["width"] > 200, name
+            assert box["height"] > 60, name
+            assert drawing(page, name).get_attribute("aria-label"), name
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "it must not scroll sideways"
+        for details in page.locator("details").all():
+            details.locator("summary").click()
+        assert axe_violations(page) == []
+
+
+def test_the_slider_moves_drawing_and_matrix(open_page: Opened, report: Path, run: Run) -> None:
+    def strokes(svg: str, css: str) -> list[str]:
+        found = (e.get("d", "") for e in ElementTree.fromstring(svg).iter() if e.get("class") == css)
+        return list(found)
+
+    paths = "all => all.map(p => p.getAttribute('d'))"
+    with open_page(report) as page:
+        slider = page.get_by_role("slider", name="Round")
+        slider.focus()
+        shown = []
+        for key, times, round in (("End", 1, 12), ("ArrowLeft", 6, 6), ("Home", 1, 1)):
+            for _ in range(times):
+                page.keyboard.press(key)
+            assert slider.get_attribute("aria-valuetext") == f"round {round}"
+            assert f"round {round}:" in drawing(page, "graph").get_attribute("aria-label")
+            edges = drawing(page, "graph").locator(".edges path").evaluate_all(paths)
+            cells = drawing(page, "matrix").locator(".cells path").evaluate_all(paths)
+            # What the page's script draws is what Python draws, up to how a last digit is rounded.
+            for mine, theirs in ((edges, run.graph(round)), (cells, run.matrix(round))):
+                wanted = strokes(theirs.drawing, "edge" if mine is edges else "cell")
+                assert [re.sub(r"[-\d.]+", "", d) for d in mine] == [re.sub(r"[-\d.]+", "", d) for d in wanted]
+                numbers = [[float(x) for x in re.findall(r"-?[\d.]+", "".join(d))] for d in (mine, wanted)]
+                assert numbers[0] == pytest.approx(numbers[1], abs=0.011)
+            shown.append((edges, cells))
+        assert shown[0] != shown[1] != shown[2]
+        places = drawing(page, "graph").locator(".node").evaluate_all("all => all.map(n => n.getAttribute('cx'))")
+        assert places == re.findall(r'class="node[^"]*" cx="(.*?)"', run.graph(1).drawing)  # they have not moved
+
+
+def test_it_plays_and_pauses(open_page: Opened, report: Path) -> None:
+    with open_page(report) as page:
+        page.get_by_role("button", name="Play").click()
+        expect(page.locator(".where")).to_have_text(re.compile(r"round [2-9]$"))
+        page.get_by_role("button", name="Pause").click()
+        stopped = page.locator(".where").text_content()
+        page.wait_for_timeout(500)
+        assert page.locator(".where").text_content() == stopped
+
+
+def test_it_plays_slowly_for_who_wants_less_motion(open_page: Opened, report: Path) -> None:
+    with open_page(report, reduced_motion="reduce") as page:
+        page.get_by_role("button", name="Play").click()
+        page.wait_for_timeout(600)
+        assert page.locator(".where").text_content() == "round 1"
+
+
+def test_weights_or_neighbour_lists(open_page: Opened, report: Path) -> None:
+    with open_page(report) as page:
+        # Three averaged with of each peer's cluster; all other three of the cluster are on the list: 8 x 3 of both.
+        assert "24 averaging weights" in drawing(page, "graph").get_attribute("aria-label")
+        page.get_by_role("slider", name="Round").focus()
+        page.keyboard.press("Home")
+        page.get_by_label("Show").select_option("Neighbour lists")
+        assert "56 neighbour lists" in drawing(page, "graph").get_attribute("aria-label")  # at first, everybody
+
+
+def test_a_peer_is_picked_out_by_keyboard(open_page: Opened, report: Path) -> None:
+    with open_page(report) as page:
+        page.get_by_label("Pick out").select_option("peer 3")
+        for name in ("accuracy-test", "graph", "embedding-12", "front"):
+            marks = drawing(page, name).locator(".picked").evaluate_all("all => all.map(m => m.dataset.name)")
+            assert set(marks) == {"peer 3"}, name
+        said = page.locator(".said-of-graph").text_content()
+        assert re.fullmatch(
+            r"peer 3 in round 12 takes from 1 \(0\.25\), 5 \(0\.25\), 7 \(0\.25\) \(solid\); taken by .+\.", said
+        )
+        assert drawing(page, "graph").locator(".own .takes").get_attribute("d").count("M") == 3
+
+
+def test_a_line_is_named_by_pointer_and_by_focus(open_page: Opened, report: Path) -> None:
+    with open_page(report) as page:
+        chart = drawing(page, "accuracy-test")
+        chart.scroll_into_view_if_needed()
+        box = chart.bounding_box()
+        # Peer 0 in round 1 is the lowest: at 0.3 of an axis from 0.3 to 1.
+        page.mouse.move(box["x"] + box["width"] * 66 / 440, box["y"] + box["height"] * 236 / 280)
+        assert chart.locator(".said").text_content() == "peer 0: 30.0% at round 1"
+        page.mouse.move(0, 0)
+        assert chart.locator(".said").count() == 0
+        chart.locator("[tabindex='0']").focus()
+        assert chart.locator(".said").text_content().startswith("mean of all peers: ")
+        page.keyboard.press("ArrowDown")
+        assert chart.locator(".said").text_content() == "peer 7: 95.0% at round 12"
+        page.keyboard.press("Enter")
+        assert page.get_by_label("Pick out").input_value() == "peer 7"
+
+
+@pytest.mark.parametrize("name", ["accuracy-test", "graph", "matrix", "embedding-12"])
+def test_figures_are_saved(open_page: Opened, report: Path, tmp_path: Path, name: str) -> None:
+    with open_page(report, color_scheme="dark") as page:
+        for form in ("SVG", "PNG"):
+            with page.expect_download() as download:
+                page.locator(f"figure[data-file='{name}']").get_by_role("button", name=form).click()
+            assert download.value.suggested_filename == f"{name}.{form.lower()}"
+            download.value.save_as(tmp_path / form)
+        width, height = (round(float(v)) for v in drawing(page, name).get_attribute("viewBox").split()[2:])
+    root = ElementTree.parse(tmp_path / "SVG").getroot()
+    assert root.tag == "{http://www.w3.org/2000/svg}svg"
+    marks = [e for e in root.iter() if e.tag.endswith(("path", "circle"))]
+    assert marks
+    assert all(e.get("class") is None and e.get("style") is None for e in root.iter())
+    colours = {e.get(key) for e in marks for key in ("fill", "stroke")} - {"none"}
+    assert colours
+    assert all(str(c).startswith("rgb") for c in colours), "colours are written out, not named by variables"
+    png = (tmp_path / "PNG").read_bytes()
+    assert png.startswith(b"\x89PNG\r\n")
+    assert struct.unpack(">II", png[16:24]) == pytest.approx((2 * width, 2 * height), abs=2)
+    assert len(png) > 2_000  # not empty
+
+
+def test_hostile_names_run_nothing(open_page: Opened, tmp_path: Path) -> None:
+    bad = "</script><script>document.title='ran'</script><img src=x onerror=\"document.title='ran'\">'\"&\ud800"
+    events = run_of_all_figures(name=bad)
+    write_report(events, summarise(events, 1.0), tmp_path / "report.html")
+    with open_page(tmp_path / "report.html") as page:
+        page.get_by_label("Pick out").select_option("peer 1")
+        page.wait_for_timeout(100)
+        assert page.title() != "ran"
+        assert page.title().startswith("</script><script>")
+        assert page.locator("img").count() == 0
+        assert page.locator("script").count() == 2
+        assert drawing(page, "walks").locator("path.line").count() == 2
+
+
+def test_only_its_own_script_may_run(open_page: Opened, report: Path, chromium: Browser, tmp_path: Path) -> None:
+    """The policy itself: a script that somebody else puts into the file is stopped by the browser."""
+    changed = tmp_path / "changed.html"
+    text = report.read_text(encoding="utf-8")
+    changed.write_text(text.replace("</main>", "<script>document.title='ran'</script></main>"), encoding="utf-8")
+    with launch(chromium) as page:
+        page.goto(changed.as_uri())
+        assert page.title() != "ran"
+        assert any("Content Security Policy" in error for error in page.errors)
+    with open_page(report) as page:
+        assert page.evaluate("typeof pick") == "function"
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_a_comparison(open_page: Opened, comparison: Path, look: str) -> None:
+    with open_page(comparison, **LOOKS[look]) as page:
+        assert page.locator("figure").evaluate_all("all => all.map(f => f.dataset.file)") == OF_COMPARISON
+        assert drawing(page, "test-round").locator("path.line").count() == 3
+        assert drawing(page, "test-round").locator("path.band").count() == 0  # the seeds are equal: nothing between
+        assert drawing(page, "peers").locator("circle").count() == 3 * 2 * 8
+        page.get_by_label("Pick out").select_option("panm")
+        assert drawing(page, "test-round").locator(".picked").get_attribute("data-name") == "panm"
+        dashes = (
+            drawing(page, "test-round")
+            .locator("path.line")
+            .evaluate_all("all => all.map(l => getComputedStyle(l).strokeDasharray)")
+        )
+        assert len(set(dashes)) == 3  # not by colour alone
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert axe_violations(page) == []
+        page.get_by_role("link", name="panm, seed 0").first.click()
+        assert page.title() == "panm · seed 0 · 8 peers · 12 rounds"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("peers", "rounds"), [(100, 300), (1000, 50)])
+def test_large_runs_open_fast(open_page: Opened, tmp_path: Path, peers: int, rounds: int) -> None:
+    events = large_run(peers, rounds)
+    path = tmp_path / "report.html"
+    write_report(events, summarise(events, 1.0), path)
+    assert path.stat().st_size < 10_000_000
+    began = time.perf_counter()
+    with open_page(path) as page:
+        page.get_by_role("slider", name="Round").focus()
+        page.keyboard.press("ArrowLeft")
+        page.get_by_label("Pick out").select_option("peer 7")
+        assert "takes from" in page.locator(".said-of-graph").text_content()
+        assert time.perf_counter() - began < 2.0
