@@ -92,10 +92,9 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument("--out", type=Path, help="also write the figures as JSON")
     bench.set_defaults(command=_bench)
 
-    parts = (
-        comparing_command, reproducing_command, report_command, using_command, peer_command, keys_command, audit_command,
-    )  # fmt: skip
-    for module in parts:
+    for module in (comparing_command, reproducing_command, report_command, using_command):
+        module.add_commands(commands)
+    for module in (peer_command, keys_command, audit_command):
         module.add_commands(commands)
     return parser
 
