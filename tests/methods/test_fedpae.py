@@ -518,3 +518,9 @@ def test_a_model_that_many_keep_is_written_once(tmp_path: Path) -> None:
     assert found is not None
     first, second = (found[1]["participants"][i]["state"]["models"]["7/model-0"]["content"] for i in (0, 1))
     assert first.content.vector.data_ptr() == second.content.vector.data_ptr()
+
+
+def test_a_model_that_holds_rows_stays_unless_one_says_otherwise() -> None:
+    with pytest.raises(ModelError, match=r"svm can read training rows.*rows_may_leave=true"):
+        gather(small("fedpae", *QUICK, "model.zoo=logistic,svm", peers=4, rounds=2))
+    gather(small("fedpae", *QUICK, "model.zoo=logistic,svm", "method.rows_may_leave=true", peers=4, rounds=2))

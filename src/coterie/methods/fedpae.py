@@ -15,7 +15,8 @@ from torch import Tensor
 from coterie import randomness
 from coterie.architecture import Model
 from coterie.ensemble import Ensemble, Member
-from coterie.kinds import Packed
+from coterie.errors import ModelError
+from coterie.kinds import Kinds, Packed
 from coterie.methods.base import need, parameter
 from coterie.methods.ensembles import Bench, choose
 from coterie.methods.own_models import (
@@ -30,6 +31,7 @@ from coterie.methods.own_models import (
     own_models,
 )
 from coterie.peer import Peer
+from coterie.portable.estimators import holds_rows
 from coterie.portable.form import Portable
 from coterie.shelf import Fact
 
@@ -55,6 +57,7 @@ class FedPAE(LocalEnsemble):
     few: int = parameter(3, "adaptive: how many others each time")
     enough: int = parameter(3, "adaptive: after so many times that none of theirs was chosen, ask no others")
     largest: int = parameter(100_000_000, "bytes that somebody else's model may have")
+    rows_may_leave: bool = parameter(False, "publish also models that training rows can be read from (svm)")
 
     def check(self, peers: int) -> None:
         super().check(peers)
@@ -63,6 +66,15 @@ class FedPAE(LocalEnsemble):
         for key, options in (("bench", BENCHES), ("neighbours", NEIGHBOURS)):
             need(getattr(self, key) in options, key, f"must be one of {', '.join(options)}, not '{getattr(self, key)}'")
         need(self.growth >= 0, "growth", f"must be at least 0, not {self.growth}")
+
+    def check_circle(self, architectures: Sequence[str], kinds: Kinds, links: Sequence[Sequence[int]] | None) -> None:
+        super().check_circle(architectures, kinds, links)
+        telling = sorted({name for name in (*architectures, *kinds.zoo) if holds_rows(name)})
+        if telling and not self.rows_may_leave:
+            raise ModelError(
+                f"model.zoo: whoever gets a {', '.join(telling)} can read training rows from it. Leave it out, or say "
+                "method.rows_may_leave=true"
+            )
 
     async def setup(self, me: Peer) -> None:
         await super().setup(me)

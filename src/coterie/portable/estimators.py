@@ -34,6 +34,7 @@ class _Estimator:
     about: str
     make: Callable[[int, int], Any]  # of a seed, and the number of rows of the rarest class
     cross_validates: bool = False
+    holds_rows: bool = False  # whether rows of the data can be read from it
 
 
 def _logistic(seed: int, rarest: int) -> Any:  # noqa: ARG001
@@ -96,6 +97,7 @@ _ESTIMATORS = {
         "support vector machine (RBF) on standardised inputs, calibrated by cross-validation",
         _svm,
         cross_validates=True,
+        holds_rows=True,  # its support vectors
     ),
 }
 
@@ -108,6 +110,11 @@ def names() -> list[str]:
 def is_estimator(name: str) -> bool:
     """Whether a name in ``model.zoo`` means one of these, rather than a network."""
     return name in _ESTIMATORS or name.startswith(PREFIX) or name.endswith(SUFFIX)
+
+
+def holds_rows(name: str) -> bool:
+    """Whether who gets such a model gets rows of the data with it; of models that are brought, nobody knows."""
+    return name in _ESTIMATORS and _ESTIMATORS[name].holds_rows
 
 
 def describe(name: str) -> str:
