@@ -376,7 +376,8 @@ def _write_status(engine: NetworkEngine, path: Path, running: bool = True) -> No
     status = {
         "name": node.identity.name, "number": node.identity.number, "endpoint": node.book.mine.endpoint,
         "process": os.getpid() if running else None, "time": time.time(), "state": node.book.mine.state,
-        "round": engine.round, "rounds": engine.rounds, "waits_for": engine.waits_for,
+        "round": engine.round, "rounds": engine.rounds, "doing": engine.doing, "waits_for": engine.waits_for,
+        "awaits": [node.book.by_number.get(j, str(j)) for j in sorted(engine.awaited)],
         "deadline": round(engine.deadline.seconds, 3), "audit": {"records": node.audit.count, "head": node.audit.head},
         "roster": node.book.roster.version, "peers": others,
     }  # fmt: skip

@@ -13,6 +13,7 @@ from typing import Any
 
 from coterie.engines import checkpoint
 from coterie.engines.clock import Clock
+from coterie.engines.participants import doings
 from coterie.engines.simulation import Simulation
 from coterie.errors import RunError
 from coterie.events import Event, EventLog, Offence, PeerAway, PeerRound, RunStarted, read
@@ -20,6 +21,7 @@ from coterie.experiment import Circle, Experiment, from_tables, gather, read_tab
 from coterie.graph import Neighbourhood, neighbour_scores
 from coterie.report.html import write_report
 from coterie.report.summary import summarise, write_graph, write_json
+from coterie.run_state import RunState
 from coterie.training import Trainer
 from coterie.using.keeping import keep
 from coterie.using.manifest import version
@@ -90,27 +92,42 @@ def _go(
     kept: list[Event] | None = None,
 ) -> dict[str, Any]:
     began = time.perf_counter() - seconds
-    progress = Progress(e, circle.clusters, on_round)
-    for event in kept or []:
-        progress.see(event, tell=False)
-    trainer = Trainer(e.engine.batching, e.engine.workers, e.engine.threads)
-    simulation = Simulation(
-        e.method, circle.participants, e.rounds, trainer, Clock(e.clock, e.peers, e.seed), log,
-        asynchronous=e.engine.asynchronous, evaluate_every=e.evaluate.every,
-        checkpoint_every=e.engine.checkpoint, folder=out / "checkpoint",
-        on_record=progress.see, seconds=lambda: time.perf_counter() - began,
-    )  # fmt: skip
-    try:
-        if saved is not None:
-            simulation.restore(*saved)
-        if on_start:
-            on_start(simulation)
-        simulation.run()
-    finally:
-        trainer.close()
-        log.close()
-    keep(out, e, circle, [(p.peer, min(p.round, e.rounds)) for p in simulation.all])
-    return finish(out, time.perf_counter() - began)
+    with RunState(out, e.rounds, saved[0] if saved else 0) as state:
+        progress = Progress(e, circle.clusters, _told_to(state, log, on_round))
+        for event in kept or []:
+            progress.see(event, tell=False)
+        state.tell(bytes=progress.bytes)
+        trainer = Trainer(e.engine.batching, e.engine.workers, e.engine.threads)
+        simulation = Simulation(
+            e.method, circle.participants, e.rounds, trainer, Clock(e.clock, e.peers, e.seed), log,
+            asynchronous=e.engine.asynchronous, evaluate_every=e.evaluate.every,
+            checkpoint_every=e.engine.checkpoint, folder=out / "checkpoint",
+            on_record=progress.see, seconds=lambda: time.perf_counter() - began,
+        )  # fmt: skip
+        try:
+            if saved is not None:
+                simulation.restore(*saved)
+            state.doings = lambda: doings(simulation.all)
+            if on_start:
+                on_start(simulation)
+            simulation.run()
+        finally:
+            trainer.close()
+            log.close()
+        keep(out, e, circle, [(p.peer, min(p.round, e.rounds)) for p in simulation.all])
+        return finish(out, time.perf_counter() - began)
+
+
+def _told_to(state: RunState, log: EventLog, on_round: OnRound | None) -> OnRound:
+    """Whoever reads the files while the run goes on learns of a round when it is done."""
+
+    def tell(p: RoundProgress) -> None:
+        log.flush()
+        state.tell(round=p.round, accuracy=p.accuracy, bytes=p.bytes)
+        if on_round:
+            on_round(p)
+
+    return tell
 
 
 def finish(out: Path, seconds: float) -> dict[str, Any]:
