@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from coterie.dashboard import command as dashboard_command
 from coterie.errors import CoterieError
 from coterie.network import audit_command, keys_command, peer_command
 from coterie.using import command as using_command
@@ -85,7 +86,7 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument("--out", type=Path, help="also write the figures as JSON")
     bench.set_defaults(command=_bench)
 
-    for module in (using_command, peer_command, keys_command, audit_command):
+    for module in (using_command, dashboard_command, peer_command, keys_command, audit_command):
         module.add_commands(commands)
     return parser
 

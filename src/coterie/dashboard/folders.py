@@ -20,7 +20,7 @@ MOST_RUNS = 2_000
 
 @dataclass
 class Run:
-    """One run's folder. Its id is its path below the watched folder: requests name it, and are never joined to paths."""
+    """One run's folder. Its id is its path below the watched one; a request can name it, and never a path."""
 
     id: str
     folder: Path

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 import time
 from collections import Counter, deque
 from collections.abc import Iterator
@@ -14,7 +15,6 @@ from coterie.dashboard.folders import CIRCLE, Run
 from coterie.dashboard.tail import Tail
 from coterie.run_state import FRESH, process_lives
 
-SURELY_FRESH = 3.0  # seconds: so new a status needs no process on this machine to be believed
 KEPT_RECORDS = 60  # of each audit log, to look at
 LAST_LINES = 3  # of what a peer printed, shown when it is gone
 WORKING = {"train": "training", "evaluate": "evaluating", "predict": "computing", "compute": "computing"}
@@ -101,14 +101,10 @@ class Member:
 
     def is_gone(self) -> bool:
         """It had a process, and did not say goodbye."""
-        process = self.status.get("process")
-        if not isinstance(process, int) or self.age() < SURELY_FRESH and not self._is_dead_here(process):
+        process, here = self.status.get("process"), socket.gethostname()
+        if not isinstance(process, int):
             return False
-        return self.age() > FRESH or not process_lives(process)
-
-    @staticmethod
-    def _is_dead_here(process: int) -> bool:
-        return not process_lives(process)
+        return self.age() > FRESH or (self.status.get("host", here) == here and not process_lives(process))
 
     def state(self) -> tuple[str, str]:
         """One word, and the rest as text."""
@@ -173,7 +169,9 @@ class RealPeers:
             if member.is_gone() or not isinstance(member.status.get("peers"), list):
                 continue
             for other in member.status["peers"]:
-                about = seen.setdefault(int(other["number"]), {"silent": [], "offences": 0, "trouble": "", **_as(other)})
+                about = seen.setdefault(
+                    int(other["number"]), {"silent": [], "offences": 0, "trouble": "", **_as(other)}
+                )
                 about["silent"] += [member.name] if other.get("silent") else []
                 about["offences"] += int(other.get("offences", 0))
                 about["trouble"] = about["trouble"] or str(other.get("trouble") or "")

@@ -27,6 +27,10 @@ class Tail:
         """Whether whole lines may be left that were not read yet."""
         return self.size - self.position >= STEP
 
+    def rewind(self) -> None:
+        """Read everything again from the beginning."""
+        self.position, self._lines, self.trouble = 0, 0, ""
+
     def look(self) -> tuple[bool, list[dict[str, Any]]]:
         """Whether the file is another than before, and its new records (all of them in that case, step by step)."""
         try:
@@ -35,7 +39,8 @@ class Tail:
                 anew = about.st_ino != self._file or about.st_size < self.position
                 if anew:
                     anew = self._file != 0
-                    self.position, self._lines, self.trouble, self._file = 0, 0, "", about.st_ino
+                    self.rewind()
+                    self._file = about.st_ino
                 self.size = about.st_size
                 file.seek(self.position)
                 whole = _whole_lines(file.read(STEP))

@@ -10,7 +10,10 @@ import numpy as np
 from coterie.dashboard.history import Floats, History
 
 MOST_DRAWN = 150  # peers; more of them are shown as a matrix alone
-STRONGEST = 8  # ties of each peer that are drawn
+ALL_DRAWN = 40  # peers; of more, only the strongest ties are drawn
+STRONGEST = 8  # of each peer
+NAMED = 3  # of those that a peer takes most from
+ALIKE = 1e-4  # weights that differ by less are shown as equal
 MOST_CELLS = 200  # along one side of the matrix
 
 
@@ -18,20 +21,23 @@ def rows(history: History) -> dict[str, list[list[float]]]:
     """By peer: with whom it averages most, and how much."""
     if history.peers > MOST_DRAWN:
         return {}
-    return {str(peer): _strongest(history.weights[peer], STRONGEST) for peer in history.told_weights}
+    count = history.peers if history.peers <= ALL_DRAWN else STRONGEST
+    return {str(peer): _strongest(history.weights[peer], peer, count) for peer in history.told_weights}
 
 
-def favourite(history: History, peer: int) -> list[float] | None:
-    """Whom a peer takes most from, and how much."""
+def favourites(history: History, peer: int) -> dict[str, Any] | None:
+    """Whom a peer takes most from, how much, and how many are alike in that (the first of them are named)."""
     if peer not in history.told_weights:
         return None
-    best = int(history.weights[peer].argmax())
-    weight = float(history.weights[peer, best])
-    return [best, round(weight, 3)] if weight > 0 else None
+    row = history.weights[peer]
+    weight = float(row.max())
+    alike = np.flatnonzero(row >= weight - ALIKE)
+    return {"who": alike[:NAMED].tolist(), "of": len(alike), "weight": round(weight, 3)} if weight > 0 else None
 
 
-def _strongest(row: Floats, count: int) -> list[list[float]]:
-    best = np.argsort(-row, kind="stable")[:count]
+def _strongest(row: Floats, peer: int, count: int) -> list[list[float]]:
+    """Of equals, those that follow the peer: else everybody would seem to favour the first few."""
+    best = (np.argsort(-np.roll(row, -peer), kind="stable")[:count] + peer) % len(row)
     return [[int(j), round(float(row[j]), 3)] for j in best if row[j] > 0]
 
 

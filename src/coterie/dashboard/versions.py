@@ -29,6 +29,10 @@ class Versions:
         self.version += changed
         return changed
 
+    def keys(self, section: str) -> set[str]:
+        """What a section holds (a value of None says that it holds it no more)."""
+        return {key for (where, key), (_, value) in self._values.items() if where == section and value is not None}
+
     def reset(self) -> None:
         """The run began anew: pages drop what they have."""
         self._values.clear()

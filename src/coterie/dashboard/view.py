@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from contextlib import suppress
 from typing import Any
 
 from coterie.dashboard import ties
-from coterie.dashboard.folders import PEER, SIMULATION, Run
+from coterie.dashboard.folders import CIRCLE, PEER, SIMULATION, Run
 from coterie.dashboard.history import History
 from coterie.dashboard.real_peers import Member, RealPeers
-from coterie.dashboard.tail import Tail
+from coterie.dashboard.tail import LONGEST_LINE, Tail
 from coterie.dashboard.versions import Sections, Versions
 from coterie.run_state import FAILED, KILLED, RUNNING, SILENT
 
@@ -39,7 +41,7 @@ class RunView:
         for _, records in found:
             for record in records:
                 self.history.see(record)
-        self._learn_of_clusters()
+        self._learn_the_truth()
         self.versions.put(self._sections(tails))
         return any(tail.behind for tail in tails)
 
@@ -47,17 +49,17 @@ class RunView:
         """A file was replaced (a run was resumed, or a peer came back): take everything in again."""
         self.history = History()
         for tail in tails:
-            tail.position, tail._lines = 0, 0
+            tail.rewind()
         self.versions.reset()
 
-    def _learn_of_clusters(self) -> None:
-        """Real peers do not know the truth; the run that `coterie up` made of them does, when it is done."""
-        if self.real and self.run.kind != PEER and "clusters" not in self.history.start:
+    def _learn_the_truth(self) -> None:
+        """Real peers do not know the true clusters; the log that `coterie up` makes of theirs at the end does."""
+        if self.run.kind != CIRCLE or self.history.start.get("clusters") or self.run.summary() is None:
             return
-        if self.real and not self.history.start.get("clusters"):
-            for record in self._tail.look()[1]:
-                if record.get("event") == "run" and record.get("peers") == self.history.peers:
-                    self.history.start = record
+        with suppress(OSError, ValueError), (self.run.folder / "events.jsonl").open("rb") as file:
+            record = json.loads(file.readline(LONGEST_LINE))
+            if isinstance(record, dict) and record.get("event") == "run":
+                self.history.see(record)
 
     # -- what a page shows ---------------------------------------------------------------------
 
@@ -81,7 +83,8 @@ class RunView:
     def _about(self) -> dict[str, Any]:
         start, config = self.history.start, self.run.config()
         return {
-            "id": self.run.id, "kind": self.run.kind, "method": start.get("method") or config.get("method", {}).get("name"),
+            "id": self.run.id, "kind": self.run.kind,
+            "method": start.get("method") or config.get("method", {}).get("name"),
             "seed": config.get("seed"), "peers": self.history.peers or config.get("peers"),
             "rounds": self.history.rounds or config.get("rounds"), "data": config.get("data", {}).get("name"),
             "partition": config.get("data", {}).get("partition"), "clusters": ties.clusters_of(self.history),
@@ -134,7 +137,9 @@ class RunView:
             for number, about in seen.items():
                 word = "gone" if about["silent"] else about["state"]
                 detail = "as this peer sees it"
-                rows[str(number)] = self._row(number, about["name"], word, detail, _seen(about)) | {"round": about["round"]}
+                rows[str(number)] = self._row(number, about["name"], word, detail, _seen(about)) | {
+                    "round": about["round"]
+                }
         return rows
 
     def _row(self, peer: int, name: str, word: str, detail: str, remarks: list[str]) -> dict[str, Any]:
@@ -146,7 +151,7 @@ class RunView:
         return {
             "name": name, "state": word, "detail": detail, "round": h.at.get(peer, 0),
             "validation": h.validation.get(peer), "test": h.test.get(peer), "bytes": h.received[peer],
-            "takes": ties.favourite(h, peer) if peer < h.peers else None, "remarks": "; ".join(remarks),
+            "takes": ties.favourites(h, peer) if peer < h.peers else None, "remarks": "; ".join(remarks),
         }  # fmt: skip
 
     def _errors(self, state: dict[str, Any], tails: list[Tail]) -> list[dict[str, str]]:
@@ -154,10 +159,14 @@ class RunView:
         if state["state"] == FAILED:
             found.append(_error("The run failed.", state["error"], state["traceback"]))
         if state["state"] == KILLED:
-            found.append(_error("The run's process is gone, without a word.", "It was killed, or the machine went down."))
+            found.append(
+                _error("The run's process is gone, without a word.", "It was killed, or the machine went down.")
+            )
         for number, member in self.real.by_number() if self.real else ():
             if member.is_gone():
-                found.append(_error(f"{member.name} (number {number}) is gone.", member.state()[1], member.last_words()))
+                found.append(
+                    _error(f"{member.name} (number {number}) is gone.", member.state()[1], member.last_words())
+                )
         troubles = [*(tail.trouble for tail in tails), self.history.trouble]
         troubles += [m.leaving.tail.trouble for m in self.real.members.values()] if self.real else []
         found += [_error("A file is damaged.", trouble) for trouble in troubles if trouble]
@@ -181,7 +190,10 @@ class RunView:
                 total[1] += size
             recent += [{"from": member.name, **record} for record in list(member.leaving.recent)[-SHOWN_LEAVING:]]
         recent.sort(key=lambda record: str(record["time"]), reverse=True)
-        senders = [[m.name, m.leaving.times.total(), m.leaving.by_artifact.total()] for _, m in sorted(self.real.by_number())]
+        senders = [
+            [m.name, m.leaving.times.total(), m.leaving.by_artifact.total()]
+            for _, m in sorted(self.real.by_number(), key=lambda pair: pair[0])
+        ]
         artifacts = [[name, *total] for name, total in sorted(times.items())]
         return {"audited": True, "artifacts": artifacts, "recent": recent[:SHOWN_LEAVING], "senders": senders}
 
