@@ -17,7 +17,7 @@ SERIOUS = ("serious", "critical")
 
 
 def browser_path() -> str:
-    """The browser of this machine; where there is none the test is skipped, or fails if CI_BROWSER=1 says it must run."""
+    """The browser of this machine; where there is none the test is skipped, or fails if CI_BROWSER=1 says so."""
     found = os.environ.get("COTERIE_BROWSER") or next(filter(None, map(shutil.which, NAMES)), None)
     if found is None:
         text = "no browser: install chromium, or name one in COTERIE_BROWSER"
@@ -29,7 +29,7 @@ def browser_path() -> str:
 
 @contextmanager
 def launch(**options: Any) -> Iterator[Any]:
-    """A page that writes down errors of its console (`page.errors`) and requests that leave the machine (`page.outside`).
+    """A page that writes down its console's errors (`page.errors`) and requests to elsewhere (`page.outside`).
 
     Options are those of Playwright's `new_context`: viewport, color_scheme, reduced_motion and so on.
     """

@@ -44,7 +44,8 @@ class History:
         self.back: dict[int, int] = {}  # who was away, and in which round it came back
         self.offences: deque[dict[str, Any]] = deque(maxlen=KEPT_OFFENCES)
         self.offended: Counter[str] = Counter()  # how often, by sender
-        self.weights: Floats = np.zeros((0, 0), dtype=np.float32)
+        self._weights: Floats = np.zeros((0, 0), dtype=np.float32)
+        self._rows: dict[int, dict[Any, float]] = {}  # that are not among the weights yet: most are replaced before
         self.told_weights: dict[int, int] = {}  # who told of its weights, and in which round
         self.trouble = ""
         self._scores: dict[int, Scores] = {}
@@ -69,13 +70,15 @@ class History:
             raise ValueError(f"{peers} peers")
         self.start = record
         if peers != self.peers:
-            self.weights = np.zeros((peers, peers), dtype=np.float32)
+            self._weights = np.zeros((peers, peers), dtype=np.float32)
         self.peers, self.rounds = peers, rounds
 
     def _round(self, record: dict[str, Any]) -> None:
         peer, round, bytes = int(record["peer"]), int(record["round"]), record["bytes"]
-        self.bytes.update(bytes)
-        self.messages.update(record["messages"])
+        for name, number in bytes.items():
+            self.bytes[name] += number
+        for name, number in record["messages"].items():
+            self.messages[name] += number
         self.received[peer] += sum(bytes.values())
         if peer >= self.peers:  # a server
             return
@@ -103,13 +106,21 @@ class History:
         row = notes.get("weights")
         if row is None and notes.get("neighbours"):
             row = dict.fromkeys(notes["neighbours"], 1 / len(notes["neighbours"]))
-        if row is None:
-            return
-        self.weights[peer] = 0.0
-        for other, weight in row.items():
-            if 0 <= int(other) < self.peers and int(other) != peer:
-                self.weights[peer, int(other)] = weight
-        self.told_weights[peer] = round
+        if isinstance(row, dict):
+            self._rows[peer] = row
+            self.told_weights[peer] = round
+
+    @property
+    def weights(self) -> Floats:
+        """Who averaged with whom in each one's last round, without oneself."""
+        for peer, row in self._rows.items():
+            self._weights[peer] = 0.0
+            for other, weight in row.items():
+                if str(other).isdecimal() and int(other) < self.peers and isinstance(weight, int | float):
+                    self._weights[peer, int(other)] = weight
+            self._weights[peer, peer] = 0.0
+        self._rows.clear()
+        return self._weights
 
     def _away(self, record: dict[str, Any]) -> None:
         peer, round = int(record["peer"]), int(record["round"])

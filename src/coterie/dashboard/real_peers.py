@@ -72,6 +72,7 @@ class Member:
         self.events = Tail(folder / "events.jsonl")
         self.leaving = Leaving(folder / "audit.jsonl")
         self.status: dict[str, Any] = {}
+        self.architecture = ""
         self.gone_since = 0.0
         self.back_since = 0.0
 
@@ -86,6 +87,15 @@ class Member:
             self.gone_since = self.gone_since or time.time()
         elif self.gone_since and self.status.get("process"):
             self.gone_since, self.back_since = 0.0, time.time()
+
+    def read_events(self) -> tuple[bool, list[dict[str, Any]]]:
+        """The tail's answer; what it trains is in its first record."""
+        anew, records = self.events.look()
+        for record in records[:1]:
+            kinds = record.get("architectures")
+            if isinstance(kinds, list) and kinds:
+                self.architecture = str(kinds[0])
+        return anew, records
 
     @property
     def number(self) -> int | None:

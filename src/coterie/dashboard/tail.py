@@ -18,14 +18,10 @@ class Tail:
         self.path = path
         self.position = 0  # how much was read: always the end of a line
         self.size = 0
+        self.behind = False  # whether more than one look can read is left
         self.trouble = ""  # what could not be read, as a sentence
         self._file = 0  # which file that was: a resumed run makes another
         self._lines = 0
-
-    @property
-    def behind(self) -> bool:
-        """Whether whole lines may be left that were not read yet."""
-        return self.size - self.position >= STEP
 
     def rewind(self) -> None:
         """Read everything again from the beginning."""
@@ -43,10 +39,13 @@ class Tail:
                     self._file = about.st_ino
                 self.size = about.st_size
                 file.seek(self.position)
-                whole = _whole_lines(file.read(STEP))
+                found = file.read(STEP)
+                self.behind = len(found) == STEP
+                whole = _whole_lines(found)
                 if not whole and self.behind:  # one line is longer than a step
                     file.seek(self.position)
                     whole = _whole_lines(file.read(LONGEST_LINE))
+                    self.behind = bool(whole)
         except OSError as error:
             if self._file or not isinstance(error, FileNotFoundError):
                 self.trouble = f"{self.path.name} cannot be read: {error.strerror}."
@@ -54,9 +53,10 @@ class Tail:
         if not whole and self.size - self.position >= LONGEST_LINE:
             self.trouble = f"{self.path.name}: line {self._lines + 1} has no end; nothing after it can be read."
         self.position += len(whole)
-        return anew, [record for line in whole.splitlines() if (record := self._parsed(line)) is not None]
+        lines = whole.decode("utf-8", "replace").split("\n")[:-1]
+        return anew, [record for line in lines if (record := self._parsed(line)) is not None]
 
-    def _parsed(self, line: bytes) -> dict[str, Any] | None:
+    def _parsed(self, line: str) -> dict[str, Any] | None:
         self._lines += 1
         try:
             record = json.loads(line)

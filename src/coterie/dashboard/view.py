@@ -33,8 +33,9 @@ class RunView:
         """Read what is new; whether there is more to read at once."""
         if self.real:
             self.real.look()
-        tails = [m.events for m in self.real.members.values()] if self.real else [self._tail]
-        found = [tail.look() for tail in tails]
+        members = list(self.real.members.values()) if self.real else []
+        tails = [m.events for m in members] if self.real else [self._tail]
+        found = [m.read_events() for m in members] if self.real else [self._tail.look()]
         if any(anew for anew, _ in found):
             self._begin_anew(tails)
             return True
@@ -92,6 +93,9 @@ class RunView:
         }  # fmt: skip
 
     def _architectures(self) -> list[str]:
+        if self.real:
+            by_number = {number: member.architecture for number, member in self.real.by_number()}
+            return [by_number.get(peer, "") for peer in range(self.history.peers)]
         found = self.history.start.get("architectures", [])
         return found if isinstance(found, list) and len(found) >= self.history.peers > 0 else []
 

@@ -7,10 +7,12 @@ export class Leaving {
     this.how = el("p", { class: "soft" });
     this.artifacts = new Table("By artifact", ["artifact", "times", "bytes"], (a) => [a[0], number(a[1]), size(a[2])]);
     this.senders = new Table("By sender", ["peer", "artifacts", "bytes"], (s) => [s[0], number(s[1]), size(s[2])]);
+    this.one = new LeftOne();
     this.recent = new Table("The newest records", ["time", "from", "to", "artifact", "round", "bytes"], line, 4);
+    this.recent.element.classList.add("tall");
     this.element = el("section", { class: "card", "aria-label": "What left the peers" },
       el("header", {}, el("h2", { text: "What left the peers" })), this.how,
-      el("div", { class: "two" }, this.artifacts.element, this.senders.element), this.recent.element);
+      el("div", { class: "two" }, this.artifacts.element, this.senders.element), this.one.element, this.recent.element);
   }
 
   update(leaving) {
@@ -24,7 +26,7 @@ export class Leaving {
 }
 
 /** What left one peer, to whom. */
-export class LeftOne {
+class LeftOne {
   constructor() {
     this.title = el("h3");
     this.to = new Table("By receiver", ["receiver", "bytes", "artifacts"], (t) => [t[0], size(t[1]), t.slice(2).join(", ")], 1, [2]);

@@ -4,7 +4,7 @@ import { AccuracyChart } from "./chart.js";
 import { Buttons } from "./control.js";
 import { Rows, announce, chip, count, el, number, percent, say, size } from "./format.js";
 import { GraphDrawing } from "./graph.js";
-import { Leaving, LeftOne } from "./leaving.js";
+import { Leaving } from "./leaving.js";
 import { MatrixDrawing } from "./matrix.js";
 import { PeersTable } from "./peers_table.js";
 
@@ -31,9 +31,7 @@ export class RunPage {
     this.cell = el("p", { class: "soft readout" });
     this.matrix = new MatrixDrawing((text) => say(this.cell, text));
     this.peers = new PeersTable((peer) => this.choose(peer));
-    this.left = new LeftOne();
     this.leaving = new Leaving();
-    this.leaving.element.append(this.left.element);
     this.element = el("div", {}, el("a", { class: "back", href: "#/", text: "← All runs" }),
       el("div", { class: "head" }, this.title, this.chip, this.report, this.buttons.element), this.facts, this.reading,
       el("dl", { class: "tiles" }, ...Object.values(this.tiles).map((tile) => tile.element)), this.errors.element,
@@ -137,7 +135,7 @@ export class RunPage {
   choose(peer) {
     this.chosen = this.chosen === peer ? null : peer;
     this.chart.chosen = null;
-    this.left.update("", null);
+    this.leaving.one.update("", null);
     this.update(new Set(["peers", "points"]));
   }
 
@@ -149,7 +147,7 @@ export class RunPage {
     const told = await answer.json(), name = this.stream.run.peers?.[peer]?.name ?? String(peer);
     this.chart.chosen = { name: /^\d+$/.test(name) ? `peer ${name}` : name, curve: told.curve };
     this.showChart(this.get("about"));
-    this.left.update(name, told.left);
+    this.leaving.one.update(name, told.left);
   }
 
   /** A peer that goes or comes back is news; one that trains is not. */
