@@ -186,7 +186,7 @@ def test_start_pause_resume_and_stop_from_the_page(tmp_path: Path) -> None:
         page.fill("#experiment", "panm-digits")
         page.fill("#words", "peers=8 rounds=2000 baseline= engine.models=false engine.checkpoint=5 method.nonsense=1")
         page.get_by_role("button", name="Start run").click()
-        page.locator("text=unknown key 'method.nonsense'").wait_for(timeout=60_000)
+        page.locator("text=method.nonsense: unknown key 'nonsense'").wait_for(timeout=60_000)
         page.fill("#words", "peers=8 rounds=2000 baseline= engine.models=false engine.checkpoint=5")
         page.get_by_role("button", name="Start run").click()
         page.locator(".chip.running").wait_for(timeout=60_000)
