@@ -37,7 +37,8 @@ class Run:
         return {
             "id": self.id, "kind": self.kind, "state": state["state"], "round": state["round"],
             "rounds": state["rounds"] or config.get("rounds"), "peers": config.get("peers"), "seed": config.get("seed"),
-            "method": config.get("method", {}).get("name"), "data": _short(config.get("data", {}).get("name")),
+            "method": short_name(config.get("method", {}).get("name")),
+            "data": short_name(config.get("data", {}).get("name")),
             "partition": config.get("data", {}).get("partition"), "validation": state["accuracy"], "test": test,
             "bytes": total.get("total") if isinstance(total, dict) else total, "error": state["error"],
             "time": self.changed(), "report": (self.folder / "report.html").exists(),
@@ -84,8 +85,8 @@ class Run:
             return None
 
 
-def _short(name: Any) -> Any:
-    """A dataset is a name, or a path: then its end will do."""
+def short_name(name: Any) -> Any:
+    """A dataset or a method is a name, or a path: then its end will do."""
     return Path(name).name if isinstance(name, str) else None
 
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from coterie.dashboard import ties
-from coterie.dashboard.folders import CIRCLE, PEER, SIMULATION, Run
+from coterie.dashboard.folders import CIRCLE, PEER, SIMULATION, Run, short_name
 from coterie.dashboard.history import History
 from coterie.dashboard.real_peers import Member, RealPeers
 from coterie.dashboard.tail import LONGEST_LINE, Tail
@@ -85,9 +85,10 @@ class RunView:
         start, config = self.history.start, self.run.config()
         return {
             "id": self.run.id, "kind": self.run.kind,
-            "method": start.get("method") or config.get("method", {}).get("name"),
+            "method": short_name(start.get("method") or config.get("method", {}).get("name")),
             "seed": config.get("seed"), "peers": self.history.peers or config.get("peers"),
-            "rounds": self.history.rounds or config.get("rounds"), "data": config.get("data", {}).get("name"),
+            "rounds": self.history.rounds or config.get("rounds"),
+            "data": short_name(config.get("data", {}).get("name")),
             "partition": config.get("data", {}).get("partition"), "clusters": ties.clusters_of(self.history),
             "architectures": self._architectures(), "drawn": self.history.peers <= ties.MOST_DRAWN,
         }  # fmt: skip

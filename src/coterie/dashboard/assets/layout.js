@@ -1,7 +1,7 @@
 // Places for the nodes of a graph. They begin on a circle, in order, and move a little at a time: a node stays where the
 // eye left it, and those who work together drift towards each other.
 
-const REPULSION = 0.012, ATTRACTION = 0.05, CENTRE = 0.02, LARGEST_STEP = 0.04;
+const REPULSION = 0.012, ATTRACTION = 0.3, CENTRE = 0.02, LARGEST_STEP = 0.04;
 
 export class Layout {
   constructor(count) {
@@ -39,7 +39,7 @@ export class Layout {
       dx[i] -= CENTRE * x[i] * 4; dy[i] -= CENTRE * y[i] * 4;
     }
     for (const [a, b, w] of this.ties) {
-      const force = ATTRACTION * w * (8 / Math.max(8, Math.min(this.degree[a], this.degree[b])));
+      const force = (ATTRACTION * w) / Math.max(2, this.degree[a], this.degree[b]); // the same pull for many ties and for few
       const ux = (x[b] - x[a]) * force, uy = (y[b] - y[a]) * force;
       dx[a] += ux; dy[a] += uy; dx[b] -= ux; dy[b] -= uy;
     }

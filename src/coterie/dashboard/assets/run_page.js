@@ -9,7 +9,6 @@ import { MatrixDrawing } from "./matrix.js";
 import { PeersTable } from "./peers_table.js";
 
 const IT = "it";
-const GONE = new Set(["gone", "stopped"]);
 
 export class RunPage {
   constructor(stream, id, control) {
@@ -69,7 +68,7 @@ export class RunPage {
       this.buttons.update(row);
       this.report.hidden = !row.report;
     }
-    if (this.stream.missing) { say(this.facts, "There is no such run in this folder (yet)."); return; }
+    if (this.stream.missing) { say(this.facts, row?.error || "There is no such run in this folder (yet)."); return; }
     const about = this.get("about"), figures = this.get("figures");
     if (!about || !figures) return;
     const any = (...sections) => changed.has("anew") || sections.some((section) => changed.has(section));
@@ -128,7 +127,8 @@ export class RunPage {
         + (about.clusters.length ? " Colours are the true clusters, which the peers are not told." : ""));
       this.matrix.update(matrix);
     }
-    const gone = new Set(Object.entries(peers).filter(([, peer]) => GONE.has(peer.state)).map(([key]) => Number(key)));
+    const absent = about.kind === "simulation" ? ["gone"] : ["gone", "stopped"]; // a stopped simulation has lost nobody
+    const gone = new Set(Object.entries(peers).filter(([, peer]) => absent.includes(peer.state)).map(([key]) => Number(key)));
     if (about.drawn && about.peers) this.graph.update({ count: about.peers, rows, clusters: about.clusters, gone, chosen: this.chosen });
   }
 

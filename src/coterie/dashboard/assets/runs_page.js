@@ -54,7 +54,7 @@ class RunRow {
     this.bar = el("progress", { "aria-label": "rounds done" });
     this.round = el("span");
     this.cells = Object.fromEntries(["method", "data", "validation", "test", "bytes", "time"].map((name) => [name, el("td")]));
-    this.cells.method.className = "name";
+    this.cells.method.className = "name wide";
     this.cells.data.className = "name minor";
     for (const name of ["test", "bytes", "time"]) this.cells[name].className = "minor";
     this.buttons = new Buttons();
