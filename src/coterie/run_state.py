@@ -1,6 +1,6 @@
 """What a run says of itself while it runs: `state.json` in its folder, and how to read it.
 
-A run in one process writes it twice a second from a thread, so that whoever looks at the files knows whether it is
+A run writes it twice a second from a thread, so that whoever looks at the files knows whether it is
 alive, in which round it is, and what each participant is doing. How it ended is written last.
 """
 
@@ -20,7 +20,9 @@ from typing import Any
 from coterie.errors import CoterieError, Interrupted
 
 NAME = "state.json"
-EVERY = 0.5  # seconds between two writings
+EVERY = 0.5  # seconds between two writings, if they are quick
+SHARE = 1 / 200  # of the time that writing may take: with thousands of participants it is done less often
+SELDOM = 5.0  # seconds between two at most
 FRESH = 10.0  # seconds without one after which a process is said to give no sign of life
 LONGEST_TRACE = 8_000  # characters of it, from its end
 
@@ -60,8 +62,11 @@ class RunState:
         self.facts.update(facts)
 
     def _keep_writing(self) -> None:
-        while not self._ended.wait(EVERY):
+        pause = EVERY
+        while not self._ended.wait(pause):
+            began = time.perf_counter()
             self._write()
+            pause = min(SELDOM, max(EVERY, (time.perf_counter() - began) / SHARE))
 
     def _write(self) -> None:
         temporary = self.path.with_suffix(".tmp")
