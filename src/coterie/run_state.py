@@ -101,7 +101,7 @@ def read_state(folder: Path) -> dict[str, Any] | None:
             elif age > FRESH:
                 state["state"] = SILENT
         return {**state, "age": age}
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
 
 

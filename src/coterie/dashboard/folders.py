@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import tomllib
 from dataclasses import dataclass, field
@@ -30,32 +31,33 @@ class Run:
     def listed(self) -> dict[str, Any]:
         """Its row in the list of runs."""
         config, summary = self.config(), self.summary()
-        state = self.state(summary)
-        mean = ((summary or {}).get("accuracy", {}).get("last") or {}) if summary else {}
-        test = mean.get("mean") if isinstance(mean, dict) else mean
-        total = (summary or {}).get("bytes") if summary else state["bytes"]
+        state, method, data = self.state(summary), table(config.get("method")), table(config.get("data"))
+        last = table(table(summary).get("accuracy")).get("last")  # of one real peer, a number; else a spread over peers
+        total = table(summary).get("bytes") if summary else state["bytes"]
         return {
             "id": self.id, "kind": self.kind, "state": state["state"], "round": state["round"],
-            "rounds": state["rounds"] or config.get("rounds"), "peers": config.get("peers"), "seed": config.get("seed"),
-            "method": short_name(config.get("method", {}).get("name")),
-            "data": short_name(config.get("data", {}).get("name")),
-            "partition": config.get("data", {}).get("partition"), "validation": state["accuracy"], "test": test,
-            "bytes": total.get("total") if isinstance(total, dict) else total, "error": state["error"],
-            "time": self.changed(), "report": (self.folder / "report.html").exists(),
+            "rounds": state["rounds"] or finite(config.get("rounds")), "peers": finite(config.get("peers")),
+            "seed": finite(config.get("seed")), "method": short_name(method.get("name")),
+            "data": short_name(data.get("name")), "partition": data.get("partition"), "validation": state["accuracy"],
+            "test": finite(last) if not isinstance(last, dict) else finite(last.get("mean")),
+            "bytes": finite(total) if not isinstance(total, dict) else finite(total.get("total")),
+            "error": state["error"], "time": self.changed(), "report": (self.folder / "report.html").exists(),
         }  # fmt: skip
 
     def state(self, summary: dict[str, Any] | None) -> dict[str, Any]:
         """How it is with this run, as far as its files tell."""
         said = read_state(self.folder) or {}
-        about = {key: said.get(key) for key in ("round", "rounds", "accuracy", "bytes", "began", "age", "process")}
-        state = said.get("state") or (FINISHED if summary else UNFINISHED)
+        about: dict[str, Any] = {key: finite(said.get(key)) for key in ("round", "rounds", "accuracy", "bytes", "age")}
+        state = str(said.get("state") or (FINISHED if summary else UNFINISHED))
         if summary and not said:
-            about["round"] = summary.get("rounds")
-        error, trace = str(said.get("error", "")), str(said.get("traceback", ""))
-        return {**about, "state": state, "error": error, "traceback": trace, "doings": said.get("peers", [])}
+            about["round"] = finite(summary.get("rounds"))
+        return {
+            **about, "state": state, "error": str(said.get("error", "")), "traceback": str(said.get("traceback", "")),
+            "doings": [table(d) for d in sequence(said.get("peers"))],
+        }  # fmt: skip
 
     def config(self) -> dict[str, Any]:
-        return self._file("config.toml", lambda text: tomllib.loads(text)) or {}
+        return self._file("config.toml", tomllib.loads) or {}
 
     def summary(self) -> dict[str, Any] | None:
         found: dict[str, Any] | None = self._file("summary.json", json.loads)
@@ -81,8 +83,22 @@ class Run:
                 self._known[name] = changed, value if isinstance(value, dict) else None
             content: dict[str, Any] | None = self._known[name][1]
             return content
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             return None
+
+
+def table(value: Any) -> dict[str, Any]:
+    """What should be a table; an empty one where a damaged file has something else."""
+    return value if isinstance(value, dict) else {}
+
+
+def sequence(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def finite(value: Any) -> Any:
+    """What should be a number that JSON has; None where it is not."""
+    return value if isinstance(value, int | float) and math.isfinite(value) else None
 
 
 def short_name(name: Any) -> Any:
@@ -123,12 +139,21 @@ def _folders(top: Path, depth: int = 0) -> list[Path]:
     except OSError:
         return found
     for entry in entries:
-        if entry.name.startswith(".") or not entry.is_dir(follow_symlinks=False):
+        if entry.name.startswith(".") or not entry.is_dir(follow_symlinks=False) or not _is_text(entry.name):
             continue
         if entry.name in _INSIDE and (top / "config.toml").exists():
             continue
         found += _folders(top / entry.name, depth + 1)
     return found
+
+
+def _is_text(name: str) -> bool:
+    """Whether a page can spell the name."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 _INSIDE = {"peers", "keys", "models", "checkpoint", "letters"}  # parts of a run's folder that hold no runs

@@ -109,7 +109,7 @@ class Guard:
 
     def _is_token(self, given: str) -> bool:
         assert self.token is not None
-        return hmac.compare_digest(given.encode(), self.token.encode())
+        return hmac.compare_digest(given.encode("utf-8", "replace"), self.token.encode())
 
     def _signed_in(self, request: Request) -> Response:
         """Once more without the token in the address, which is seen on screens and kept in histories."""

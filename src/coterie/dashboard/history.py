@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter, deque
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,13 @@ class Scores:
     test: Floats
 
 
+class Row(NamedTuple):
+    """One peer's weights: on whom, in ascending order, and how much."""
+
+    others: NDArray[np.int64]
+    weights: NDArray[np.float64]
+
+
 class History:
     """Of a simulation, or of real peers whose records come from several files."""
 
@@ -44,8 +51,8 @@ class History:
         self.back: dict[int, int] = {}  # who was away, and in which round it came back
         self.offences: deque[dict[str, Any]] = deque(maxlen=KEPT_OFFENCES)
         self.offended: Counter[str] = Counter()  # how often, by sender
-        self._weights: Floats = np.zeros((0, 0), dtype=np.float32)
-        self._rows: dict[int, dict[Any, float]] = {}  # that are not among the weights yet: most are replaced before
+        self._rows: dict[int, Row] = {}
+        self._noted: dict[int, dict[Any, Any]] = {}  # rows as they were noted: most are replaced before anybody looks
         self.told_weights: dict[int, int] = {}  # who told of its weights, and in which round
         self.trouble = ""
         self._scores: dict[int, Scores] = {}
@@ -69,8 +76,6 @@ class History:
         if not 0 < peers <= MOST_PEERS:
             raise ValueError(f"{peers} peers")
         self.start = record
-        if peers != self.peers:
-            self._weights = np.zeros((peers, peers), dtype=np.float32)
         self.peers, self.rounds = peers, rounds
 
     def _round(self, record: dict[str, Any]) -> None:
@@ -92,13 +97,15 @@ class History:
         self._note(peer, round, record["notes"])
 
     def _measure(self, peer: int, round: int, validation: float, test: float | None) -> None:
+        if not math.isfinite(validation):
+            return
         self.validation[peer] = validation
         scores = self._scores.get(round)
         if scores is None:
             nothing = np.full(self.peers, np.nan, dtype=np.float32)
             scores = self._scores[round] = Scores(nothing, nothing.copy())
         scores.validation[peer] = validation
-        if test is not None:
+        if test is not None and math.isfinite(test):
             self.test[peer] = scores.test[peer] = float(test)
 
     def _note(self, peer: int, round: int, notes: dict[str, Any]) -> None:
@@ -107,20 +114,24 @@ class History:
         if row is None and notes.get("neighbours"):
             row = dict.fromkeys(notes["neighbours"], 1 / len(notes["neighbours"]))
         if isinstance(row, dict):
-            self._rows[peer] = row
+            self._noted[peer] = row
             self.told_weights[peer] = round
 
-    @property
-    def weights(self) -> Floats:
-        """Who averaged with whom in each one's last round, without oneself."""
-        for peer, row in self._rows.items():
-            self._weights[peer] = 0.0
-            for other, weight in row.items():
-                if str(other).isdecimal() and int(other) < self.peers and isinstance(weight, int | float):
-                    self._weights[peer, int(other)] = weight
-            self._weights[peer, peer] = 0.0
-        self._rows.clear()
-        return self._weights
+    def rows(self) -> dict[int, Row]:
+        """Whom each peer averaged with in its last round, and how much; without itself."""
+        for peer, row in self._noted.items():
+            self._rows[peer] = self._row(peer, row)
+        self._noted.clear()
+        return self._rows
+
+    def _row(self, peer: int, row: dict[Any, Any]) -> Row:
+        found = []
+        for other, weight in row.items():
+            number = int(other) if str(other).isdecimal() else peer
+            if number != peer and number < self.peers and isinstance(weight, int | float) and 0 < weight < math.inf:
+                found.append((number, float(weight)))
+        others, weights = zip(*sorted(found), strict=True) if found else ((), ())
+        return Row(np.array(others, dtype=np.int64), np.array(weights, dtype=np.float64))
 
     def _away(self, record: dict[str, Any]) -> None:
         peer, round = int(record["peer"]), int(record["round"])

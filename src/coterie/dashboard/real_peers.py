@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from coterie.dashboard.folders import CIRCLE, Run
+from coterie.dashboard.folders import CIRCLE, Run, finite, sequence, table
 from coterie.dashboard.tail import Tail
 from coterie.run_state import FRESH, process_lives
 
@@ -43,8 +43,14 @@ class Leaving:
                 continue
             try:
                 name, to, size = str(record["name"]), str(record["to"]), int(record["bytes"])
-                kept = {key: record[key] for key in ("time", "to", "how", "name", "round", "bytes")}
-            except (KeyError, TypeError, ValueError):
+                kept = {
+                    "time": str(record["time"]),
+                    "to": to,
+                    "name": name,
+                    "round": int(record["round"]),
+                    "bytes": size,
+                }
+            except (KeyError, TypeError, ValueError, OverflowError):
                 continue
             self.by_artifact[name] += size
             self.times[name] += 1
@@ -80,7 +86,7 @@ class Member:
         try:
             status = json.loads((self.folder / "status.json").read_text(encoding="utf-8"))
             self.status = status if isinstance(status, dict) else {}
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             pass  # not there yet
         self.leaving.look()
         if self.is_gone():
@@ -128,7 +134,7 @@ class Member:
         if s.get("process") is None:
             return "stopped", ""
         if s.get("waits_for"):
-            names = [str(name) for name in s.get("awaits", [])]
+            names = [str(name) for name in sequence(s.get("awaits"))]
             more = f" and {len(names) - 4} more" if len(names) > 4 else ""
             whom = f" from {', '.join(names[:4])}{more}" if names else ""
             return "waiting", f"for {s['waits_for']}{whom}"
@@ -176,17 +182,15 @@ class RealPeers:
         """What the peers that are alive say of each other, by number."""
         seen: dict[int, dict[str, Any]] = {}
         for _, member in self.by_number():
-            if member.is_gone() or not isinstance(member.status.get("peers"), list):
-                continue
-            for other in member.status["peers"]:
-                about = seen.setdefault(
-                    int(other["number"]), {"silent": [], "offences": 0, "trouble": "", **_as(other)}
-                )
+            for other in [] if member.is_gone() else map(table, sequence(member.status.get("peers"))):
+                if not isinstance(other.get("number"), int):
+                    continue
+                about = seen.setdefault(other["number"], {"silent": [], "offences": 0, "trouble": "", **_as(other)})
                 about["silent"] += [member.name] if other.get("silent") else []
-                about["offences"] += int(other.get("offences", 0))
+                about["offences"] += finite(other.get("offences")) or 0
                 about["trouble"] = about["trouble"] or str(other.get("trouble") or "")
         return seen
 
 
 def _as(other: dict[str, Any]) -> dict[str, Any]:
-    return {"name": str(other.get("name")), "state": str(other.get("state")), "round": other.get("round")}
+    return {"name": str(other.get("name")), "state": str(other.get("state")), "round": finite(other.get("round")) or 0}

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from coterie.dashboard.history import Floats, History
+from coterie.dashboard.history import History, Row
 
 MOST_DRAWN = 150  # peers; more of them are shown as a matrix alone
 ALL_DRAWN = 40  # peers; of more, only the strongest ties are drawn
@@ -22,42 +22,49 @@ def rows(history: History) -> dict[str, list[list[float]]]:
     if history.peers > MOST_DRAWN:
         return {}
     count = history.peers if history.peers <= ALL_DRAWN else STRONGEST
-    return {str(peer): _strongest(history.weights[peer], peer, count) for peer in history.told_weights}
+    return {str(peer): _strongest(row, peer, history.peers, count) for peer, row in history.rows().items()}
+
+
+def _strongest(row: Row, peer: int, peers: int, count: int) -> list[list[float]]:
+    """Of equals, those that follow the peer: else everybody would seem to favour the first few."""
+    best = np.lexsort(((row.others - peer) % peers, -row.weights))[:count]
+    return [[int(row.others[i]), round(float(row.weights[i]), 3)] for i in best]
 
 
 def favourites(history: History, peer: int) -> dict[str, Any] | None:
     """Whom a peer takes most from, how much, and how many are alike in that (the first of them are named)."""
-    if peer not in history.told_weights:
+    row = history.rows().get(peer)
+    if row is None or not len(row.others):
         return None
-    row = history.weights[peer]
-    weight = float(row.max())
-    alike = np.flatnonzero(row >= weight - ALIKE)
-    return {"who": alike[:NAMED].tolist(), "of": len(alike), "weight": round(weight, 3)} if weight > 0 else None
-
-
-def _strongest(row: Floats, peer: int, count: int) -> list[list[float]]:
-    """Of equals, those that follow the peer: else everybody would seem to favour the first few."""
-    best = (np.argsort(-np.roll(row, -peer), kind="stable")[:count] + peer) % len(row)
-    return [[int(j), round(float(row[j]), 3)] for j in best if row[j] > 0]
+    weight = float(row.weights.max())
+    alike = row.others[row.weights >= weight - ALIKE]
+    return {"who": alike[:NAMED].tolist(), "of": len(alike), "weight": round(weight, 3)}
 
 
 def matrix(history: History) -> dict[str, Any] | None:
     """All weights, peers ordered by true cluster where known; neighbours are averaged where there are too many."""
-    if not history.told_weights:
+    found = history.rows()
+    if not found:
         return None
-    order = list(range(history.peers))
-    clusters = clusters_of(history)
+    order, clusters, by = list(range(history.peers)), clusters_of(history), -(-history.peers // MOST_CELLS)
     if clusters:
         order.sort(key=lambda p: (clusters[p], p))
-    cells = _thinned(history.weights[np.ix_(order, order)])
+    place = np.empty(history.peers, dtype=np.int64)  # of each peer, among the cells
+    place[order] = np.arange(history.peers) // by
+    side = int(place.max()) + 1
+    cells = np.zeros((side, side))
+    for peer, row in found.items():
+        np.add.at(cells[place[peer]], place[row.others], row.weights)
+    counts = np.bincount(place, minlength=side)
+    cells /= np.outer(counts, counts)
     most = float(cells.max())
     levels = np.round(cells / (most or 1.0) * 255).astype(np.uint8)
     return {
         "round": max(history.told_weights.values()),
-        "side": len(cells),
-        "by": -(-history.peers // MOST_CELLS),
+        "side": side,
+        "by": by,
         "most": round(most, 4),
-        "order": order if history.peers <= MOST_CELLS else [],
+        "order": order if by == 1 else [],
         "clusters": [clusters[p] for p in order] if clusters else [],
         "cells": base64.b64encode(levels.tobytes()).decode("ascii"),
     }
@@ -66,16 +73,6 @@ def matrix(history: History) -> dict[str, Any] | None:
 def clusters_of(history: History) -> list[int]:
     """The true clusters; empty where they are not known for every peer."""
     found = history.start.get("clusters")
-    whole = isinstance(found, list) and len(found) == history.peers and all(isinstance(c, int) for c in found)
-    return found if whole and isinstance(found, list) else []
-
-
-def _thinned(weights: Floats) -> Floats:
-    by = -(-len(weights) // MOST_CELLS)
-    if by == 1:
-        return weights
-    at = np.arange(0, len(weights), by)
-    counts = np.diff([*at.tolist(), len(weights)])
-    sums = np.add.reduceat(np.add.reduceat(weights, at, axis=0), at, axis=1)
-    thin: Floats = (sums / np.outer(counts, counts)).astype(np.float32)
-    return thin
+    if not isinstance(found, list) or len(found) != history.peers:
+        return []
+    return found if all(isinstance(c, int) and c >= 0 for c in found) else []

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from coterie.dashboard import ties
-from coterie.dashboard.folders import CIRCLE, PEER, SIMULATION, Run, short_name
+from coterie.dashboard.folders import CIRCLE, PEER, SIMULATION, Run, finite, sequence, short_name, table
 from coterie.dashboard.history import History
 from coterie.dashboard.real_peers import Member, RealPeers
 from coterie.dashboard.tail import LONGEST_LINE, Tail
@@ -83,13 +83,14 @@ class RunView:
 
     def _about(self) -> dict[str, Any]:
         start, config = self.history.start, self.run.config()
+        data = table(config.get("data"))
         return {
             "id": self.run.id, "kind": self.run.kind,
-            "method": short_name(start.get("method") or config.get("method", {}).get("name")),
-            "seed": config.get("seed"), "peers": self.history.peers or config.get("peers"),
-            "rounds": self.history.rounds or config.get("rounds"),
-            "data": short_name(config.get("data", {}).get("name")),
-            "partition": config.get("data", {}).get("partition"), "clusters": ties.clusters_of(self.history),
+            "method": short_name(start.get("method") or table(config.get("method")).get("name")),
+            "seed": finite(config.get("seed")), "peers": self.history.peers or finite(config.get("peers")),
+            "rounds": self.history.rounds or finite(config.get("rounds")),
+            "data": short_name(data.get("name")),
+            "partition": data.get("partition"), "clusters": ties.clusters_of(self.history),
             "architectures": self._architectures(), "drawn": self.history.peers <= ties.MOST_DRAWN,
         }  # fmt: skip
 
@@ -111,15 +112,17 @@ class RunView:
             "rounds": h.rounds or state["rounds"], "bytes": sum(h.bytes.values()), "messages": sum(h.messages.values()),
             "read": round(read, 2), "gone": len(h.gone.keys() | absent), "events": h.count,
             "selected": _selected(summary), "report": (self.run.folder / "report.html").exists(),
-            "process": state["process"], "silent_for": round(state["age"] or 0) if state["state"] == SILENT else 0,
+            "silent_for": round(state["age"] or 0) if state["state"] == SILENT else 0,
         }  # fmt: skip
 
     def _rows(self, state: dict[str, Any]) -> dict[str, dict[str, Any]]:
         """Of a simulation: what its process says while it runs, else where its events end."""
-        doings = {d.get("peer"): d for d in state["doings"] if isinstance(d, dict)} if state["state"] == RUNNING else {}
+        doings = {str(d.get("peer")): d for d in state["doings"]} if state["state"] == RUNNING else {}
         rows = {}
         for peer in range(self.history.peers):
-            word, detail = _doing(doings.get(peer)) if peer in doings else self._where_it_ended(peer, state["state"])
+            word, detail = (
+                _doing(doings[str(peer)]) if str(peer) in doings else self._where_it_ended(peer, state["state"])
+            )
             rows[str(peer)] = self._row(peer, str(peer), word, detail, [])
         return rows
 
@@ -137,7 +140,8 @@ class RunView:
         for number, member in self.real.by_number():
             word, detail = member.state()
             rows[str(number)] = self._row(number, member.name, word, detail, _remarks(member, seen.get(number, {})))
-            rows[str(number)]["round"] = self.history.at.get(number, 0)
+            if number >= self.history.peers:  # a server, or one that came later than the run was made for
+                rows[str(number)]["round"] = finite(member.status.get("round")) or 0
         if self.run.kind == PEER:  # of the others it knows what they announce of themselves
             for number, about in seen.items():
                 word = "gone" if about["silent"] else about["state"]
@@ -203,11 +207,9 @@ class RunView:
         return {"audited": True, "artifacts": artifacts, "recent": recent[:SHOWN_LEAVING], "senders": senders}
 
 
-def _doing(doing: dict[str, Any] | None) -> tuple[str, str]:
+def _doing(doing: dict[str, Any]) -> tuple[str, str]:
     """What the process of a simulation says of a participant."""
-    if not doing:
-        return "unknown", ""
-    whom = ", ".join(f"{peer}" for peer in doing.get("waits_for", []))
+    whom = ", ".join(f"{peer}" for peer in sequence(doing.get("waits_for")))
     more = f" and {doing['waits_for_more']} more" if doing.get("waits_for_more") else ""
     what = f"'{doing['artifact']}'" if doing.get("artifact") else ""
     detail = " ".join(part for part in (what and f"for {what}", whom and f"from {whom}{more}") if part)
@@ -241,7 +243,6 @@ def _error(head: str, text: str = "", more: str = "") -> dict[str, str]:
 
 def _selected(summary: dict[str, Any] | None) -> dict[str, Any] | None:
     """The test figures of a finished run: of the last round, and of each peer's round selected by validation."""
-    accuracy = (summary or {}).get("accuracy", {})
-    if not isinstance(accuracy.get("last"), dict) or not isinstance(accuracy.get("selected"), dict):
-        return None
-    return {key: accuracy[key].get("mean") for key in ("last", "selected")}
+    accuracy = table(table(summary).get("accuracy"))
+    found = {key: finite(table(accuracy.get(key)).get("mean")) for key in ("last", "selected")}
+    return found if found["last"] is not None else None

@@ -96,6 +96,7 @@ class Watcher:
     async def stream(self, id: str) -> AsyncIterator[bytes]:
         """What a page must be told, for as long as it listens: the list, and the run that it shows."""
         listed = seen = 0
+        missing = False
         told = time.monotonic()
         yield b"retry: 2000\n\n"
         while not self.stopping:
@@ -109,9 +110,10 @@ class Watcher:
                 changes = watched.view.versions.after(seen)
                 yield _message("run", changes)
                 seen, told = changes["version"], now
-            elif id and watched is None:
+            elif id and watched is None and not missing:
                 yield _message("missing", {"run": id})
                 seen, told = 0, now
+            missing = bool(id) and watched is None
             if now - told >= ALIVE_EVERY:
                 yield b": still here\n\n"
                 told = now
