@@ -295,6 +295,8 @@ def test_it_ends_at_once_even_with_pages_that_do_not_read(tmp_path: Path) -> Non
         served.process.send_signal(signal.SIGINT)
         assert served.process.wait(10) == 0
         assert time.monotonic() - began < 3
+        assert served.process.stdout is not None
+        assert "Traceback" not in served.process.stdout.read()
         for page in pages:
             page.close()
 

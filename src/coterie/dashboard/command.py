@@ -82,11 +82,14 @@ def _listen(host: str, port: int) -> socket.socket:
 def _serve(
     dashboard: Dashboard, listening: socket.socket, host: str, port: int, token: str | None, names: tuple[str, ...]
 ) -> None:
+    import logging
+
     import uvicorn
 
     class Server(uvicorn.Server):
         def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-            dashboard.watcher.stopping = True  # streams end by themselves: nobody waits for them
+            dashboard.watcher.stopping = True  # streams end by themselves
+            logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # pages that do not read are cut off: no news
             super().handle_exit(sig, frame)
 
     app = dashboard.app(host=host, port=port, token=token, names=names)
