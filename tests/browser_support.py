@@ -1,4 +1,8 @@
-"""A real browser for tests: headless Chromium through Playwright, with what the pages must not do written down."""
+"""A real browser, for the tests of pages: Chromium, driven by Playwright, which watches what a page does.
+
+COTERIE_BROWSER names its program; otherwise chromium or google-chrome is looked for. Where there is none the tests are
+skipped, or fail with CI_BROWSER=1.
+"""
 
 from __future__ import annotations
 
@@ -7,54 +11,64 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, sync_playwright
 
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-HERE = ("127.0.0.1", "localhost", "::1", None)
-SERIOUS = ("serious", "critical")
+PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+INSIDE = ("file:", "data:", "blob:", "about:")  # addresses that need no network
 
 
-def browser_path() -> str:
-    """The browser of this machine; where there is none the test is skipped, or fails if CI_BROWSER=1 says so."""
-    found = os.environ.get("COTERIE_BROWSER") or next(filter(None, map(shutil.which, NAMES)), None)
+def program() -> str:
+    """The browser's program; skips the test (or fails it) where there is none."""
+    found = os.environ.get("COTERIE_BROWSER") or next(filter(None, map(shutil.which, PROGRAMS)), None)
     if found is None:
-        text = "no browser: install chromium, or name one in COTERIE_BROWSER"
+        need = "no browser found: install chromium (or google-chrome), or name its program in COTERIE_BROWSER"
         if os.environ.get("CI_BROWSER") == "1":
-            pytest.fail(text)
-        pytest.skip(text)
+            pytest.fail(need)
+        pytest.skip(need)
     return found
 
 
 @contextmanager
-def launch(**options: Any) -> Iterator[Any]:
-    """A page that writes down its console's errors (`page.errors`) and requests to elsewhere (`page.outside`).
-
-    Options are those of Playwright's `new_context`: viewport, color_scheme, reduced_motion and so on.
-    """
-    path = browser_path()
-    sync_api = pytest.importorskip("playwright.sync_api")
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+def browser() -> Iterator[Browser]:
+    """One browser, for all tests of a module: Playwright's event loop must have ended before another test's begins."""
+    path = program()
+    arguments = ["--no-sandbox"] if os.geteuid() == 0 else []  # root has no other way
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=path, args=arguments)
         try:
-            page = browser.new_context(**options).new_page()
-            page.errors, page.outside = [], []
-            page.on("console", lambda m: page.errors.append(m.text) if m.type in ("error", "warning") else None)
-            page.on("pageerror", lambda error: page.errors.append(str(error)))
-            page.on("request", lambda r: None if _stays_here(r.url) else page.outside.append(r.url))
-            yield page
+            yield started
         finally:
-            browser.close()
+            started.close()
 
 
-def _stays_here(url: str) -> bool:
-    parts = urlsplit(url)
-    return parts.scheme in ("file", "data", "blob", "about") or parts.hostname in HERE
+@contextmanager
+def launch(within: Browser | None = None, *, inside: tuple[str, ...] = (), **options: Any) -> Iterator[Page]:
+    """A new page (of its own browser, if none is given) that keeps its `errors` and its requests to `outside`.
+
+    `inside` are beginnings of addresses that are allowed, such as a dashboard's; `options` are those of Playwright's
+    contexts: `color_scheme="dark"`, `viewport={"width": 360, "height": 740}`.
+    """
+    if within is None:
+        with browser() as own, launch(own, inside=inside, **options) as page:
+            yield page
+        return
+    context = within.new_context(accept_downloads=True, **options)
+    page: Any = context.new_page()
+    page.errors, page.outside = [], []
+    page.on("console", lambda m: page.errors.append(m.text) if m.type in ("error", "warning") else None)
+    page.on("pageerror", lambda error: page.errors.append(str(error)))
+    page.on("request", lambda r: None if r.url.startswith((*INSIDE, *inside)) else page.outside.append(r.url))
+    try:
+        yield page
+    finally:
+        context.close()
 
 
-def axe_violations(page: Any) -> list[str]:
-    """The serious and critical violations that axe-core finds, each with the first element concerned."""
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
-    found = axe.Axe().run(page).response["violations"]
-    return [f"{v['id']}: {v['help']}: {v['nodes'][0]['html'][:200]}" for v in found if v["impact"] in SERIOUS]
+def axe_violations(page: Page) -> list[str]:
+    """What axe-core finds that is serious or critical: the rule, and where."""
+    found = Axe().run(page).response["violations"]
+    grave = [v for v in found if v["impact"] in ("serious", "critical")]
+    return [f"{v['id']}: {', '.join(str(node['target']) for node in v['nodes'][:5])}" for v in grave]

@@ -7,14 +7,16 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from browser_support import axe_violations, launch
+from browser_support import axe_violations, browser, launch
 from dashboard_support import make_run, serving, write_round
+from playwright.sync_api import Browser
 
 from coterie.events import EventLog, Offence
 from coterie.run_state import RunState
@@ -23,16 +25,32 @@ PHONE = {"width": 390, "height": 844}
 SOON = 15_000  # milliseconds, on a busy machine
 
 
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    with browser() as started:
+        yield started
+
+
+Opened = Callable[..., AbstractContextManager[Any]]
+
+
+@pytest.fixture
+def opened(chromium: Browser, tmp_path: Path) -> Opened:
+    """Opens a page of a dashboard over the test's folder; it must have no error, and ask nobody else."""
+    return partial(_opened, chromium, tmp_path)
+
+
 @contextmanager
-def opened(folder: Path, way: str = "", *words: str, **options: Any) -> Iterator[Any]:
-    """A page of a dashboard over this folder; it must have had no error and asked nobody else."""
-    with serving(folder, *words) as served, launch(**options) as page:
-        page.goto(served.url)
-        if way:
-            page.goto(served.url.partition("?")[0] + way)
-        yield page
-        assert page.errors == []
-        assert page.outside == []
+def _opened(chromium: Browser, folder: Path, way: str = "", *words: str, **options: Any) -> Iterator[Any]:
+    with serving(folder, *words) as served:
+        home = served.url.partition("?")[0]
+        with launch(chromium, inside=(home,), **options) as page:
+            page.goto(served.url)
+            if way:
+                page.goto(home + way)
+            yield page
+            assert page.errors == []
+            assert page.outside == []
 
 
 def tile(page: Any, name: str) -> str:
@@ -60,9 +78,9 @@ def six_peers(folder: Path) -> EventLog:
     return log
 
 
-def test_the_numbers_of_a_run_change_on_the_page(tmp_path: Path) -> None:
+def test_the_numbers_of_a_run_change_on_the_page(opened: Opened, tmp_path: Path) -> None:
     log = six_peers(tmp_path / "live")
-    with opened(tmp_path, "#/run/live") as page:
+    with opened("#/run/live") as page:
         until_tile(page, "Round", "2 / 5")
         assert tile(page, "Mean validation accuracy") == "50.0%"
         assert tile(page, "Exchanged") == "1.20 kB"
@@ -74,9 +92,9 @@ def test_the_numbers_of_a_run_change_on_the_page(tmp_path: Path) -> None:
         assert page.locator("path.line.mean.validation").get_attribute("d") != curve
 
 
-def test_every_figure_is_drawn(tmp_path: Path) -> None:
+def test_every_figure_is_drawn(opened: Opened, tmp_path: Path) -> None:
     six_peers(tmp_path / "live")
-    with opened(tmp_path, "#/run/live") as page:
+    with opened("#/run/live") as page:
         until_tile(page, "Round", "2 / 5")
         assert page.locator("path.line.peer").count() == 6
         page.wait_for_timeout(500)
@@ -88,9 +106,9 @@ def test_every_figure_is_drawn(tmp_path: Path) -> None:
         assert "model" in page.locator("[aria-label='What left the peers']").inner_text()
 
 
-def test_a_peer_is_chosen_by_keyboard(tmp_path: Path) -> None:
+def test_a_peer_is_chosen_by_keyboard(opened: Opened, tmp_path: Path) -> None:
     six_peers(tmp_path / "live")
-    with opened(tmp_path, "#/run/live") as page:
+    with opened("#/run/live") as page:
         button = page.get_by_role("button", name="peer 3", exact=True)
         button.focus()
         page.keyboard.press("Enter")
@@ -99,10 +117,10 @@ def test_a_peer_is_chosen_by_keyboard(tmp_path: Path) -> None:
         assert button.evaluate("(b) => b === document.activeElement")
 
 
-def test_peers_are_filtered_sorted_and_paged(tmp_path: Path) -> None:
+def test_peers_are_filtered_sorted_and_paged(opened: Opened, tmp_path: Path) -> None:
     log = make_run(tmp_path / "many", peers=120, rounds=2, clusters=[p % 3 for p in range(120)])
     write_round(log, 1, [p / 120 for p in range(120)])
-    with opened(tmp_path, "#/run/many") as page:
+    with opened("#/run/many") as page:
         table = page.locator("[aria-label='Table of peers']")
         page.locator("text=1 to 50 of 120").wait_for(timeout=SOON)
         page.get_by_role("button", name="Next").click()
@@ -115,15 +133,15 @@ def test_peers_are_filtered_sorted_and_paged(tmp_path: Path) -> None:
         page.locator("text=1 to 40 of 40 that fit, of 120").wait_for(timeout=SOON)
 
 
-def test_a_run_that_begins_later_appears(tmp_path: Path) -> None:
-    with opened(tmp_path) as page:
+def test_a_run_that_begins_later_appears(opened: Opened, tmp_path: Path) -> None:
+    with opened() as page:
         page.locator("text=There is no run in this folder yet").wait_for(timeout=SOON)
         six_peers(tmp_path / "later")
         page.locator("a:text-is('later')").click(timeout=SOON)
         until_tile(page, "Round", "2 / 5")
 
 
-def test_errors_are_shown(tmp_path: Path) -> None:
+def test_errors_are_shown(opened: Opened, tmp_path: Path) -> None:
     log = six_peers(tmp_path / "bad")
     log.write(Offence(2, 2, 1.0, "peer-<4>", "'model' is not finite"))
     log.close()
@@ -131,7 +149,7 @@ def test_errors_are_shown(tmp_path: Path) -> None:
         file.write(b"no record\n")
     with pytest.raises(ZeroDivisionError), RunState(tmp_path / "bad", 5):
         _ = 1 / 0
-    with opened(tmp_path, "#/run/bad") as page:
+    with opened("#/run/bad") as page:
         errors = page.locator("[aria-label=Errors]")
         errors.wait_for(timeout=SOON)
         text = errors.inner_text()
@@ -142,10 +160,10 @@ def test_errors_are_shown(tmp_path: Path) -> None:
         assert "_ = 1 / 0" in errors.inner_text()
 
 
-def test_names_cannot_run_anything(tmp_path: Path) -> None:
+def test_names_cannot_run_anything(opened: Opened, tmp_path: Path) -> None:
     name = "<img src=x onerror=alert(1)>"
     six_peers(tmp_path / name)
-    with opened(tmp_path) as page:
+    with opened() as page:
         page.locator(f"a:text-is('{name}')").click(timeout=SOON)
         until_tile(page, "Round", "2 / 5")
         assert page.locator("h1").inner_text() == name
@@ -153,11 +171,11 @@ def test_names_cannot_run_anything(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_everybody_can_use_it(tmp_path: Path, scheme: str) -> None:
+def test_everybody_can_use_it(opened: Opened, tmp_path: Path, scheme: str) -> None:
     log = six_peers(tmp_path / "live")
     log.write(Offence(2, 2, 1.0, "peer-4", "'model' is not finite"))
     log.close()
-    with opened(tmp_path, "", "--control", color_scheme=scheme) as page:
+    with opened("", "--control", color_scheme=scheme) as page:
         page.locator("a:text-is('live')").wait_for(timeout=SOON)
         assert axe_violations(page) == []
         page.locator("a:text-is('live')").click()
@@ -169,9 +187,9 @@ def test_everybody_can_use_it(tmp_path: Path, scheme: str) -> None:
         assert axe_violations(page) == []
 
 
-def test_it_fits_a_phone(tmp_path: Path) -> None:
+def test_it_fits_a_phone(opened: Opened, tmp_path: Path) -> None:
     six_peers(tmp_path / "a-run-with-a-rather-long-name-20261116-030747")
-    with opened(tmp_path, viewport=PHONE) as page:
+    with opened(viewport=PHONE) as page:
         page.locator("main a").first.wait_for(timeout=SOON)
         assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
         page.locator("main td a").first.click()
@@ -180,9 +198,9 @@ def test_it_fits_a_phone(tmp_path: Path) -> None:
         assert axe_violations(page) == []
 
 
-def test_start_pause_resume_and_stop_from_the_page(tmp_path: Path) -> None:
+def test_start_pause_resume_and_stop_from_the_page(opened: Opened, tmp_path: Path) -> None:
     """A run of 2,000 rounds would take minutes: it is paused, goes on from its checkpoint, and is stopped."""
-    with opened(tmp_path, "", "--control") as page:
+    with opened("", "--control") as page:
         page.fill("#experiment", "panm-digits")
         page.fill("#words", "peers=8 rounds=2000 baseline= engine.models=false engine.checkpoint=5 method.nonsense=1")
         page.get_by_role("button", name="Start run").click()
@@ -212,13 +230,13 @@ def _passed(round: int) -> str:
 
 
 @pytest.mark.slow
-def test_a_killed_real_peer_is_shown_as_gone_and_then_as_back(tmp_path: Path) -> None:
+def test_a_killed_real_peer_is_shown_as_gone_and_then_as_back(opened: Opened, tmp_path: Path) -> None:
     words = ["panm-digits", "rounds=100000", "data.clusters=2", "method.l=2", "method.k=1", "--plain"]
     command = [sys.executable, "-m", "coterie", "up", "4", *words, "--out", str(tmp_path / "circle")]
     output = (tmp_path / "output.txt").open("wb")
     with output, subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT) as up:
         try:
-            with opened(tmp_path, "#/run/circle") as page:
+            with opened("#/run/circle") as page:
                 page.wait_for_function(_passed(3), timeout=180_000)
                 row = page.locator("tr", has=page.get_by_role("button", name="peer-2", exact=True))
                 status = json.loads((tmp_path / "circle/peers/peer-2/status.json").read_text(encoding="utf-8"))
