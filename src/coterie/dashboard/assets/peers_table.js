@@ -91,7 +91,7 @@ class PeerRow {
     this.cells = Object.fromEntries(["round", "validation", "bytes", "takes", "kind", "remarks"].map((name) => [name, el("td")]));
     this.cells.takes.className = this.cells.kind.className = "name";
     this.cells.remarks.className = "name wide";
-    this.row = el("tr", {}, el("td", { class: "name" }, this.button, this.cluster), el("td", { class: "name" }, this.chip, " ", this.detail), ...Object.values(this.cells));
+    this.row = el("tr", {}, el("td", { class: "name" }, this.button, this.cluster), el("td", { class: "name wide" }, this.chip, " ", this.detail), ...Object.values(this.cells));
   }
 
   update(peer) {
