@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
@@ -18,7 +19,7 @@ from browser_support import axe_violations, browser, launch
 from dashboard_support import make_run, serving, write_round
 from playwright.sync_api import Browser
 
-from coterie.events import EventLog, Offence
+from coterie.events import EventLog, Offence, PeerRound
 from coterie.run_state import RunState
 
 PHONE = {"width": 390, "height": 844}
@@ -104,6 +105,52 @@ def test_every_figure_is_drawn(opened: Opened, tmp_path: Path) -> None:
         assert ink(page, ".matrix canvas") > 1_000
         assert page.locator("[aria-label='Table of peers'] tbody tr").count() == 6
         assert "model" in page.locator("[aria-label='What left the peers']").inner_text()
+
+
+def test_the_graph_moves_when_the_ties_change(opened: Opened, tmp_path: Path) -> None:
+    """Peers of two clusters stand in turn on the circle, so the middles of both are one place. As soon as only kin work
+    together, they drift apart."""
+    clusters = [0, 1, 0, 1, 0, 1]
+    log = make_run(tmp_path / "live", peers=6, rounds=3, clusters=clusters)
+
+    def write(round: int, kin_only: bool) -> None:
+        for p in range(6):
+            weights = {str(q): 0.2 for q in range(6) if q != p and (clusters[p] == clusters[q] or not kin_only)}
+            log.write(PeerRound(p, round, 1.0, 0.5, 0.5, notes={"weights": weights}))
+        log.close()
+
+    write(1, kin_only=False)
+    with opened("#/run/live") as page:
+        until_tile(page, "Round", "1 / 3")
+        page.wait_for_timeout(1_500)
+        assert apart(page) < 60
+        write(2, kin_only=True)
+        until_tile(page, "Round", "2 / 3")
+        until = time.monotonic() + 20
+        while apart(page) < 150:
+            assert time.monotonic() < until, f"the clusters are {apart(page):.0f} pixels apart"
+            page.wait_for_timeout(200)
+
+
+def apart(page: Any) -> float:
+    """How far apart the pixels of the first two clusters' colours are, in the mean."""
+    script = """(canvas) => {
+        const style = getComputedStyle(document.documentElement), found = ["--c0", "--c1"].map((name) => {
+            const hex = style.getPropertyValue(name).trim();
+            return { rgb: [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16)), x: 0, y: 0, n: 0 };
+        });
+        const copy = new OffscreenCanvas(canvas.width, canvas.height), context = copy.getContext("2d");
+        context.drawImage(canvas, 0, 0);
+        const { data } = context.getImageData(0, 0, canvas.width, canvas.height);
+        for (let i = 0; i < data.length; i += 4) for (const c of found) {
+            if (data[i + 3] < 250 || c.rgb.some((v, k) => Math.abs(v - data[i + k]) > 3)) continue;
+            c.x += (i / 4) % canvas.width; c.y += Math.floor(i / 4 / canvas.width); c.n += 1;
+        }
+        const [a, b] = found;
+        return Math.hypot(a.x / a.n - b.x / b.n, a.y / a.n - b.y / b.n);
+    }"""
+    found: float = page.locator(".graph canvas").evaluate(script)
+    return found
 
 
 def test_a_peer_is_chosen_by_keyboard(opened: Opened, tmp_path: Path) -> None:

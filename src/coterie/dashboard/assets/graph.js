@@ -12,7 +12,7 @@ export class GraphDrawing {
     this.canvas = el("canvas", { role: "img" });
     this.element = el("div", { class: "graph" }, this.canvas);
     this.layout = null;
-    this.rows = {};
+    this.drawn = ""; // the ties that the layout knows, as text: the object that holds them changes in place
     this.still = matchMedia("(prefers-reduced-motion: reduce)");
     this.canvas.addEventListener("click", (event) => { const peer = this.peerAt(event); if (peer !== null) choose(peer); });
     this.canvas.addEventListener("pointermove", (event) => { this.canvas.style.cursor = this.peerAt(event) === null ? "" : "pointer"; });
@@ -23,12 +23,11 @@ export class GraphDrawing {
   /** `rows` by peer: [[other, weight], …]; `gone` and `chosen` are peers. */
   update({ count, rows, clusters, gone, chosen }) {
     if (!this.layout || this.layout.count !== count) this.layout = new Layout(count);
-    const before = this.rows;
-    this.rows = rows;
     this.ties = Object.entries(rows).flatMap(([peer, row]) => row.map(([other, weight]) => [Number(peer), other, weight]));
     Object.assign(this, { clusters, gone, chosen });
-    const moved = JSON.stringify(before) !== JSON.stringify(rows);
-    if (moved && this.ties.length) this.layout.pull(this.ties);
+    const now = JSON.stringify(rows);
+    if (now !== this.drawn && this.ties.length) this.layout.pull(this.ties);
+    this.drawn = now;
     const known = clusters.length ? `, in ${new Set(clusters).size} true clusters` : "";
     this.canvas.setAttribute("aria-label", `Drawing of ${count} peers${known} and ${this.ties.length} ties. The table of peers says whom each takes most from.`);
     if (this.still.matches) { for (let i = 0; i < STEPS_WITHOUT_MOTION && this.layout.moving; i++) this.layout.step(); this.draw(); }

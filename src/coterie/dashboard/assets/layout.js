@@ -1,7 +1,8 @@
 // Places for the nodes of a graph. They begin on a circle, in order, and move a little at a time: a node stays where the
-// eye left it, and those who work together drift towards each other.
+// eye left it, and those who work together drift towards each other. A little noise, which cools down, frees those who
+// are held in the middle between strangers; it is the same every time.
 
-const REPULSION = 0.012, ATTRACTION = 0.3, CENTRE = 0.02, LARGEST_STEP = 0.04;
+const REPULSION = 0.012, ATTRACTION = 0.3, CENTRE = 0.02, LARGEST_STEP = 0.04, NOISE = 0.03;
 
 export class Layout {
   constructor(count) {
@@ -14,6 +15,7 @@ export class Layout {
       this.y[i] = 0.8 * Math.sin(angle);
     }
     this.heat = 0;
+    this.seed = 1;
     this.ties = [];
   }
 
@@ -23,7 +25,12 @@ export class Layout {
     this.ties = ties.map(([a, b, w]) => [a, b, w / most]);
     this.degree = new Float64Array(this.count);
     for (const [a, b, w] of this.ties) { this.degree[a] += w; this.degree[b] += w; }
-    this.heat = Math.max(this.heat, 0.6);
+    this.heat = Math.max(this.heat, 0.7);
+  }
+
+  noise() {
+    this.seed = (this.seed * 48271) % 2147483647;
+    return NOISE * this.heat * (this.seed / 1073741823.5 - 1);
   }
 
   get moving() { return this.heat > 0.02; }
@@ -36,7 +43,7 @@ export class Layout {
         const ux = x[i] - x[j], uy = y[i] - y[j], far = ux * ux + uy * uy + 1e-4, force = push / far;
         dx[i] += ux * force; dy[i] += uy * force; dx[j] -= ux * force; dy[j] -= uy * force;
       }
-      dx[i] -= CENTRE * x[i] * 4; dy[i] -= CENTRE * y[i] * 4;
+      dx[i] += this.noise() - CENTRE * x[i] * 4; dy[i] += this.noise() - CENTRE * y[i] * 4;
     }
     for (const [a, b, w] of this.ties) {
       const force = (ATTRACTION * w) / Math.max(2, this.degree[a], this.degree[b]); // the same pull for many ties and for few
