@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from coterie.comparing import command as comparing_command
+from coterie.dashboard import command as dashboard_command
 from coterie.errors import CoterieError, Interrupted
 from coterie.network import audit_command, keys_command, peer_command
 from coterie.report import command as report_command
@@ -92,7 +93,7 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument("--out", type=Path, help="also write the figures as JSON")
     bench.set_defaults(command=_bench)
 
-    for module in (comparing_command, reproducing_command, report_command, using_command):
+    for module in (comparing_command, reproducing_command, report_command, dashboard_command, using_command):
         module.add_commands(commands)
     for module in (peer_command, keys_command, audit_command):
         module.add_commands(commands)

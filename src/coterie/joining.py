@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
@@ -386,8 +387,10 @@ def _write_status(engine: NetworkEngine, path: Path, running: bool = True) -> No
         })  # fmt: skip
     status = {
         "name": node.identity.name, "number": node.identity.number, "endpoint": node.book.mine.endpoint,
-        "process": os.getpid() if running else None, "time": time.time(), "state": node.book.mine.state,
-        "round": engine.round, "rounds": engine.rounds, "waits_for": engine.waits_for,
+        "process": os.getpid() if running else None, "host": socket.gethostname(), "time": time.time(),
+        "state": node.book.mine.state,
+        "round": engine.round, "rounds": engine.rounds, "doing": engine.doing, "waits_for": engine.waits_for,
+        "awaits": [node.book.by_number.get(j, str(j)) for j in sorted(engine.awaited)],
         "deadline": round(engine.deadline.seconds, 3), "audit": {"records": node.audit.count, "head": node.audit.head},
         "roster": node.book.roster.version, "peers": others,
     }  # fmt: skip

@@ -22,7 +22,8 @@ from coterie.events import EventLog, PeerRound, RunStarted, read
 from coterie.experiment import Experiment, gather
 from coterie.joining import PARENT
 from coterie.network import authority
-from coterie.progress import OnRound, Progress
+from coterie.progress import OnRound, Progress, RoundProgress
+from coterie.run_state import RunState
 from coterie.running import check_folder, finish, of_folder, run_started
 
 LOOK = 0.1  # seconds between two looks at the processes
@@ -64,7 +65,9 @@ class LocalCircle:
         names += [SERVER] if experiment.method.with_server() else []
         self.members = [Member(n, out / "peers" / f"{n}.toml", out / "peers" / n) for n in names]
         self._circle = gather(experiment)  # most mistakes show here, before anything starts
-        self._progress = Progress(experiment.peers, experiment.rounds, self._circle.clusters, on_round)
+        self._state = RunState(out, experiment.rounds)
+        self._progress = Progress(experiment.peers, experiment.rounds, self._circle.clusters, self._tell)
+        self._on_round = on_round
 
     # -- a run ---------------------------------------------------------------------------------
 
@@ -94,6 +97,10 @@ class LocalCircle:
 
     def run(self) -> dict[str, Any]:
         """Until every peer has finished; returns the summary of all. Ctrl-C leaves a circle that can go on."""
+        with self._state:
+            return self._run()
+
+    def _run(self) -> dict[str, Any]:
         began = time.perf_counter()
         try:
             for member in self.members:
@@ -112,6 +119,11 @@ class LocalCircle:
         for member in self.members:
             self._follow(member)
         return self.collect(time.perf_counter() - began)
+
+    def _tell(self, p: RoundProgress) -> None:
+        self._state.tell(round=p.round, accuracy=p.accuracy, bytes=p.bytes)
+        if self._on_round:
+            self._on_round(p)
 
     def collect(self, seconds: float) -> dict[str, Any]:
         """One folder of a run out of everybody's events."""

@@ -6,18 +6,22 @@ import json
 import shutil
 import time
 from collections.abc import Callable
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from coterie.engines import checkpoint
 from coterie.engines.clock import Clock
+from coterie.engines.participants import doings
 from coterie.engines.simulation import Simulation
 from coterie.errors import RunError
 from coterie.events import Event, EventLog, RunStarted, read
 from coterie.experiment import Circle, Experiment, from_tables, gather, read_tables, with_method
-from coterie.progress import OnRound, Progress
+from coterie.progress import OnRound, Progress, RoundProgress
 from coterie.report.html import write_report
 from coterie.report.summary import summarise, write_graph, write_json
+from coterie.run_state import RunState
 from coterie.sinks import Sinks
 from coterie.training import Trainer
 from coterie.using.keeping import keep
@@ -76,27 +80,27 @@ def _go(
     kept: list[Event] | None = None,
 ) -> dict[str, Any]:
     began = time.perf_counter() - seconds
-    progress = Progress(e.peers, e.rounds, circle.clusters, on_round)
-    sinks = Sinks(e.engine.sinks, out, e.tables(), begun=saved is not None)
-    sinks.see(run_started(e, circle))
-    for event in kept or []:
-        progress.see(event, tell=False)
-        sinks.see(event, tell=False)
-
-    def see(event: Event) -> None:
-        progress.see(event)
-        sinks.see(event)
-
-    trainer = Trainer(e.engine.batching, e.engine.workers, e.engine.threads)
-    simulation = Simulation(
-        e.method, circle.participants, e.rounds, trainer, Clock(e.clock, e.peers, e.seed), log,
-        asynchronous=e.engine.asynchronous, evaluate_every=e.evaluate.every,
-        checkpoint_every=e.engine.checkpoint, folder=out / "checkpoint",
-        on_record=see, seconds=lambda: time.perf_counter() - began,
-    )  # fmt: skip
-    try:
+    with (
+        RunState(out, e.rounds, saved[0] if saved else 0) as state,
+        closing(Sinks(e.engine.sinks, out, e.tables(), begun=saved is not None)) as sinks,
+        closing(log),
+        closing(Trainer(e.engine.batching, e.engine.workers, e.engine.threads)) as trainer,
+    ):
+        progress = Progress(e.peers, e.rounds, circle.clusters, _told_to(state, log, on_round))
+        sinks.see(run_started(e, circle))
+        for event in kept or []:
+            progress.see(event, tell=False)
+            sinks.see(event, tell=False)
+        state.tell(bytes=progress.bytes)
+        simulation = Simulation(
+            e.method, circle.participants, e.rounds, trainer, Clock(e.clock, e.peers, e.seed), log,
+            asynchronous=e.engine.asynchronous, evaluate_every=e.evaluate.every,
+            checkpoint_every=e.engine.checkpoint, folder=out / "checkpoint",
+            on_record=partial(_seen_by, progress, sinks), seconds=lambda: time.perf_counter() - began,
+        )  # fmt: skip
         if saved is not None:
             simulation.restore(*saved)
+        state.doings = lambda: doings(simulation.all)
         if on_start:
             on_start(simulation)
         simulation.run()
@@ -105,10 +109,23 @@ def _go(
         summary = finish(out, time.perf_counter() - began)
         sinks.finish(summary)
         return summary
-    finally:
-        trainer.close()
-        log.close()
-        sinks.close()
+
+
+def _seen_by(progress: Progress, sinks: Sinks, event: Event) -> None:
+    progress.see(event)
+    sinks.see(event)
+
+
+def _told_to(state: RunState, log: EventLog, on_round: OnRound | None) -> OnRound:
+    """Whoever reads the files while the run goes on learns of a round when it is done."""
+
+    def tell(p: RoundProgress) -> None:
+        log.flush()
+        state.tell(round=p.round, accuracy=p.accuracy, bytes=p.bytes)
+        if on_round:
+            on_round(p)
+
+    return tell
 
 
 def finish(out: Path, seconds: float) -> dict[str, Any]:

@@ -75,7 +75,9 @@ class NetworkEngine:
         self.epoch = format(time.time_ns(), "x")  # of this run of the peer, through all its restarts
         self.letters_sent: Counter[int] = Counter()  # in this round, by recipient
         self.waited = 0.0  # for others, in this round
+        self.doing = ""  # the verb that the method waits for: train, fetch and so on
         self.waits_for = ""
+        self.awaited: set[int] = set()  # who has not answered the fetch under way
         self.bytes: Counter[str] = Counter()
         self.messages: Counter[str] = Counter()
         self.seconds_before = 0.0  # of earlier parts of the run
@@ -233,10 +235,12 @@ class NetworkEngine:
             while True:
                 request = coroutine.send(answer)
                 self._check_node()
+                self.doing = type(request).__name__.lower()
                 answer = await self._answer(request)
         except StopIteration:
             return
         finally:
+            self.doing = ""
             coroutine.close()
 
     async def _answer(self, request: Request[Any]) -> Any:
@@ -270,13 +274,20 @@ class NetworkEngine:
         self.waits_for = f"'{request.name}' of round {request.round}"
         began = time.monotonic()
         wait = 0.0 if self.asynchronous else self.deadline.seconds
-        answers = await asyncio.gather(*(self._fetch_one(j, request, wait) for j in request.peers))
+        self.awaited = set(request.peers)
+        answers = await asyncio.gather(*(self._answer_of(j, request, wait) for j in request.peers))
         self.waited += time.monotonic() - began
         self.waits_for = ""
         took = [seconds for _, seconds in answers if seconds is not None]
         if took and not self.asynchronous:
             self.deadline.learn(max(took))
         return {j: found for j, (found, _) in zip(request.peers, answers, strict=True) if found is not None}
+
+    async def _answer_of(self, j: int, request: Fetch, wait: float) -> tuple[Artifact | None, float | None]:
+        try:
+            return await self._fetch_one(j, request, wait)
+        finally:
+            self.awaited.discard(j)
 
     async def _fetch_one(self, j: int, request: Fetch, wait: float) -> tuple[Artifact | None, float | None]:
         """What one peer has, and how long it took if it came from somebody else."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from coterie.engines.board import Shelved
 from coterie.events import PeerAway, PeerRound
-from coterie.peer import Fetch, News, Peer, Receive, Request
+from coterie.peer import Compute, Evaluate, Fetch, News, Peer, Predict, Receive, Request, Train
 from coterie.shelf import Artifact
 from coterie.weights import Weights
 
@@ -65,6 +65,7 @@ class Participant:
     time: float = 0.0
     coroutine: Coroutine[Request[Any], Any, None] | None = None
     waits_for: Request[Any] | None = None
+    fetching: OpenFetch | None = None  # the last of its fetches
     was_away: bool = False
     gone: bool = False
     done: bool = False
@@ -91,6 +92,31 @@ def plea(p: Participant, waiting: dict[int, dict[OpenFetch, None]]) -> str:
     else:
         what = type(request).__name__
     return f"peer {p.peer.id} in round {p.round} waits for {what}"
+
+
+NAMED = 5  # of those that a participant waits for
+
+
+def doings(participants: Sequence[Participant]) -> list[dict[str, Any]]:
+    """What each is doing at this moment, for whoever watches the run (also from another thread: it only looks)."""
+    return [{"peer": p.peer.id, "round": p.round, **_doing(p)} for p in participants]
+
+
+def _doing(p: Participant) -> dict[str, Any]:
+    request = p.waits_for
+    if p.gone or p.done or p.was_away:
+        return {"state": "gone" if p.gone else "done" if p.done else "away"}
+    if isinstance(request, Train):
+        return {"state": "training"}
+    if isinstance(request, Evaluate | Predict | Compute):
+        return {"state": "computing"}
+    if isinstance(request, Fetch):
+        missing = sorted(p.fetching.missing) if p.fetching and p.fetching.request is request else []
+        more = {"waits_for": missing[:NAMED], "waits_for_more": max(0, len(missing) - NAMED)} if missing else {}
+        return {"state": "waiting" if missing else "fetching", "artifact": request.name, **more}
+    if isinstance(request, Receive):
+        return {"state": "waiting", "artifact": request.name}
+    return {"state": "waiting for news" if isinstance(request, News) else "between rounds"}
 
 
 def packed(artifact: Artifact) -> dict[str, Any]:

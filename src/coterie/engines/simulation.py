@@ -248,7 +248,8 @@ class Simulation:
             self._asked[p.round][id] = answer, request
             self._push(self.now + clock.training(id, _worth(request)), RESUME, id, answer)
         elif isinstance(request, Fetch):
-            self._push(self.now, SERVE, id, OpenFetch(request, id, self.now, set(request.peers)))
+            p.fetching = OpenFetch(request, id, self.now, set(request.peers))
+            self._push(self.now, SERVE, id, p.fetching)
         elif isinstance(request, Send):
             self._send(p, request)
         elif isinstance(request, Receive):

@@ -1,0 +1,79 @@
+// Numbers as people read them, and elements made without any HTML text: names in a run can contain whatever they like.
+
+export const NOTHING = "–";
+const UNITS = ["B", "kB", "MB", "GB", "TB", "PB"];
+
+export const percent = (value) => (value === null || value === undefined ? NOTHING : `${(100 * value).toFixed(1)}%`);
+export const number = (value) => (value === null || value === undefined ? NOTHING : value.toLocaleString("en"));
+
+export function size(bytes) {
+  if (bytes === null || bytes === undefined) return NOTHING;
+  let value = bytes, unit = 0;
+  while (value >= 999.5 && unit < UNITS.length - 1) { value /= 1000; unit += 1; }
+  const digits = unit === 0 || value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2;
+  return `${value.toFixed(digits)} ${UNITS[unit]}`;
+}
+
+export function ago(seconds) {
+  if (seconds < 5) return "now";
+  if (seconds < 90) return `${Math.round(seconds)} s ago`;
+  if (seconds < 5400) return `${Math.round(seconds / 60)} min ago`;
+  return seconds < 129600 ? `${Math.round(seconds / 3600)} h ago` : `${Math.round(seconds / 86400)} days ago`;
+}
+
+export const count = (n, thing) => `${number(n)} ${thing}${n === 1 ? "" : "s"}`;
+
+/** An element with attributes (`text` and `on…` are what they say) and children. */
+export function el(name, attributes = {}, ...children) {
+  const made = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (key === "text") made.textContent = value;
+    else if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
+    else made.setAttribute(key, value === true ? "" : value);
+  }
+  made.append(...children.filter((child) => child !== null && child !== undefined));
+  return made;
+}
+
+/** Set the text only where it is another: nothing is laid out, or read out, for nothing. */
+export function say(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+}
+
+export function chip(element, state, label = state) {
+  say(element, label);
+  const kind = `chip ${state.split(" ")[0]}`;
+  if (element.className !== kind) element.className = kind;
+  return element;
+}
+
+/** Tell those who listen to the page what has happened; not for every tick. */
+export function announce(text) {
+  say(document.getElementById("news"), text);
+}
+
+/** Rows that stay the same elements, so that what has the focus keeps it. */
+export class Rows {
+  constructor(body, make) {
+    this.body = body;
+    this.make = make; // (key) => { row, update(value) }
+    this.known = new Map();
+  }
+
+  show(entries) {
+    const wanted = new Set(entries.map(([key]) => key));
+    for (const [key, entry] of this.known) {
+      if (!wanted.has(key)) { entry.row.remove(); this.known.delete(key); }
+    }
+    let before = null;
+    for (const [key, value] of entries) {
+      if (!this.known.has(key)) this.known.set(key, this.make(key));
+      const entry = this.known.get(key);
+      entry.update(value);
+      const place = before ? before.nextSibling : this.body.firstChild;
+      if (entry.row !== place) this.body.insertBefore(entry.row, place);
+      before = entry.row;
+    }
+  }
+}

@@ -1,0 +1,106 @@
+// Who works with whom, as a drawing on a canvas: for as many peers as the eye can tell apart. (More of them: matrix.js.)
+
+import { clusterColour, colours, fit, onColoursChange } from "./colours.js";
+import { el } from "./format.js";
+import { Layout } from "./layout.js";
+
+const STEPS_WITHOUT_MOTION = 250;
+
+export class GraphDrawing {
+  /** `choose` is called with the peer that was clicked. */
+  constructor(choose) {
+    this.canvas = el("canvas", { role: "img" });
+    this.element = el("div", { class: "graph" }, this.canvas);
+    this.layout = null;
+    this.drawn = ""; // the ties that the layout knows, as text: the object that holds them changes in place
+    this.still = matchMedia("(prefers-reduced-motion: reduce)");
+    this.canvas.addEventListener("click", (event) => { const peer = this.peerAt(event); if (peer !== null) choose(peer); });
+    this.canvas.addEventListener("pointermove", (event) => { this.canvas.style.cursor = this.peerAt(event) === null ? "" : "pointer"; });
+    new ResizeObserver(() => this.draw()).observe(this.canvas);
+    onColoursChange(() => this.draw());
+  }
+
+  /** `rows` by peer: [[other, weight], …]; `gone` and `chosen` are peers. */
+  update({ count, rows, clusters, gone, chosen }) {
+    if (!this.layout || this.layout.count !== count) this.layout = new Layout(count);
+    this.ties = Object.entries(rows).flatMap(([peer, row]) => row.map(([other, weight]) => [Number(peer), other, weight]));
+    Object.assign(this, { clusters, gone, chosen });
+    const now = JSON.stringify(rows);
+    if (now !== this.drawn && this.ties.length) this.layout.pull(this.ties);
+    this.drawn = now;
+    const known = clusters.length ? `, in ${new Set(clusters).size} true clusters` : "";
+    this.canvas.setAttribute("aria-label", `Drawing of ${count} peers${known} and ${this.ties.length} ties. The table of peers says whom each takes most from.`);
+    if (this.still.matches) { for (let i = 0; i < STEPS_WITHOUT_MOTION && this.layout.moving; i++) this.layout.step(); this.draw(); }
+    else this.move();
+  }
+
+  move() {
+    if (this.frame) return;
+    const next = () => {
+      this.frame = 0;
+      if (!this.canvas.isConnected || this.element.hidden) return;
+      this.layout.step();
+      this.draw();
+      if (this.layout.moving) this.frame = requestAnimationFrame(next);
+    };
+    this.frame = requestAnimationFrame(next);
+  }
+
+  draw() {
+    if (!this.layout || !this.canvas.isConnected || this.element.hidden) return;
+    const { context, width, height } = fit(this.canvas), { layout, ties } = this;
+    if (!width) return;
+    this.place(width, height);
+    const most = Math.max(1e-9, ...ties.map((tie) => tie[2]));
+    const crowd = Math.sqrt(Math.min(1, 60 / Math.max(1, ties.length))); // many lines are faint, so that none hides the rest
+    for (const [a, b, weight] of ties) {
+      const mine = this.chosen === a || this.chosen === b;
+      const kin = this.clusters.length && this.clusters[a] === this.clusters[b];
+      context.globalAlpha = mine ? 0.9 : Math.max(0.03, (0.05 + 0.95 * (weight / most) ** 1.5) * crowd * (this.chosen === null ? 1 : 0.35));
+      context.strokeStyle = mine ? colours().ink : kin ? clusterColour(this.clusters[a]) : colours().soft;
+      context.lineWidth = mine ? 1.5 : 0.5 + 1.5 * (weight / most);
+      context.beginPath();
+      context.moveTo(this.px[a], this.py[a]);
+      context.lineTo(this.px[b], this.py[b]);
+      context.stroke();
+    }
+    context.globalAlpha = 1;
+    for (let peer = 0; peer < layout.count; peer++) this.node(context, peer);
+  }
+
+  /** From the layout's places to the canvas, all of it, with room at the edges. */
+  place(width, height) {
+    const { x, y, count } = this.layout, edge = 22;
+    const [left, right, top, bottom] = [Math.min(...x), Math.max(...x), Math.min(...y), Math.max(...y)];
+    const scale = Math.min((width - 2 * edge) / Math.max(0.6, right - left), (height - 2 * edge) / Math.max(0.6, bottom - top));
+    this.radius = Math.max(4, Math.min(13, 70 / Math.sqrt(count)));
+    this.px = Array.from(x, (v) => width / 2 + (v - (left + right) / 2) * scale);
+    this.py = Array.from(y, (v) => height / 2 + (v - (top + bottom) / 2) * scale);
+  }
+
+  node(context, peer) {
+    const colour = this.clusters.length ? clusterColour(this.clusters[peer]) : colours().blue, gone = this.gone.has(peer);
+    context.beginPath();
+    context.arc(this.px[peer], this.py[peer], this.radius, 0, 2 * Math.PI);
+    context.fillStyle = gone ? colours().card : colour;
+    context.fill();
+    context.setLineDash(gone ? [3, 3] : []);
+    context.lineWidth = this.chosen === peer ? 3 : 1.5;
+    context.strokeStyle = this.chosen === peer ? colours().ink : gone ? colours().bad : colours().card;
+    context.stroke();
+    context.setLineDash([]);
+    if (this.radius < 8) return;
+    context.fillStyle = gone ? colours().bad : colours().card;
+    context.font = `600 ${Math.round(this.radius * 0.95)}px system-ui, sans-serif`;
+    context.textAlign = "center";
+    context.textBaseline = "middle";
+    context.fillText(String(peer), this.px[peer], this.py[peer] + 0.5);
+  }
+
+  peerAt(event) {
+    if (!this.px) return null;
+    const box = this.canvas.getBoundingClientRect(), x = event.clientX - box.left, y = event.clientY - box.top;
+    const found = this.px.findIndex((px, i) => Math.hypot(px - x, this.py[i] - y) <= this.radius + 3);
+    return found < 0 ? null : found;
+  }
+}

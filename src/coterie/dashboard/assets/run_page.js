@@ -1,0 +1,192 @@
+// One run: its figures, its curves, its graph, its peers, what left them, and what went wrong.
+
+import { AccuracyChart } from "./chart.js";
+import { Buttons } from "./control.js";
+import { Rows, announce, chip, count, el, number, percent, say, size } from "./format.js";
+import { GraphDrawing } from "./graph.js";
+import { Leaving } from "./leaving.js";
+import { MatrixDrawing } from "./matrix.js";
+import { PeersTable } from "./peers_table.js";
+
+const IT = "it";
+
+export class RunPage {
+  constructor(stream, id, control) {
+    Object.assign(this, { stream, id, control, chosen: null, was: {} });
+    this.chip = el("span");
+    this.title = el("h1", { text: id });
+    this.facts = el("p", { class: "soft" });
+    this.report = el("a", { href: `/report?run=${encodeURIComponent(id)}`, target: "_blank", rel: "noopener", text: "Open the report", hidden: true });
+    this.buttons = new Buttons();
+    this.reading = el("progress", { "aria-label": "how much of the events is read", hidden: true });
+    this.tiles = Object.fromEntries(["round", "validation", "test", "bytes", "peers"].map((key) => [key, new Tile(key === "round")]));
+    this.errors = new Errors();
+    this.chart = new AccuracyChart();
+    this.keys = el("p", { class: "soft" });
+    this.readout = el("p", { class: "soft readout" });
+    this.chart.element.addEventListener("pointermove", (event) => this.point(event));
+    this.chart.element.addEventListener("pointerleave", () => say(this.readout, ""));
+    this.graph = new GraphDrawing((peer) => this.choose(peer));
+    this.cell = el("p", { class: "soft readout" });
+    this.matrix = new MatrixDrawing((text) => say(this.cell, text));
+    this.peers = new PeersTable((peer) => this.choose(peer));
+    this.leaving = new Leaving();
+    this.element = el("div", {}, el("a", { class: "back", href: "#/", text: "← All runs" }),
+      el("div", { class: "head" }, this.title, this.chip, this.report, this.buttons.element), this.facts, this.reading,
+      el("dl", { class: "tiles" }, ...Object.values(this.tiles).map((tile) => tile.element)), this.errors.element,
+      el("div", { class: "two" }, this.accuracyCard(), this.graphCard()), this.peers.element, this.leaving.element);
+  }
+
+  accuracyCard() {
+    return el("section", { class: "card", "aria-label": "Accuracy" }, el("header", {}, el("h2", { text: "Accuracy over rounds" })), this.keys,
+      el("figure", { class: "chart" }, this.chart.element, this.readout));
+  }
+
+  graphCard() {
+    this.switches = ["Drawing", "Matrix"].map((name) => el("button", { type: "button", text: name, onclick: () => this.show(name) }));
+    this.graphText = el("p", { class: "soft" });
+    this.show("Drawing");
+    return el("section", { class: "card", "aria-label": "Collaboration graph" },
+      el("header", {}, el("h2", { text: "Who works with whom" }), el("div", { class: "buttons" }, ...this.switches)),
+      el("figure", {}, this.graph.element, this.matrix.element, this.cell), this.graphText);
+  }
+
+  show(name) {
+    this.graph.element.hidden = name !== "Drawing";
+    this.matrix.element.hidden = name !== "Matrix";
+    this.switches.forEach((button) => button.setAttribute("aria-pressed", button.textContent === name));
+    this.graph.draw();
+    this.matrix.draw();
+  }
+
+  get(section) { return this.stream.run[section]?.[IT]; }
+
+  update(changed) {
+    const row = this.stream.runs[this.id];
+    if (row) {
+      chip(this.chip, row.state);
+      this.buttons.update(row);
+      this.report.hidden = !row.report;
+    }
+    if (this.stream.missing) { say(this.facts, row?.error || "There is no such run in this folder (yet)."); return; }
+    const about = this.get("about"), figures = this.get("figures");
+    if (!about || !figures) return;
+    const any = (...sections) => changed.has("anew") || sections.some((section) => changed.has(section));
+    if (any("about", "figures", "points", "peers")) this.showFigures(about, figures);
+    if (any("points", "about")) this.showChart(about);
+    if (any("ties", "matrix", "about", "peers")) this.showGraph(about);
+    if (any("peers", "about")) this.peers.update(this.stream.run.peers ?? {}, about, this.chosen);
+    if (any("leaving")) this.leaving.update(this.get("leaving"));
+    if (any("errors")) this.errors.update(this.get("errors"));
+    if (any("peers")) this.tellOfPeers();
+    if (this.chosen !== null && any("points", "leaving")) this.ask();
+  }
+
+  showFigures(about, figures) {
+    const kind = { simulation: "simulation", circle: "real peers on this machine", peer: "one real peer" }[about.kind];
+    say(this.facts, [kind, about.method, about.data, about.partition, `seed ${about.seed}`].filter(Boolean).join(" · "));
+    this.reading.hidden = figures.read >= 1;
+    this.reading.value = figures.read;
+    const points = this.points(), last = points.at(-1);
+    const ahead = figures.ahead > figures.round ? `the fastest is in round ${figures.ahead}` : "";
+    this.tiles.round.show("Round", `${number(figures.round)} / ${number(figures.rounds)}`, ahead, figures.round / (figures.rounds || 1));
+    this.tiles.validation.show("Mean validation accuracy", percent(last?.validation), last ? `round ${last.round}, ${count(last.of, "peer")}` : "not measured yet");
+    this.tiles.test.element.hidden = !figures.selected;
+    if (figures.selected) this.tiles.test.show("Mean test accuracy", percent(figures.selected.last), `${percent(figures.selected.selected)} selected by validation`);
+    this.tiles.bytes.show("Exchanged", size(figures.bytes), count(figures.messages, "message"));
+    const silent = figures.silent_for ? `no sign of life for ${figures.silent_for} s` : figures.gone ? `${figures.gone} gone or stopped` : "all there";
+    this.tiles.peers.show("Peers", number(about.peers), about.clusters.length ? `${silent}; ${new Set(about.clusters).size} true clusters` : silent);
+  }
+
+  points() {
+    return Object.values(this.stream.run.points ?? {}).sort((a, b) => a.round - b.round);
+  }
+
+  showChart(about) {
+    const points = this.points(), each = Boolean(points[0]?.each), chosen = this.chart.chosen;
+    this.chart.draw(points, about.rounds, true);
+    const key = (kind, text) => [el("span", { class: `key ${kind}` }), text];
+    this.keys.replaceChildren(...key("validation", "validation, mean"), ...key("test", "test, mean"),
+      ...(each ? key("validation peer", "each peer") : [` · bands: the middle 50% and 80% of peers`]), ...(chosen ? key("c4", chosen.name) : []));
+  }
+
+  point(event) {
+    const p = this.chart.nearest(event.clientX);
+    if (p) say(this.readout, `round ${p.round}: validation ${percent(p.validation)}, test ${percent(p.test)}, middle 80% of peers ${percent(p.band[0])} to ${percent(p.band[3])}`);
+  }
+
+  showGraph(about) {
+    const matrix = this.get("matrix"), rows = this.stream.run.ties ?? {}, peers = this.stream.run.peers ?? {};
+    this.switches[0].hidden = !about.drawn;
+    if (!about.drawn && !this.graph.element.hidden) this.show("Matrix");
+    if (!matrix) { say(this.graphText, "Nobody has told yet with whom it works. Some methods never do."); }
+    else {
+      const cut = matrix.by > 1 ? ` Each cell is the mean of ${matrix.by} × ${matrix.by} peers.` : "";
+      const drawn = about.drawn && about.peers > 40 ? " The drawing shows the strongest 8 of each peer's ties; the matrix shows all." : "";
+      say(this.graphText, `The weights of each peer's last round, up to round ${matrix.round}; the full colour is ${matrix.most.toPrecision(2)}.${cut}${drawn}`
+        + (about.clusters.length ? " Colours are the true clusters, which the peers are not told." : ""));
+      this.matrix.update(matrix);
+    }
+    const absent = about.kind === "simulation" ? ["gone"] : ["gone", "stopped"]; // a stopped simulation has lost nobody
+    const gone = new Set(Object.entries(peers).filter(([, peer]) => absent.includes(peer.state)).map(([key]) => Number(key)));
+    if (about.drawn && about.peers) this.graph.update({ count: about.peers, rows, clusters: about.clusters, gone, chosen: this.chosen });
+  }
+
+  choose(peer) {
+    this.chosen = this.chosen === peer ? null : peer;
+    this.chart.chosen = null;
+    this.leaving.one.update("", null);
+    this.update(new Set(["peers", "points"]));
+  }
+
+  /** The chosen peer's curve and what left it come on demand: nobody else needs them. */
+  async ask() {
+    const peer = this.chosen;
+    const answer = await fetch(`/api/peer?run=${encodeURIComponent(this.id)}&peer=${peer}`).catch(() => null);
+    if (!answer?.ok || this.chosen !== peer) return;
+    const told = await answer.json(), name = this.stream.run.peers?.[peer]?.name ?? String(peer);
+    this.chart.chosen = { name: /^\d+$/.test(name) ? `peer ${name}` : name, curve: told.curve };
+    this.showChart(this.get("about"));
+    this.leaving.one.update(name, told.left);
+  }
+
+  /** A peer that goes or comes back is news; one that trains is not. */
+  tellOfPeers() {
+    const now = Object.fromEntries(Object.entries(this.stream.run.peers ?? {}).map(([key, peer]) => [key, peer.state === "gone" ? "is gone" : "is back"]));
+    const told = Object.keys(now).filter((key) => this.was[key] && this.was[key] !== now[key]);
+    if (told.length) announce(told.slice(0, 5).map((key) => `${this.stream.run.peers[key].name} ${now[key]}`).join(". "));
+    this.was = now;
+  }
+}
+
+class Tile {
+  constructor(progress) {
+    [this.name, this.value, this.more] = [el("dt"), el("b"), el("small")];
+    this.bar = progress ? el("progress", { "aria-label": "rounds done" }) : null;
+    this.element = el("div", {}, this.name, el("dd", {}, this.value, this.bar, this.more));
+  }
+
+  show(name, value, more, share) {
+    say(this.name, name);
+    say(this.value, value);
+    say(this.more, more);
+    if (this.bar) this.bar.value = share || 0;
+  }
+}
+
+class Errors {
+  constructor() {
+    this.list = el("ul");
+    this.rows = new Rows(this.list, () => {
+      const [head, text, more] = [el("b"), el("span"), el("pre")];
+      const details = el("details", {}, el("summary", { text: "more" }), more);
+      return { row: el("li", {}, head, " ", text, details), update: (e) => { say(head, e.head); say(text, e.text); say(more, e.more); details.hidden = !e.more; } };
+    });
+    this.element = el("section", { class: "card errors", "aria-label": "Errors", hidden: true }, el("header", {}, el("h2", { text: "What went wrong" })), this.list);
+  }
+
+  update(errors) {
+    this.element.hidden = !errors.length;
+    this.rows.show(errors.map((error, i) => [`${i}`, error]));
+  }
+}

@@ -1,0 +1,199 @@
+"""Runs that the page starts, pauses, resumes and stops: each is a `coterie run` of its own.
+
+Pausing is stopping at a checkpoint (what Ctrl-C does), resuming is `coterie run --resume`: nothing is kept in memory,
+and a run goes on when the dashboard ends.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from coterie.dashboard.folders import OWN
+from coterie.errors import CoterieError, unknown
+
+MOST_AT_ONCE = 8  # runs
+LONGEST = 2_000  # characters of settings
+_WORD = re.compile(r"[A-Za-z_][\w.]*=.*", re.DOTALL)
+
+
+class ControlError(CoterieError):
+    """What was asked of a run cannot be done; the message says why."""
+
+
+@dataclass
+class Started:
+    """A run that this dashboard started."""
+
+    folder: Path
+    title: str
+    output: Path
+    process: subprocess.Popen[bytes]
+    asked: str = ""  # what it was asked to do: pause or stop
+
+    @property
+    def lives(self) -> bool:
+        return self.process.poll() is None
+
+    def last_words(self) -> str:
+        try:
+            lines = self.output.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        except OSError:
+            return ""
+        return lines[-1].removeprefix("coterie: ") if lines else ""
+
+
+def presets() -> list[str]:
+    folder = resources.files("coterie") / "presets"
+    return sorted(entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml"))
+
+
+class Control:
+    """Starts runs below one folder, and looks after those that it started."""
+
+    def __init__(self, top: Path) -> None:
+        self.top = top
+        self.started: dict[str, Started] = {}
+
+    def start(self, experiment: str, words: str) -> str:
+        """Begin a run; returns its id. Mistakes in the settings show in the list, as soon as the run finds them."""
+        if sum(s.lives for s in self.started.values()) >= MOST_AT_ONCE:
+            raise ControlError(f"{MOST_AT_ONCE} runs that were started here are under way: wait, or stop one.")
+        name, settings = _experiment(experiment), _settings(words)
+        stem = f"{Path(name).stem}-{time.strftime('%Y%m%d-%H%M%S')}"
+        id = next(i for i in (stem, *(f"{stem}-{n}" for n in range(2, 1000))) if not self._is_taken(i))
+        self._begin(id, " ".join([name, *settings]), ["run", name, *settings, "--plain", "--out", str(self.top / id)])
+        return id
+
+    def resume(self, id: str) -> None:
+        run = self._of(id)
+        if run.lives:
+            raise ControlError(f"{id} runs already.")
+        if not (run.folder / "config.toml").exists():
+            raise ControlError(f"{id} ended before it had begun: start it again.")
+        self._begin(id, run.title, ["run", "--resume", str(run.folder), "--plain"])
+
+    def pause(self, id: str) -> None:
+        """Ask it to stop at the next checkpoint that everybody can come to."""
+        run = self._alive(id)
+        if not run.asked:
+            run.asked = "pause"
+            run.process.send_signal(signal.SIGINT)
+
+    def stop(self, id: str) -> None:
+        """End it now, as Ctrl-C twice does. What it did since its last checkpoint is lost."""
+        run = self._alive(id)
+        if run.asked != "stop":
+            run.asked = "stop"
+            threading.Thread(target=_end, args=(run.process,), daemon=True).start()
+
+    def rows(self, rows: dict[str, Any]) -> dict[str, Any]:
+        """The list of runs, with what can be done with each, and with those that have no folder yet."""
+        rows = dict(rows)
+        for id, run in self.started.items():
+            code = run.process.poll()
+            row = rows.get(id) or _row_without_folder(id, run)
+            rows[id] = {**row, **_after_a_stop(row, run, code), "control": _buttons(run, code)}
+        return rows
+
+    def _begin(self, id: str, title: str, arguments: list[str]) -> None:
+        folder = self.top / OWN
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            output = folder / f"{id}.txt"
+            with output.open("wb") as file:
+                process = subprocess.Popen(
+                    [sys.executable, "-m", "coterie", *arguments],
+                    stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT,
+                    start_new_session=True,  # Ctrl-C ends the dashboard, not the runs
+                )  # fmt: skip
+        except OSError as error:
+            raise ControlError(f"The run could not be started: {error.strerror}.") from error
+        self.started[id] = Started(self.top / id, title, output, process)
+
+    def _is_taken(self, id: str) -> bool:
+        return id in self.started or (self.top / id).exists()
+
+    def _of(self, id: str) -> Started:
+        if id not in self.started:
+            raise ControlError(f"{id[:100]} was not started by this dashboard: use the terminal.")
+        return self.started[id]
+
+    def _alive(self, id: str) -> Started:
+        run = self._of(id)
+        if not run.lives:
+            raise ControlError(f"{id} has ended already.")
+        return run
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    for kind, patience in ((signal.SIGINT, 0.5), (signal.SIGINT, 5.0), (signal.SIGTERM, 5.0), (signal.SIGKILL, 5.0)):
+        process.send_signal(kind)  # to nobody, if it has ended: Popen knows
+        try:
+            process.wait(patience)
+            return
+        except subprocess.TimeoutExpired:
+            continue
+
+
+def _experiment(name: str) -> str:
+    """A preset, or a .toml file below the folder that the dashboard was started in."""
+    if name in presets():
+        return name
+    if name.endswith(".toml"):
+        path, here = Path(name), Path.cwd()
+        if not path.resolve().is_relative_to(here) or name.startswith("-"):
+            raise ControlError(f"{name[:100]} is not below {here}, where the dashboard was started.")
+        if not path.is_file():
+            raise ControlError(f"There is no file {name[:100]} in {here}.")
+        return name
+    raise ControlError(f"{unknown('preset', name[:100], presets())}, or a .toml file.")
+
+
+def _settings(words: str) -> list[str]:
+    if len(words) > LONGEST:
+        raise ControlError(f"The settings are longer than {LONGEST} characters: write a .toml file.")
+    try:
+        found = shlex.split(words)
+    except ValueError as error:
+        raise ControlError(f"The settings cannot be read: {error}.") from error
+    for word in found:
+        if not _WORD.fullmatch(word):
+            raise ControlError(f"'{word[:100]}' is not key=value, such as rounds=20 or method.k=3.")
+    return found
+
+
+def _row_without_folder(id: str, run: Started) -> dict[str, Any]:
+    state = "starting" if run.lives else "failed"
+    error = "" if run.lives else run.last_words() or "It ended without a word."
+    nothing = dict.fromkeys(("round", "rounds", "peers", "seed", "data", "partition", "validation", "test", "bytes"))
+    return {
+        "id": id, "kind": "", "state": state, "method": run.title, "error": error, "time": run.output.stat().st_mtime,
+        "report": False, **nothing,
+    }  # fmt: skip
+
+
+def _after_a_stop(row: dict[str, Any], run: Started, code: int | None) -> dict[str, Any]:
+    """A run that was asked to end has not crashed: what its files say of it is put right."""
+    if code is None:
+        return {"state": "starting"} if row["state"] in ("stopped", "killed", "failed") else {}
+    if run.asked == "pause" and row["state"] == "stopped":
+        return {"state": "paused", "error": ""}
+    if run.asked == "stop" and row["state"] == "killed":
+        return {"state": "stopped", "error": ""}
+    return {"error": row["error"] or run.last_words()} if code > 0 and row["state"] != "stopped" else {}
+
+
+def _buttons(run: Started, code: int | None) -> dict[str, Any]:
+    lives = code is None
+    can_resume = not lives and code != 0 and (run.folder / "config.toml").exists()
+    return {"pause": lives and not run.asked, "stop": lives, "resume": can_resume, "asked": run.asked if lives else ""}

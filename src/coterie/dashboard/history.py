@@ -1,0 +1,184 @@
+"""What the events of a run amount to so far: taken in one by one, never kept."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, deque
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+MOST_POINTS = 400  # of the curves; with more rounds, each point is the last measured round of several
+MOST_LINES = 40  # with more peers there is a band in the place of a line for each
+QUANTILES = (0.1, 0.25, 0.75, 0.9)
+KEPT_OFFENCES = 200
+MOST_PEERS = 20_000  # what a record says of more is not believed
+
+Floats = NDArray[np.float32]
+
+
+@dataclass
+class Scores:
+    """One round's accuracies by peer; not a number where there is none."""
+
+    validation: Floats
+    test: Floats
+
+
+class Row(NamedTuple):
+    """One peer's weights: on whom, in ascending order, and how much."""
+
+    others: NDArray[np.int64]
+    weights: NDArray[np.float64]
+
+
+class History:
+    """Of a simulation, or of real peers whose records come from several files."""
+
+    def __init__(self) -> None:
+        self.start: dict[str, Any] = {}
+        self.peers = self.rounds = self.count = 0
+        self.at: dict[int, int] = {}  # the last round that each participant finished
+        self.validation: dict[int, float] = {}  # each peer's last
+        self.test: dict[int, float] = {}
+        self.received: Counter[int] = Counter()  # bytes, by participant
+        self.bytes: Counter[str] = Counter()  # by artifact
+        self.messages: Counter[str] = Counter()
+        self.gone: dict[int, int] = {}  # who left for good, and in which round
+        self.away: dict[int, int] = {}  # who sat out its last round
+        self.back: dict[int, int] = {}  # who was away, and in which round it came back
+        self.offences: deque[dict[str, Any]] = deque(maxlen=KEPT_OFFENCES)
+        self.offended: Counter[str] = Counter()  # how often, by sender
+        self._rows: dict[int, Row] = {}
+        self._noted: dict[int, dict[Any, Any]] = {}  # rows as they were noted: most are replaced before anybody looks
+        self.told_weights: dict[int, int] = {}  # who told of its weights, and in which round
+        self.trouble = ""
+        self._scores: dict[int, Scores] = {}
+        self._unseen: set[int] = set()  # rounds that have changed since their point was made
+        self._points: dict[int, dict[str, Any]] = {}
+
+    def see(self, record: dict[str, Any]) -> None:
+        """Take a record in; one that is none is left out, and told of."""
+        try:
+            kind = record["event"]
+            if kind == "run":
+                self._begin(record)
+            elif self.peers:
+                {"round": self._round, "away": self._away, "offence": self._offence}[kind](record)
+            self.count += 1
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+            self.trouble = self.trouble or f"A record was left out, because it is not one of a run ({error!r})."
+
+    def _begin(self, record: dict[str, Any]) -> None:
+        peers, rounds = int(record["peers"]), int(record["rounds"])
+        if not 0 < peers <= MOST_PEERS:
+            raise ValueError(f"{peers} peers")
+        self.start = record
+        self.peers, self.rounds = peers, rounds
+
+    def _round(self, record: dict[str, Any]) -> None:
+        peer, round, bytes = int(record["peer"]), int(record["round"]), record["bytes"]
+        for name, number in bytes.items():
+            self.bytes[name] += number
+        for name, number in record["messages"].items():
+            self.messages[name] += number
+        self.received[peer] += sum(bytes.values())
+        if peer >= self.peers:  # a server
+            return
+        self.at[peer] = max(round, self.at.get(peer, 0))
+        if self.away.pop(peer, None) is not None:
+            self.back[peer] = round
+        self.gone.pop(peer, None)
+        self._unseen.add(round)
+        if record["validation"] is not None:
+            self._measure(peer, round, float(record["validation"]), record["test"])
+        self._note(peer, round, record["notes"])
+
+    def _measure(self, peer: int, round: int, validation: float, test: float | None) -> None:
+        if not math.isfinite(validation):
+            return
+        self.validation[peer] = validation
+        scores = self._scores.get(round)
+        if scores is None:
+            nothing = np.full(self.peers, np.nan, dtype=np.float32)
+            scores = self._scores[round] = Scores(nothing, nothing.copy())
+        scores.validation[peer] = validation
+        if test is not None and math.isfinite(test):
+            self.test[peer] = scores.test[peer] = float(test)
+
+    def _note(self, peer: int, round: int, notes: dict[str, Any]) -> None:
+        """Who it averaged with; where it tells of no weights, its neighbours in equal parts."""
+        row = notes.get("weights")
+        if row is None and notes.get("neighbours"):
+            row = dict.fromkeys(notes["neighbours"], 1 / len(notes["neighbours"]))
+        if isinstance(row, dict):
+            self._noted[peer] = row
+            self.told_weights[peer] = round
+
+    def rows(self) -> dict[int, Row]:
+        """Whom each peer averaged with in its last round, and how much; without itself."""
+        for peer, row in self._noted.items():
+            self._rows[peer] = self._row(peer, row)
+        self._noted.clear()
+        return self._rows
+
+    def _row(self, peer: int, row: dict[Any, Any]) -> Row:
+        found = []
+        for other, weight in row.items():
+            number = int(other) if str(other).isdecimal() else peer
+            if number != peer and number < self.peers and isinstance(weight, int | float) and 0 < weight < math.inf:
+                found.append((number, float(weight)))
+        others, weights = zip(*sorted(found), strict=True) if found else ((), ())
+        return Row(np.array(others, dtype=np.int64), np.array(weights, dtype=np.float64))
+
+    def _away(self, record: dict[str, Any]) -> None:
+        peer, round = int(record["peer"]), int(record["round"])
+        if peer < self.peers:
+            (self.gone if record["until"] is None else self.away)[peer] = round
+            self.at[peer] = max(round, self.at.get(peer, 0))
+
+    def _offence(self, record: dict[str, Any]) -> None:
+        self.offended[str(record["sender"])] += 1
+        self.offences.append({key: record[key] for key in ("peer", "round", "sender", "what")})
+
+    def done(self, absent: set[int]) -> int:
+        """The last round that nobody is behind, but who left or is absent."""
+        there = [self.at.get(p, 0) for p in range(self.peers) if p not in self.gone and p not in absent]
+        return min(there, default=max(self.at.values(), default=0))
+
+    def points(self, absent: set[int]) -> dict[str, dict[str, Any]]:
+        """The curves, by place: mean and spread of all rounds that everybody who is there has finished."""
+        until, step = self.done(absent), max(1, math.ceil(self.rounds / MOST_POINTS))
+        for round in sorted(r for r in self._unseen if r <= until):
+            self._unseen.discard(round)
+            place = (round - 1) // step
+            if round in self._scores and round >= self._points.get(place, {"round": 0})["round"]:
+                self._points[place] = self._point(round)
+        return {str(place): point for place, point in self._points.items()}
+
+    def _point(self, round: int) -> dict[str, Any]:
+        scores = self._scores[round]
+        there = scores.validation[~np.isnan(scores.validation)].astype(np.float64)
+        tested = scores.test[~np.isnan(scores.test)].astype(np.float64)
+        point = {
+            "round": round,
+            "of": len(there),
+            "validation": _short(there.mean()),
+            "band": [_short(q) for q in np.quantile(there, QUANTILES)],
+            "test": _short(tested.mean()) if len(tested) else None,
+        }
+        if self.peers <= MOST_LINES:
+            point["each"] = [None if math.isnan(v) else _short(v) for v in scores.validation.tolist()]
+        return point
+
+    def curve(self, peer: int) -> list[list[float]]:
+        """One peer's validation accuracy: rounds and values."""
+        found = [(r, float(s.validation[peer])) for r, s in sorted(self._scores.items()) if 0 <= peer < self.peers]
+        measured = [[r, _short(v)] for r, v in found if not math.isnan(v)]
+        return measured[:: max(1, math.ceil(len(measured) / MOST_POINTS))]
+
+
+def _short(value: float) -> float:
+    return round(float(value), 4)

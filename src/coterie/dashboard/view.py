@@ -1,0 +1,248 @@
+"""Everything that a page shows of one run, from its files, as values that are sent when they have changed."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from typing import Any
+
+from coterie.dashboard import ties
+from coterie.dashboard.folders import CIRCLE, PEER, SIMULATION, Run, finite, sequence, short_name, table
+from coterie.dashboard.history import History
+from coterie.dashboard.real_peers import Member, RealPeers
+from coterie.dashboard.tail import LONGEST_LINE, Tail
+from coterie.dashboard.versions import Sections, Versions
+from coterie.run_state import FAILED, KILLED, RUNNING, SILENT
+
+SHOWN_OFFENCES = 30
+SHOWN_LEAVING = 40
+IT = "it"  # the key of a section that has one value
+
+
+class RunView:
+    """One run that somebody looks at."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.versions = Versions()
+        self.history = History()
+        self.real = None if run.kind == SIMULATION else RealPeers(run)
+        self._tail = Tail(run.folder / "events.jsonl")
+
+    def refresh(self) -> bool:
+        """Read what is new; whether there is more to read at once."""
+        if self.real:
+            self.real.look()
+        members = list(self.real.members.values()) if self.real else []
+        tails = [m.events for m in members] if self.real else [self._tail]
+        found = [m.read_events() for m in members] if self.real else [self._tail.look()]
+        if any(anew for anew, _ in found):
+            self._begin_anew(tails)
+            return True
+        for _, records in found:
+            for record in records:
+                self.history.see(record)
+        self._learn_the_truth()
+        self.versions.put(self._sections(tails))
+        return any(tail.behind for tail in tails)
+
+    def _begin_anew(self, tails: list[Tail]) -> None:
+        """A file was replaced (a run was resumed, or a peer came back): take everything in again."""
+        self.history = History()
+        for tail in tails:
+            tail.rewind()
+        self.versions.reset()
+
+    def _learn_the_truth(self) -> None:
+        """Real peers do not know the true clusters; the log that `coterie up` makes of theirs at the end does."""
+        if self.run.kind != CIRCLE or self.history.start.get("clusters") or self.run.summary() is None:
+            return
+        with suppress(OSError, ValueError), (self.run.folder / "events.jsonl").open("rb") as file:
+            record = json.loads(file.readline(LONGEST_LINE))
+            if isinstance(record, dict) and record.get("event") == "run":
+                self.history.see(record)
+
+    # -- what a page shows ---------------------------------------------------------------------
+
+    def _sections(self, tails: list[Tail]) -> Sections:
+        h = self.history
+        summary = self.run.summary()
+        state = self.run.state(summary)
+        absent = self.real.absent() if self.real else set()
+        matrix = ties.matrix(h)
+        return {
+            "about": {IT: self._about()},
+            "figures": {IT: self._figures(state, absent, summary, tails)},
+            "points": h.points(absent),
+            "peers": self._real_rows() if self.real else self._rows(state),
+            "ties": ties.rows(h),
+            "matrix": {} if matrix is None else {IT: matrix},
+            "errors": {IT: self._errors(state, tails)},
+            "leaving": {IT: self._leaving()},
+        }
+
+    def _about(self) -> dict[str, Any]:
+        start, config = self.history.start, self.run.config()
+        data = table(config.get("data"))
+        return {
+            "id": self.run.id, "kind": self.run.kind,
+            "method": short_name(start.get("method") or table(config.get("method")).get("name")),
+            "seed": finite(config.get("seed")), "peers": self.history.peers or finite(config.get("peers")),
+            "rounds": self.history.rounds or finite(config.get("rounds")),
+            "data": short_name(data.get("name")),
+            "partition": data.get("partition"), "clusters": ties.clusters_of(self.history),
+            "architectures": self._architectures(), "drawn": self.history.peers <= ties.MOST_DRAWN,
+        }  # fmt: skip
+
+    def _architectures(self) -> list[str]:
+        if self.real:
+            by_number = {number: member.architecture for number, member in self.real.by_number()}
+            return [by_number.get(peer, "") for peer in range(self.history.peers)]
+        found = self.history.start.get("architectures", [])
+        return found if isinstance(found, list) and len(found) >= self.history.peers > 0 else []
+
+    def _figures(
+        self, state: dict[str, Any], absent: set[int], summary: dict[str, Any] | None, tails: list[Tail]
+    ) -> dict[str, Any]:
+        h = self.history
+        size = sum(tail.size for tail in tails)
+        read = sum(tail.position for tail in tails) / size if any(tail.behind for tail in tails) else 1.0
+        return {
+            "state": state["state"], "round": h.done(absent), "ahead": max(h.at.values(), default=0),
+            "rounds": h.rounds or state["rounds"], "bytes": sum(h.bytes.values()), "messages": sum(h.messages.values()),
+            "read": round(read, 2), "gone": len(h.gone.keys() | absent), "events": h.count,
+            "selected": _selected(summary), "report": (self.run.folder / "report.html").exists(),
+            "silent_for": round(state["age"] or 0) if state["state"] == SILENT else 0,
+        }  # fmt: skip
+
+    def _rows(self, state: dict[str, Any]) -> dict[str, dict[str, Any]]:
+        """Of a simulation: what its process says while it runs, else where its events end."""
+        doings = {str(d.get("peer")): d for d in state["doings"]} if state["state"] == RUNNING else {}
+        rows = {}
+        for peer in range(self.history.peers):
+            word, detail = (
+                _doing(doings[str(peer)]) if str(peer) in doings else self._where_it_ended(peer, state["state"])
+            )
+            rows[str(peer)] = self._row(peer, str(peer), word, detail, [])
+        return rows
+
+    def _where_it_ended(self, peer: int, state: str) -> tuple[str, str]:
+        h = self.history
+        if peer in h.gone:
+            return "gone", f"left in round {h.gone[peer]}"
+        if h.at.get(peer, 0) >= h.rounds:
+            return "done", ""
+        return ("away", f"sat out round {h.away[peer]}") if peer in h.away else (_ended(state), "")
+
+    def _real_rows(self) -> dict[str, dict[str, Any]]:
+        assert self.real is not None
+        seen, rows = self.real.seen_by_others(), {}
+        for number, member in self.real.by_number():
+            word, detail = member.state()
+            rows[str(number)] = self._row(number, member.name, word, detail, _remarks(member, seen.get(number, {})))
+            if number >= self.history.peers:  # a server, or one that came later than the run was made for
+                rows[str(number)]["round"] = finite(member.status.get("round")) or 0
+        if self.run.kind == PEER:  # of the others it knows what they announce of themselves
+            for number, about in seen.items():
+                word = "gone" if about["silent"] else about["state"]
+                detail = "as this peer sees it"
+                rows[str(number)] = self._row(number, about["name"], word, detail, _seen(about)) | {
+                    "round": about["round"]
+                }
+        return rows
+
+    def _row(self, peer: int, name: str, word: str, detail: str, remarks: list[str]) -> dict[str, Any]:
+        h = self.history
+        if peer in h.back:
+            remarks = [f"rejoined in round {h.back[peer]}", *remarks]
+        if h.offended[name]:
+            remarks = [*remarks, f"{h.offended[name]} of its artifacts were dropped"]
+        return {
+            "name": name, "state": word, "detail": detail, "round": h.at.get(peer, 0),
+            "validation": h.validation.get(peer), "test": h.test.get(peer), "bytes": h.received[peer],
+            "takes": ties.favourites(h, peer) if peer < h.peers else None, "remarks": "; ".join(remarks),
+        }  # fmt: skip
+
+    def _errors(self, state: dict[str, Any], tails: list[Tail]) -> list[dict[str, str]]:
+        found = []
+        if state["state"] == FAILED:
+            found.append(_error("The run failed.", state["error"], state["traceback"]))
+        if state["state"] == KILLED:
+            found.append(
+                _error("The run's process is gone, without a word.", "It was killed, or the machine went down.")
+            )
+        for number, member in self.real.by_number() if self.real else ():
+            if member.is_gone():
+                found.append(
+                    _error(f"{member.name} (number {number}) is gone.", member.state()[1], member.last_words())
+                )
+        troubles = [*(tail.trouble for tail in tails), self.history.trouble]
+        troubles += [m.leaving.tail.trouble for m in self.real.members.values()] if self.real else []
+        found += [_error("A file is damaged.", trouble) for trouble in troubles if trouble]
+        for offence in list(self.history.offences)[: -SHOWN_OFFENCES - 1 : -1]:
+            head = f"Peer {offence['peer']} dropped what {offence['sender']} sent in round {offence['round']}."
+            found.append(_error(head, str(offence["what"])))
+        return found
+
+    def _leaving(self) -> dict[str, Any]:
+        """What left the peers: from audit logs where there are some, else what the events count."""
+        h = self.history
+        if not self.real:
+            artifacts = [[name, h.messages[name], h.bytes[name]] for name in sorted(h.bytes)]
+            return {"audited": False, "artifacts": artifacts, "recent": [], "senders": []}
+        times: dict[str, list[int]] = {}
+        recent = []
+        for member in self.real.members.values():
+            for name, size in member.leaving.by_artifact.items():
+                total = times.setdefault(name, [0, 0])
+                total[0] += member.leaving.times[name]
+                total[1] += size
+            recent += [{"from": member.name, **record} for record in list(member.leaving.recent)[-SHOWN_LEAVING:]]
+        recent.sort(key=lambda record: str(record["time"]), reverse=True)
+        senders = [
+            [m.name, m.leaving.times.total(), m.leaving.by_artifact.total()]
+            for _, m in sorted(self.real.by_number(), key=lambda pair: pair[0])
+        ]
+        artifacts = [[name, *total] for name, total in sorted(times.items())]
+        return {"audited": True, "artifacts": artifacts, "recent": recent[:SHOWN_LEAVING], "senders": senders}
+
+
+def _doing(doing: dict[str, Any]) -> tuple[str, str]:
+    """What the process of a simulation says of a participant."""
+    whom = ", ".join(f"{peer}" for peer in sequence(doing.get("waits_for")))
+    more = f" and {doing['waits_for_more']} more" if doing.get("waits_for_more") else ""
+    what = f"'{doing['artifact']}'" if doing.get("artifact") else ""
+    detail = " ".join(part for part in (what and f"for {what}", whom and f"from {whom}{more}") if part)
+    return str(doing.get("state")), detail
+
+
+def _ended(state: str) -> str:
+    return {"finished": "done", RUNNING: "between rounds"}.get(state, "stopped")
+
+
+def _remarks(member: Member, seen: dict[str, Any]) -> list[str]:
+    back = ["rejoined"] if member.back_since else []
+    return back + _seen(seen)
+
+
+def _seen(seen: dict[str, Any]) -> list[str]:
+    """What others say of a peer."""
+    remarks = []
+    if seen.get("silent"):
+        remarks.append(f"silent for {', '.join(seen['silent'][:3])}{' and others' if len(seen['silent']) > 3 else ''}")
+    if seen.get("offences"):
+        remarks.append(f"{seen['offences']} offences")
+    if seen.get("trouble"):
+        remarks.append(str(seen["trouble"]))
+    return remarks
+
+
+def _error(head: str, text: str = "", more: str = "") -> dict[str, str]:
+    return {"head": head, "text": text, "more": more}
+
+
+def _selected(summary: dict[str, Any] | None) -> dict[str, Any] | None:
+    """The test figures of a finished run: of the last round, and of each peer's round selected by validation."""
+    accuracy = table(table(summary).get("accuracy"))
+    found = {key: finite(table(accuracy.get(key)).get("mean")) for key in ("last", "selected")}
+    return found if found["last"] is not None else None

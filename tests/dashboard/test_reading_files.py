@@ -1,0 +1,193 @@
+"""Files are followed as they grow, whatever state they are in, and a large one is never read twice."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from dashboard_support import make_run, record, start, write_round
+
+from coterie.dashboard import tail
+from coterie.dashboard.folders import Run, find_runs
+from coterie.dashboard.history import MOST_POINTS, History
+from coterie.dashboard.tail import Tail
+from coterie.dashboard.ties import favourites, matrix, rows
+from coterie.dashboard.versions import Versions
+from coterie.dashboard.view import RunView
+from coterie.events import EventLog, PeerAway
+
+
+def line(**values: object) -> bytes:
+    return json.dumps(values).encode() + b"\n"
+
+
+def test_half_a_line_waits_for_its_other_half(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    path.write_bytes(line(a=1) + b'{"a": ')
+    follow = Tail(path)
+    assert follow.look() == (False, [{"a": 1}])
+    assert follow.look() == (False, [])
+    with path.open("ab") as file:
+        file.write(b"2}\n" + line(a=3))
+    assert follow.look() == (False, [{"a": 2}, {"a": 3}])
+    assert follow.trouble == ""
+
+
+def test_a_damaged_line_is_left_out_and_told_of(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    path.write_bytes(line(a=1) + b"\xff\x00 no record\n" + b"[1]\n" + line(a=2))
+    follow = Tail(path)
+    assert follow.look()[1] == [{"a": 1}, {"a": 2}]
+    assert follow.trouble == "events.jsonl: line 2 is damaged and was left out."
+
+
+def test_a_file_that_was_replaced_is_read_from_its_beginning(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    path.write_bytes(line(a=1) + line(a=2))
+    follow = Tail(path)
+    follow.look()
+    (tmp_path / "new").write_bytes(line(a=1) + line(a=20) + line(a=3))
+    (tmp_path / "new").replace(path)
+    assert follow.look() == (True, [{"a": 1}, {"a": 20}, {"a": 3}])
+    path.write_bytes(line(a=9))  # cut
+    assert follow.look() == (True, [{"a": 9}])
+
+
+def test_a_large_file_is_read_in_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tail, "STEP", 50)
+    path = tmp_path / "events.jsonl"
+    path.write_bytes(b"".join(line(number=i) for i in range(10)) + line(long="x" * 200) + line(number=10))
+    follow, found, looks = Tail(path), [], 0
+    while looks == 0 or follow.behind:
+        found += follow.look()[1]
+        looks += 1
+    found += follow.look()[1]
+    assert [r["number"] for r in found if "number" in r] == list(range(11))
+    assert len(found) == 12
+    assert looks > 3
+
+
+def test_a_file_that_is_not_there_yet(tmp_path: Path) -> None:
+    follow = Tail(tmp_path / "events.jsonl")
+    assert follow.look() == (False, [])
+    assert follow.trouble == ""
+
+
+def test_the_figures_of_a_round() -> None:
+    """Of 0.2, 0.4, 0.6 and 0.8 the mean is 0.5, and the quantiles 0.1 and 0.25 lie at 0.2 + 0.2 * (0.3, 0.75)."""
+    history = History()
+    history.see(start(4, 10))
+    for peer, accuracy in enumerate([0.2, 0.4, 0.6, 0.8]):
+        assert history.points(set()) == {}, "a round is shown when everybody has finished it"
+        history.see(record(peer, 1, accuracy))
+    [point] = history.points(set()).values()
+    assert point["validation"] == pytest.approx(0.5)
+    assert point["band"] == pytest.approx([0.26, 0.35, 0.65, 0.74])
+    assert point["each"] == [0.2, 0.4, 0.6, 0.8]
+    assert (sum(history.bytes.values()), history.messages["model"]) == (400, 4)
+
+
+def test_nobody_waits_for_who_left() -> None:
+    history = History()
+    for event in (start(3, 10), record(0, 1, 0.4), record(1, 1, 0.6)):
+        history.see(event)
+    assert history.done(set()) == 0
+    assert history.done({2}) == 1
+    history.see(vars(PeerAway(2, 1, 1.0, None)))
+    assert history.done(set()) == 1
+    assert history.points(set())["0"]["validation"] == pytest.approx(0.5)
+
+
+def test_who_was_away_and_came_back() -> None:
+    history = History()
+    for event in (start(1, 10), record(0, 1), vars(PeerAway(0, 2, 1.0, 1.0)), record(0, 3)):
+        history.see(event)
+    assert history.back == {0: 3}
+
+
+def test_many_rounds_become_few_points() -> None:
+    history = History()
+    history.see(start(1, 1_000))
+    for round in range(1, 1_001):
+        history.see(record(0, round, round / 1_000))
+    points = history.points(set())
+    assert len(points) <= MOST_POINTS
+    assert max(p["round"] for p in points.values()) == 1_000
+    assert all(p["validation"] == pytest.approx(p["round"] / 1_000) for p in points.values())
+
+
+def test_what_is_no_record_is_left_out() -> None:
+    history = History()
+    history.see(start(1, 10))
+    for bad in ({}, {"event": "round"}, {"event": "nothing"}, record("x", 1), {**start(1, 1), "peers": 10**9}):  # type: ignore[arg-type]
+        history.see(bad)
+    assert history.trouble
+    history.see(record(0, 1))
+    assert history.at == {0: 1}
+
+
+def test_ties_and_matrix() -> None:
+    """Peers 0 and 2 are of one cluster, so the matrix has the order 0, 2, 1; its largest weight is 0.5."""
+    history = History()
+    history.see(start(3, 10, clusters=[0, 1, 0]))
+    history.see(record(0, 1, weights={"0": 0.5, "2": 0.5}))
+    history.see(record(1, 1, neighbours=[0, 2]))  # in equal parts, where no weights are told
+    history.see(record(2, 1, weights={"0": 0.25, "1": 0.125, "2": 0.625, "77": 1.0}))
+    assert rows(history) == {"0": [[2, 0.5]], "1": [[2, 0.5], [0, 0.5]], "2": [[0, 0.25], [1, 0.125]]}
+    assert favourites(history, 1) == {"who": [0, 2], "of": 2, "weight": 0.5}
+    found = matrix(history)
+    assert found is not None
+    assert (found["order"], found["clusters"], found["most"]) == ([0, 2, 1], [0, 0, 1], 0.5)
+    import base64
+
+    # Rows 0, 2, 1 and columns 0, 2, 1 in units of 0.5/255: 0.5 is 255, 0.25 is 128 (127.5, to even), 0.125 is 64.
+    assert list(base64.b64decode(found["cells"])) == [0, 255, 0, 128, 0, 64, 255, 255, 0]
+
+
+def test_a_page_is_told_what_changed_and_no_more() -> None:
+    versions = Versions()
+    versions.put({"peers": {"0": 1, "1": 2}})
+    first = versions.after(0)
+    assert first["anew"]
+    assert first["set"] == {"peers": {"0": 1, "1": 2}}
+    versions.put({"peers": {"0": 1, "1": 3}})
+    assert versions.after(first["version"]) == {"version": 2, "anew": False, "set": {"peers": {"1": 3}}}
+    assert not versions.put({"peers": {"0": 1, "1": 3}})
+    versions.reset()
+    versions.put({"peers": {"0": 1}})
+    assert versions.after(2) == {"version": 4, "anew": True, "set": {"peers": {"0": 1}}}
+
+
+def test_a_resumed_run_begins_anew_on_the_page(tmp_path: Path) -> None:
+    """Its log is cut to the checkpoint, in a new file: what came after is forgotten, and counted once."""
+    log = make_run(tmp_path / "run", peers=2)
+    for round in (1, 2):
+        write_round(log, round, [0.5, 0.5])
+    view = RunView(Run("run", tmp_path / "run", "simulation"))
+    view.refresh()
+    assert view.versions.after(0)["set"]["figures"]["it"]["bytes"] == 400
+    again = EventLog(log.path)
+    again.keep_until(1)
+    write_round(again, 2, [0.7, 0.7])
+    while view.refresh():
+        pass
+    view.refresh()
+    told = view.versions.after(1)
+    assert told["anew"]
+    assert told["set"]["figures"]["it"]["bytes"] == 400
+    assert told["set"]["points"]["1"]["validation"] == pytest.approx(0.7)
+
+
+def test_runs_are_found_up_to_three_folders_down(tmp_path: Path) -> None:
+    for name in ("a", "table/b", "table/deep/c", "table/deep/er/d", ".hidden", "a/models"):
+        make_run(tmp_path / name)
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    (tmp_path / "up" / "peers" / "peer-0").mkdir(parents=True)
+    make_run(tmp_path / "up")
+    make_run(tmp_path / "up/peers/peer-0")
+    found = find_runs(tmp_path, {})
+    assert {id: run.kind for id, run in found.items()} == {
+        "a": "simulation", "table/b": "simulation", "table/deep/c": "simulation", "up": "circle",
+    }  # fmt: skip
+    assert find_runs(tmp_path, found)["a"] is found["a"]
