@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import textwrap
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -103,8 +104,11 @@ def _list() -> str:
     from coterie.reproducing import papers
 
     lines = []
-    for table in papers.tables().values():
-        lines.append(f"{table.name}: {table.paper}. {table.about}")
-        columns = ", ".join(table.columns)
-        lines.append(textwrap.fill(columns, 110, initial_indent="    ", subsequent_indent="    "))
-    return "\n".join([*lines, "", "coterie reproduce TABLE or TABLE/COLUMN; --small for a machine with two cores"])
+    for paper, tables in groupby(papers.tables().values(), lambda table: table.paper):
+        lines += [paper, *(line for table in tables for line in _told(table)), ""]
+    return "\n".join([*lines, "coterie reproduce TABLE or TABLE/COLUMN; --small for a machine with two cores"])
+
+
+def _told(table: Table) -> list[str]:
+    columns = textwrap.fill(f"columns: {', '.join(table.columns)}", 110, break_on_hyphens=False)
+    return [f"  {table.name}: {table.about}", textwrap.indent(columns, " " * 6)]

@@ -32,7 +32,7 @@ def at(summary: Any, *path: str) -> float | None:
 
 
 def change(run: Summary, alone: Summary) -> dict[str, float]:
-    """How much better a run served its peers than another one on the same splits, relatively: the least and the most."""
+    """How much better, relatively, a run served its peers than another one on the same splits: least and most."""
     both = zip(_per_peer(run), _per_peer(alone), strict=False)
     changes = [mine / its - 1 for mine, its in both if mine is not None and its]
     return {"least": min(changes), "most": max(changes)} if changes else {}
