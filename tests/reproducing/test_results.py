@@ -168,7 +168,7 @@ def test_another_run_in_the_way(tmp_path: Path) -> None:
     [
         "", "[]", "{}", "null", '"text"', '{"accuracy": 3, "bytes": 1, "messages": 2, "over_time": 0, "validation": 1}',
         json.dumps(summary(0.5) | {"accuracy": {"last": "high"}}),
-        json.dumps(summary(0.5) | {"validation": {"last": None}}),
+        json.dumps(summary(0.5) | {"accuracy": {"last": {"mean": None}}}),
     ],
 )  # fmt: skip
 def test_a_summary_that_is_none_is_named(tmp_path: Path, hostile: str) -> None:

@@ -76,9 +76,8 @@ def summary(folder: Path) -> Summary:
         found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         if not found.keys() >= NEEDED:
             found = summarise(list(read(folder / "events.jsonl")), found["seconds"])
-        measured = found["accuracy"]["last"]["mean"] is not None and found["validation"]["last"] is not None
-    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
+    except (OSError, ValueError, KeyError, AttributeError) as error:
         raise RunError(f"{path} cannot be read ({error}): delete it, and the run is finished again") from error
-    if not measured:
+    if found["accuracy"]["last"]["mean"] is None or found["validation"]["last"] is None:
         raise RunError(f"{folder}: no peer of this run was ever measured, so there is nothing to compare")
     return found

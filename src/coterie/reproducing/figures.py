@@ -39,8 +39,9 @@ def change(run: Summary, alone: Summary) -> dict[str, float]:
 
 
 def _per_peer(run: Summary) -> list[float | None]:
-    found = run["accuracy"].get(SELECTED, {}).get("per_peer", [])
-    return [at(value) for value in found]
+    found: Any = run["accuracy"].get(SELECTED)
+    values = found.get("per_peer") if isinstance(found, Mapping) else None
+    return [at(value) for value in values] if isinstance(values, list) else []
 
 
 def _number(*path: str) -> Callable[[Summary], float | None]:

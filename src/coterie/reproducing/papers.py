@@ -32,7 +32,8 @@ class Words:
     more_if_small: tuple[str, ...] = ()
 
     def of(self, small: bool) -> tuple[str, ...]:
-        return (*self.full, *self.more_if_small) if small else self.full
+        words = (*self.full, *self.more_if_small) if small else self.full
+        return tuple({word.partition("=")[0]: word for word in words}.values())
 
     def __add__(self, other: Words) -> Words:
         return Words(self.full + other.full, self.more_if_small + other.more_if_small)

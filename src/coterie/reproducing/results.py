@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from coterie.comparing import plan
-from coterie.comparing.comparison import summary
 from coterie.comparing.plan import Job
 from coterie.comparing.statistics import Estimate, estimate
-from coterie.reproducing.figures import FIGURES, LAST, SELECTED, Figure, Summary, change
+from coterie.errors import RunError
+from coterie.reproducing.figures import FIGURES, LAST, SELECTED, Figure, Summary, at, change
 from coterie.reproducing.papers import Column, Table
 
 NUMBER = re.compile(r"[-+]?\d+(?:,\d{3})*(?:\.\d+)?")
@@ -40,10 +40,21 @@ def results(table: Table, column: Column, small: bool, jobs: Sequence[Job]) -> R
     runs: dict[str, list[dict[str, Any]]] = {row.label: [] for row in table.rows}
     done = [job for job in jobs if plan.is_done(job)]
     for job in done:
-        runs[job.variant.label].append({**summary(job.folder), "seed": job.seed})
+        runs[job.variant.label].append({**_summary(job.folder), "seed": job.seed})
     if table.against:
         _measure_changes(runs, table.against)
     return Results(table, column, small, runs, _made([job.folder for job in done]), len(jobs))
+
+
+def _summary(folder: Path) -> Summary:
+    path = folder / "summary.json"
+    try:
+        found: Any = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RunError(f"{path} cannot be read ({error}): delete it, and run this again") from error
+    if at(found, "accuracy", LAST, "mean") is None:
+        raise RunError(f"{path} has no accuracy: delete its folder, and run this again")
+    return dict(found)
 
 
 def _measure_changes(runs: Mapping[str, Sequence[dict[str, Any]]], against: str) -> None:
