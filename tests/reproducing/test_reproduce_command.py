@@ -94,5 +94,5 @@ def test_mistakes_show_before_anything_runs(
 def test_what_fails_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*WORDS, "data.train=1000000"]) == FAILED
     told = capsys.readouterr()
-    assert "coterie: Local, seed 0 failed: " in told.err
+    assert "coterie: panm-table2/mnist, Local, seed 0 failed: " in told.err
     assert "no run of this yet" in told.err

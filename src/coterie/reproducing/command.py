@@ -96,7 +96,8 @@ def _column(
     jobs = runs.placed(table.jobs(column, small, options.seeds, options.settings, out, only), there)
     if not options.print:
         once = {job.folder: job for job in jobs}  # two rows may be the same run
-        failed |= carry_out(list(once.values()), out, options.jobs, options.plain)
+        lost = carry_out(list(once.values()), out, options.jobs, options.plain)
+        failed |= {f"{table.name}/{column.name}, {name}": why for name, why in lost.items()}
     return results.results(table, column, small, jobs)
 
 
