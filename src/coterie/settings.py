@@ -8,6 +8,7 @@ import tomllib
 import types
 import typing
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Any, TypeVar
 
 from coterie.errors import ConfigError, unknown
@@ -18,13 +19,19 @@ T = TypeVar("T")
 def build(kind: type[T], table: Mapping[str, Any], prefix: str) -> T:
     """An instance of a settings class from a table; errors name the key with its section."""
     fields = {f.name: f for f in dataclasses.fields(kind)} if dataclasses.is_dataclass(kind) else {}
-    hints = typing.get_type_hints(kind)
+    hints = _hints(kind)  # type: ignore[arg-type]  # a class can be hashed, which mypy does not see of type[T]
     values = {}
     for key, value in table.items():
         if key not in fields:
             raise ConfigError(f"{prefix}{key}: {unknown('key', key, fields)}")
         values[key] = convert(value, hints[key], f"{prefix}{key}")
     return kind(**values)
+
+
+@cache
+def _hints(kind: type[Any]) -> dict[str, Any]:
+    """Python works them out anew at every call, which is most of the time that an experiment takes to load."""
+    return typing.get_type_hints(kind)
 
 
 def convert(value: Any, hint: Any, key: str) -> Any:

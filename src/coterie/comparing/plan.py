@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from coterie import running, settings
 from coterie.errors import ConfigError, RunError, unknown
@@ -165,15 +164,15 @@ def folder_name(label: str, seed: int) -> str:
 
 def default_folder(kind: str, experiment: str, words: Sequence[str]) -> Path:
     """The same for the same settings, so that a second call finds what the first one did."""
-    text = json.dumps(_what(load(experiment, words)), sort_keys=True)
+    text = fingerprint(load(experiment, words))
     return Path("runs") / f"{kind}-{Path(experiment).stem}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
-def _what(e: Experiment) -> dict[str, Any]:
+def fingerprint(e: Experiment) -> str:
     """All that the results depend on: not how many workers there are, nor what is written beside them."""
     tables = e.tables()
     without_effect = {"workers": 1, "checkpoint": 0, "models": True, "sinks": ()}
-    return {**tables, "baseline": "", "engine": {**tables["engine"], **without_effect}}
+    return json.dumps({**tables, "baseline": "", "engine": {**tables["engine"], **without_effect}}, sort_keys=True)
 
 
 def is_done(job: Job) -> bool:
@@ -181,6 +180,6 @@ def is_done(job: Job) -> bool:
     if not (job.folder / "config.toml").exists():
         return False
     there = running.of_folder(job.folder)
-    if _what(there) != _what(job.experiment):
+    if fingerprint(there) != fingerprint(job.experiment):
         raise RunError(f"{job.folder} is a run with other settings: move it away, or choose another --out")
     return (job.folder / "summary.json").exists()

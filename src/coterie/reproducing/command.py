@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
+import textwrap
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,24 +39,25 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def _reproduce(options: argparse.Namespace) -> int:
     from coterie.report.words import aligned
-    from coterie.reproducing import results
+    from coterie.reproducing import page, results, runs
 
     if options.table == LIST:
         print(_list())
         return 0
     if options.table == ALL and not options.print:
-        raise ConfigError("all tables would take days: name one, or --print those that are there")
+        raise ConfigError("all tables would take weeks: name one, or --print those that are there")
     out = options.out or Path("runs") / "reproduce"
+    there = runs.known(out)
     shown: list[tuple[results.Results, str]] = []
     failed: dict[str, str] = {}
     for table, column, small in _chosen(options):
-        found = _column(table, column, small, out, options, failed)
+        found = _column(table, column, small, out, there, options, failed)
         if found.done:
-            shown.append((found, results.command(found, options.seeds, options.settings)))
+            shown.append((found, page.command(found, options.seeds, options.settings)))
     for found, line in shown:
         print("\n".join([line, *results.notes(found), "", aligned(results.rows(found)), found.made, ""]))
     if options.page and shown:
-        options.page.write_text(results.page(shown), encoding="utf-8")
+        options.page.write_text(page.page(shown), encoding="utf-8")
         print(f"written: {options.page}")
     for name, why in failed.items():
         print(f"coterie: {name} failed: {why}", file=sys.stderr)
@@ -73,39 +76,40 @@ def _chosen(options: argparse.Namespace) -> Iterator[tuple[Table, Column, bool]]
         return
     for table in papers.tables().values():
         for column in table.columns.values():
-            yield table, column, False
-            if column.has_small:
-                yield table, column, True
+            yield from ((table, column, small) for small in (False, True))
 
 
 def _column(
-    table: Table, column: Column, small: bool, out: Path, options: argparse.Namespace, failed: dict[str, str]
+    table: Table,
+    column: Column,
+    small: bool,
+    out: Path,
+    there: dict[str, Path],
+    options: argparse.Namespace,
+    failed: dict[str, str],
 ) -> Results:
     """Run what is missing of it, and read what is there."""
     from coterie.comparing.carrying_out import carry_out
-    from coterie.reproducing import results
+    from coterie.reproducing import results, runs
 
-    only = [label for label in options.only.split(",") if label]
-    jobs = table.jobs(column, small, options.seeds, options.settings, out, only)
+    only = [label for label in options.only.split(",") if label] if options.table != ALL else []
+    jobs = runs.placed(table.jobs(column, small, options.seeds, options.settings, out, only), there)
     if not options.print:
-        failed |= carry_out(jobs, out, options.jobs, options.plain)
+        once = {job.folder: job for job in jobs}  # two rows may be the same run
+        lost = carry_out(list(once.values()), out, options.jobs, options.plain)
+        failed |= {f"{table.name}/{column.name}, {name}": why for name, why in lost.items()}
     return results.results(table, column, small, jobs)
 
 
 def _list() -> str:
-    from coterie.report.words import aligned
     from coterie.reproducing import papers
 
-    rows = [("table", "columns (small: has a form for two cores)", "what")]
-    rows += [
-        (table.name, ", ".join(map(_told, table.columns.values())), _what(table)) for table in papers.tables().values()
-    ]
-    return aligned(rows)
+    lines = []
+    for paper, tables in groupby(papers.tables().values(), lambda table: table.paper):
+        lines += [paper, *(line for table in tables for line in _told(table)), ""]
+    return "\n".join([*lines, "coterie reproduce TABLE or TABLE/COLUMN; --small for a machine with two cores"])
 
 
-def _told(column: Column) -> str:
-    return f"{column.name} (small)" if column.has_small else column.name
-
-
-def _what(table: Table) -> str:
-    return f"{table.paper}. {table.about}"
+def _told(table: Table) -> list[str]:
+    columns = textwrap.fill(f"columns: {', '.join(table.columns)}", 110, break_on_hyphens=False)
+    return [f"  {table.name}: {table.about}", textwrap.indent(columns, " " * 6)]

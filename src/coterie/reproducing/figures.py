@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,50 +15,75 @@ class Figure:
     """How to find a number, and how it is written."""
 
     find: Callable[[Summary], float | None]
-    form: str
+    form: str  # of `format`, without its sign
+    signed: bool = False
+    beside: bool = True  # worth a column in tables about something else
+
+    def written(self, value: float, signed: bool | None = None) -> str:
+        return format(value, ("+" if (self.signed if signed is None else signed) else "") + self.form)
 
 
-def _beside(name: str, *path: str) -> Callable[[Summary], float | None]:
+def at(summary: Any, *path: str) -> float | None:
+    """The number at this place; None where there is none, whatever else may be there."""
+    for key in path:
+        summary = summary.get(key) if isinstance(summary, Mapping) else None
+    is_number = isinstance(summary, int | float) and not isinstance(summary, bool) and math.isfinite(summary)
+    return float(summary) if is_number else None
+
+
+def change(run: Summary, alone: Summary) -> dict[str, float]:
+    """How much better, relatively, a run served its peers than another one on the same splits: least and most."""
+    both = zip(_per_peer(run), _per_peer(alone), strict=False)
+    changes = [mine / its - 1 for mine, its in both if mine is not None and its]
+    return {"least": min(changes), "most": max(changes)} if changes else {}
+
+
+def _per_peer(run: Summary) -> list[float | None]:
+    found: Any = run["accuracy"].get(SELECTED)
+    values = found.get("per_peer") if isinstance(found, Mapping) else None
+    return [at(value) for value in values] if isinstance(values, list) else []
+
+
+def _number(*path: str) -> Callable[[Summary], float | None]:
+    return lambda summary: at(summary, *path)
+
+
+def _percent(*path: str) -> Callable[[Summary], float | None]:
+    return lambda summary: None if (found := at(summary, *path)) is None else 100 * found
+
+
+def _change(which: str) -> Callable[[Summary], float | None]:
+    """Against the row that the table names; else what the run itself has measured beside."""
+    against, beside = _percent("change", which), _percent("beside", "alone", "change", which)
+    return lambda summary: beside(summary) if (found := against(summary)) is None else found
+
+
+def _per_one(path: tuple[str, ...], unit: float) -> Callable[[Summary], float | None]:
+    """A total divided by the peers, in units of `unit`."""
+
     def find(summary: Summary) -> float | None:
-        found: Any = summary.get("beside", {}).get(name)
-        for key in path:
-            found = found.get(key) if isinstance(found, Mapping) else None
-        return found if isinstance(found, int | float) else None
+        total, peers = at(summary, *path), at(summary, "peers")
+        return None if total is None or not peers else total / peers / unit
 
     return find
 
 
-def _percent(find: Callable[[Summary], float | None]) -> Callable[[Summary], float | None]:
-    def found(summary: Summary) -> float | None:
-        value = find(summary)
-        return None if value is None else 100 * value
-
-    return found
-
-
-def _neighbours(name: str) -> Callable[[Summary], float | None]:
-    return lambda summary: summary.get("neighbours", {}).get(name)
-
-
-def _accuracy(kind: str) -> Callable[[Summary], float | None]:
-    return lambda summary: summary["accuracy"][kind]["mean"]
-
-
 LAST, SELECTED = "last", "selected"
 FIGURES: dict[str, Figure] = {
-    LAST: Figure(_percent(_accuracy("last")), "{:.2f}"),
-    SELECTED: Figure(_percent(_accuracy("selected")), "{:.2f}"),
-    "± peers": Figure(lambda s: 100 * s["accuracy"]["last"]["std"], "{:.1f}"),
-    "precision": Figure(_percent(_neighbours("precision")), "{:.1f}"),
-    "recall": Figure(_percent(_neighbours("recall")), "{:.1f}"),
-    "mass": Figure(_neighbours("mass"), "{:.3f}"),
-    "own share": Figure(_percent(_beside("own_share")), "{:.0f}"),
-    "least change": Figure(_percent(_beside("alone", "change", "least")), "{:+.1f}"),
-    "most change": Figure(_percent(_beside("alone", "change", "most")), "{:+.1f}"),
-    "mixture": Figure(_percent(_beside("mixture", "mean")), "{:.2f}"),
-    "helped": Figure(_percent(lambda s: s.get("helped")), "{:.0f}"),
-    "idle": Figure(_percent(lambda s: s.get("idle", {}).get("mean")), "{:.0f}"),
-    "messages": Figure(lambda s: float(s["messages"]["total"]), "{:,.0f}"),
-    "MB per peer": Figure(lambda s: s["bytes"]["total"] / s["peers"] / 1e6, "{:.1f}"),
-    "seconds": Figure(lambda s: s["seconds"], "{:.0f}"),
+    LAST: Figure(_percent("accuracy", LAST, "mean"), ".2f"),
+    SELECTED: Figure(_percent("accuracy", SELECTED, "mean"), ".2f"),
+    "± peers": Figure(_percent("accuracy", LAST, "std"), ".1f"),
+    "precision": Figure(_percent("neighbours", "precision"), ".1f"),
+    "recall": Figure(_percent("neighbours", "recall"), ".1f"),
+    "mass": Figure(_number("neighbours", "mass"), ".3f"),
+    "own share": Figure(_percent("beside", "own_share"), ".0f"),
+    "least change": Figure(_change("least"), ".1f", signed=True),
+    "most change": Figure(_change("most"), ".1f", signed=True),
+    "mixture": Figure(_percent("beside", "mixture", "mean"), ".2f"),
+    "helped": Figure(_percent("helped"), ".0f"),
+    "idle": Figure(_percent("idle", "mean"), ".0f"),
+    "messages of prototypes": Figure(_number("messages", "by_artifact", "prototypes"), ",.0f", beside=False),
+    "messages per peer": Figure(_per_one(("messages", "total"), 1), ",.0f"),
+    "MB per peer": Figure(_per_one(("bytes", "total"), 1e6), ".1f"),
+    "seconds": Figure(_number("seconds"), ".0f"),
 }

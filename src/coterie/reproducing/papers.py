@@ -1,7 +1,13 @@
-"""What the papers say, and which runs say it again: the tables of `papers/*.toml`."""
+"""What the papers say, and which runs say it again: the tables of `papers/*.toml`.
+
+A file has `paper`, `spread` (what the paper's ± is), `[rows]` (what to run for each label) and its tables. Of a table,
+`[columns]` are its settings (or the name of the table that has them), and each `[[figures]]` names some columns and has
+the paper's figures for them, label by label, as they are printed there.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +18,25 @@ from typing import Any
 
 from coterie.comparing.plan import Job, Variant, folder_name
 from coterie.errors import ConfigError, unknown
-from coterie.experiment import load
+from coterie.experiment import Experiment, from_tables, over, read_tables
+from coterie.settings import overrides
+
+THE_TABLES_OWN = ("seed", "baseline", "method.name")  # keys that rows and --seeds decide
+
+
+@dataclass(frozen=True)
+class Words:
+    """Settings as `key=value` words; the form for a machine with two cores has some more, which win."""
+
+    full: tuple[str, ...] = ()
+    more_if_small: tuple[str, ...] = ()
+
+    def of(self, small: bool) -> tuple[str, ...]:
+        words = (*self.full, *self.more_if_small) if small else self.full
+        return tuple({word.partition("=")[0]: word for word in words}.values())
+
+    def __add__(self, other: Words) -> Words:
+        return Words(self.full + other.full, self.more_if_small + other.more_if_small)
 
 
 @dataclass(frozen=True)
@@ -21,20 +45,11 @@ class Column:
 
     name: str
     preset: str
-    words: tuple[str, ...] = ()
-    small: str = ""  # the preset of that form, where it is another one
-    small_words: tuple[str, ...] = ()  # and what it changes
-
-    @property
-    def has_small(self) -> bool:
-        return bool(self.small or self.small_words)
+    small: str  # the preset of that form, where it is another one
+    words: Words
 
     def experiment(self, small: bool) -> tuple[str, tuple[str, ...]]:
-        if not small:
-            return self.preset, self.words
-        if not self.has_small:
-            raise ConfigError(f"{self.name} has no small form: leave out --small")
-        return self.small or self.preset, (*self.words, *self.small_words)
+        return (self.small or self.preset) if small else self.preset, self.words.of(small)
 
 
 @dataclass(frozen=True)
@@ -42,7 +57,7 @@ class Row:
     """One line: what to run, and the paper's figure for each column as it is printed there."""
 
     label: str
-    words: tuple[str, ...]
+    words: Words
     paper: Mapping[str, str]
 
 
@@ -53,10 +68,12 @@ class Table:
     name: str
     paper: str
     about: str
-    value: str  # what its figures are: one of the names in `reproducing.figures`
     columns: Mapping[str, Column]
     rows: tuple[Row, ...]
+    value: str = "last"  # what its figures are: one of the names in `reproducing.figures`
+    spread: str = ""  # what the paper's ± is
     remark: str = ""  # what one must know to compare
+    against: str = ""  # the row from which changes are measured, peer by peer
 
     def jobs(
         self,
@@ -68,19 +85,40 @@ class Table:
         only: Sequence[str] = (),
     ) -> list[Job]:
         """The runs of one column, seed by seed."""
-        for label in only:
-            if label not in {row.label for row in self.rows}:
-                raise ConfigError(f"--only: {unknown('row', label, [row.label for row in self.rows])}")
+        for word in words:
+            if word.partition("=")[0] in THE_TABLES_OWN:
+                raise ConfigError(f"{word}: the rows say which methods (--only), --seeds which seeds")
         preset, common = column.experiment(small)
+        base = over(read_tables(preset), overrides([*common, *words]))
+        name = f"{self.name}-{column.name}{'-small' if small else ''}{_mark(words)}"
         found = []
         for seed in seeds:
-            for row in self.rows:
-                if only and row.label not in only:
-                    continue
-                wanted = load(preset, ["baseline=", *common, *row.words, f"seed={seed}", *words])
-                name = f"{self.name}-{column.name}{'-small' if small else ''}-{row.label}"
-                found.append(Job(Variant(row.label, row.words), seed, wanted, out / folder_name(name, seed)))
+            for row in self._chosen(only):
+                wanted = _experiment(base, row.words.of(small), words, seed)
+                folder = out / folder_name(f"{name}-{row.label}", seed)
+                found.append(Job(Variant(row.label, row.words.of(small)), seed, wanted, folder))
         return found
+
+    def _chosen(self, only: Sequence[str]) -> list[Row]:
+        labels = [row.label for row in self.rows]
+        for label in only:
+            if label not in labels:
+                raise ConfigError(f"--only: {unknown('row', label, labels)}")
+        return [row for row in self.rows if not only or row.label in (*only, self.against)]
+
+
+def _experiment(base: dict[str, Any], row: Sequence[str], words: Sequence[str], seed: int) -> Experiment:
+    """A row wins over the user's words about its method; over all others the user wins.
+
+    Of the parameters of `base`'s method, a row with another one takes those that it has, too.
+    """
+    general = [word for word in words if not word.startswith("method.")]
+    return from_tables(over(base, overrides([*row, *general, "baseline=", f"seed={seed}"])))
+
+
+def _mark(words: Sequence[str]) -> str:
+    """Runs with settings of the user's own are others: they get folders of their own."""
+    return f"-{hashlib.sha256(' '.join(words).encode()).hexdigest()[:8]}" if words else ""
 
 
 @cache
@@ -90,7 +128,7 @@ def tables() -> dict[str, Table]:
     for file in sorted((resources.files("coterie") / "papers").iterdir(), key=lambda f: f.name):
         if file.name.endswith(".toml"):
             read = tomllib.loads(file.read_text(encoding="utf-8"))
-            found |= {name: _table(name, read["paper"], given) for name, given in read["tables"].items()}
+            found |= {name: _table(name, read) for name in read["tables"]}
     return found
 
 
@@ -107,17 +145,43 @@ def find(word: str) -> tuple[Table, list[Column]]:
     return table, [table.columns[column]]
 
 
-def _table(name: str, paper: str, given: dict[str, Any]) -> Table:
-    columns = {key: _column(key, of) for key, of in given["columns"].items()}
-    rows = [Row(row["label"], _words(row), {c: str(row[c]) for c in columns if c in row}) for row in given["rows"]]
-    value, remark = given.get("value", "last"), given.get("remark", "")
-    return Table(name, paper, given["about"], value, columns, tuple(rows), remark)
+def _table(name: str, read: Mapping[str, Any]) -> Table:
+    given = read["tables"][name]
+    columns = given["columns"]
+    if isinstance(columns, str):
+        columns = read["tables"][columns]["columns"]
+    return Table(
+        name,
+        read["paper"],
+        given["about"],
+        {key: _column(key, of, given) for key, of in columns.items()},
+        tuple(_rows(given, read.get("rows", {}))),
+        spread=given.get("spread", read["spread"]),
+        **{key: given[key] for key in ("value", "remark", "against") if key in given},
+    )
 
 
-def _column(name: str, given: dict[str, Any]) -> Column:
-    words, small_words = _words(given), tuple(given.get("small_words", "").split())
-    return Column(name, given["preset"], words, given.get("small", ""), small_words)
+def _column(name: str, given: Mapping[str, Any] | str, table: Mapping[str, Any]) -> Column:
+    """What a column does not say, its table says; words are of both."""
+    presets = {**table, **({} if isinstance(given, str) else given)}
+    return Column(name, presets["preset"], presets.get("small", ""), _words(given) + _words(table))
 
 
-def _words(given: dict[str, Any]) -> tuple[str, ...]:
-    return tuple(given.get("words", "").split())
+def _rows(given: Mapping[str, Any], shared: Mapping[str, Any]) -> list[Row]:
+    """`rows` are labels, or labels with words; without them, the labels of the figures."""
+    figures = given.get("figures", [])
+    paper: dict[str, dict[str, str]] = {}
+    for block in figures:
+        for label, cells in block.items():
+            if label != "columns":
+                paper.setdefault(label, {}).update(zip(block["columns"], cells, strict=True))
+    rows = given.get("rows", list(paper))
+    known = {**shared, **(rows if isinstance(rows, Mapping) else {})}
+    return [Row(label, _words(known[label]), paper.get(label, {})) for label in rows]
+
+
+def _words(given: Mapping[str, Any] | str) -> Words:
+    """Of a column, a row or a table: `words`, and `small_words`; one that has no more may be the words alone."""
+    if isinstance(given, str):
+        return Words(tuple(given.split()))
+    return Words(tuple(given.get("words", "").split()), tuple(given.get("small_words", "").split()))

@@ -1,19 +1,20 @@
-"""What is there of a table: ours beside the paper's, with the difference; and the page of all that is there."""
+"""What is there of a table: ours beside the paper's, with the difference."""
 
 from __future__ import annotations
 
 import json
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from coterie.comparing import plan
 from coterie.comparing.plan import Job
 from coterie.comparing.statistics import Estimate, estimate
 from coterie.errors import RunError
-from coterie.reproducing.figures import FIGURES, LAST, SELECTED, Figure
+from coterie.reproducing.figures import FIGURES, LAST, SELECTED, Figure, Summary, at, change
 from coterie.reproducing.papers import Column, Table
 
 NUMBER = re.compile(r"[-+]?\d+(?:,\d{3})*(?:\.\d+)?")
@@ -26,7 +27,7 @@ class Results:
     table: Table
     column: Column
     small: bool
-    runs: dict[str, list[dict[str, Any]]]
+    runs: Mapping[str, Sequence[Summary]]
     made: str  # with which version, and when
     wanted: int
 
@@ -37,20 +38,43 @@ class Results:
 
 def results(table: Table, column: Column, small: bool, jobs: Sequence[Job]) -> Results:
     runs: dict[str, list[dict[str, Any]]] = {row.label: [] for row in table.rows}
-    versions, days = set(), set()
-    for job in jobs:
-        path = job.folder / "summary.json"
-        if not path.exists():
-            continue
-        try:
-            runs[job.variant.label].append(json.loads(path.read_text(encoding="utf-8")))
-        except ValueError as error:
-            raise RunError(f"{path} cannot be read ({error}): delete it, and run this again") from error
-        versions.add(_version(job.folder / "events.jsonl"))
-        days.add(time.strftime("%Y-%m-%d", time.localtime(path.stat().st_mtime)))
-    span = " to ".join(sorted({min(days), max(days)})) if days else ""
-    made = f"coterie {', '.join(sorted(versions))}; {span}" if days else ""
-    return Results(table, column, small, runs, made, len(jobs))
+    done = [job for job in jobs if plan.is_done(job)]
+    for job in done:
+        runs[job.variant.label].append({**_summary(job.folder), "seed": job.seed})
+    if table.against:
+        _measure_changes(runs, table.against)
+    return Results(table, column, small, runs, _made([job.folder for job in done]), len(jobs))
+
+
+def _summary(folder: Path) -> Summary:
+    path = folder / "summary.json"
+    try:
+        found: Any = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RunError(f"{path} cannot be read ({error}): delete it, and run this again") from error
+    if at(found, "accuracy", LAST, "mean") is None:
+        raise RunError(f"{path} has no accuracy: delete its folder, and run this again")
+    return dict(found)
+
+
+def _measure_changes(runs: Mapping[str, Sequence[dict[str, Any]]], against: str) -> None:
+    """Every run gets its `change` from that row's run of the same seed, where there is one."""
+    alone = {run["seed"]: run for run in runs[against]}
+    for run in (run for of_row in runs.values() for run in of_row):
+        if run["seed"] in alone:
+            run["change"] = change(run, alone[run["seed"]])
+
+
+def _made(folders: Sequence[Path]) -> str:
+    if not folders:
+        return ""
+    versions = sorted({_version(folder / "events.jsonl") for folder in folders})
+    days = sorted(_day(folder / "summary.json") for folder in folders)
+    return f"coterie {', '.join(versions)}; {' to '.join(dict.fromkeys((days[0], days[-1])))}"
+
+
+def _day(path: Path) -> str:
+    return time.strftime("%Y-%m-%d", time.localtime(path.stat().st_mtime))
 
 
 def _version(events: Path) -> str:
@@ -64,95 +88,62 @@ def _version(events: Path) -> str:
 def rows(found: Results) -> list[list[str]]:
     """The table as cells, its head first; only with columns that have something to say."""
     value = found.table.value
-    main = [value, *([SELECTED] if value == LAST else [])]
-    everything = [run for runs in found.runs.values() for run in runs]
-    more = [
-        name for name, figure in FIGURES.items() if name not in (LAST, SELECTED, value) and _any(figure, everything)
-    ]
+    main = [LAST, SELECTED] if value in (LAST, SELECTED) else [value]
+    more = [name for name, figure in FIGURES.items() if name not in (LAST, SELECTED, value) and _tells(figure, found)]
     lines = [["", "paper", *(_heading(name) for name in main), "difference", *more, "seeds"]]
     for row in found.table.rows:
         runs = found.runs[row.label]
         if not runs:
             continue
         paper = row.paper.get(found.column.name, "")
-        ours = [_estimate(FIGURES[name], runs) for name in main]
-        cells = [_shown(FIGURES[name], ours_) for name, ours_ in zip(main, ours, strict=True)]
-        extra = [_shown(FIGURES[name], _estimate(FIGURES[name], runs), with_interval=False) for name in more]
-        lines.append([row.label, paper, *cells, _difference(paper, ours[0]), *extra, str(len(runs))])
+        cells = [_cell(FIGURES[name], runs) for name in main]
+        extra = [_cell(FIGURES[name], runs, with_interval=False) for name in more]
+        lines.append([row.label, paper, *cells, _difference(paper, FIGURES[value], runs), *extra, str(len(runs))])
     return lines
 
 
-def _any(figure: Figure, runs: Sequence[dict[str, Any]]) -> bool:
-    return any(figure.find(run) for run in runs)
+def _tells(figure: Figure, found: Results) -> bool:
+    return figure.beside and any(figure.find(run) for runs in found.runs.values() for run in runs)
 
 
 def _heading(name: str) -> str:
     return {LAST: "ours, last round", SELECTED: "ours, validation-selected"}.get(name, f"ours, {name}")
 
 
-def _estimate(figure: Figure, runs: Sequence[dict[str, Any]]) -> Estimate | None:
+def _estimate(figure: Figure, runs: Sequence[Summary]) -> Estimate | None:
     values = [value for run in runs if (value := figure.find(run)) is not None]
     return estimate(values) if values else None
 
 
-def _shown(figure: Figure, found: Estimate | None, with_interval: bool = True) -> str:
+def _cell(figure: Figure, runs: Sequence[Summary], with_interval: bool = True) -> str:
+    found = _estimate(figure, runs)
     if found is None:
         return ""
-    mean = figure.form.format(found.mean)
-    return mean if found.half is None or not with_interval else f"{mean} ±{figure.form.format(found.half).lstrip('+')}"
+    mean = figure.written(found.mean)
+    return mean if found.half is None or not with_interval else f"{mean} ±{figure.written(found.half, signed=False)}"
 
 
-def _difference(paper: str, ours: Estimate | None) -> str:
-    number = NUMBER.match(paper)
-    if number is None or ours is None:
-        return ""
-    return f"{ours.mean - float(number.group().replace(',', '')):+.2f}"
+def number(paper: str) -> float | None:
+    """The figure that a paper prints, without what stands behind it."""
+    found = NUMBER.match(paper)
+    return None if found is None else float(found.group().replace(",", ""))
 
 
-def command(found: Results, seeds: Sequence[int], words: Sequence[str]) -> str:
-    small = " --small" if found.small else ""
-    more = "".join(f" {word}" for word in words)
-    chosen = f" --seeds {','.join(map(str, seeds))}" if tuple(seeds) != (0, 1, 2) else ""
-    return f"coterie reproduce {found.table.name}/{found.column.name}{small}{chosen}{more}"
-
-
-def markdown(found: Results) -> str:
-    head, *body = rows(found)
-    lines = [head, ["---"] * len(head), *body]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+def _difference(paper: str, figure: Figure, runs: Sequence[Summary]) -> str:
+    printed, ours = number(paper), _estimate(figure, runs)
+    return "" if printed is None or ours is None else figure.written(ours.mean - printed, signed=True)
 
 
 def notes(found: Results) -> list[str]:
-    said = [f"{found.table.paper}. {found.table.about}", "Ours: mean over seeds ±95% interval (Student's t)."]
-    said += [found.table.remark] if found.table.remark else []
+    """How to read it, in sentences."""
+    table = found.table
+    said = [f"{table.paper}. {table.about}", "Ours: mean over seeds, ± the 95% interval over them (Student's t)."]
+    if any("±" in row.paper.get(found.column.name, "") for row in table.rows):
+        said.append(f"The paper's ±: {table.spread}.")
+    said += [table.remark] if table.remark else []
     if found.small:
         preset, words = found.column.experiment(True)
         said.append(f"A small form, {' '.join([preset, *words])}: its figures are not to be expected equal.")
     if found.done < found.wanted:
         said.append(f"{found.done} of {found.wanted} runs are there.")
     return said
-
-
-def page(everything: Sequence[tuple[Results, str]]) -> str:
-    """A page of the docs: every table that has runs, with the command, the version and the days."""
-    parts = [
-        "# The papers' tables, run again",
-        "",
-        "Made by `coterie reproduce all --print --page docs/reproduced.md` from the runs that were there. Under each",
-        "heading stands the command that makes its runs. What the figures mean, and why some differ from the paper's,",
-        "is on the methods' pages.",
-    ]
-    for found, line in everything:
-        form = ", small form" if found.small else ""
-        parts += ["", f"## {found.table.name}/{found.column.name}{form}", "", *notes(found), ""]
-        parts += [
-            "<!-- not run: takes hours -->",
-            "```sh",
-            line,
-            "```",
-            "",
-            markdown(found),
-            "",
-            f"Made with {found.made}.",
-        ]
-    return "\n".join(parts) + "\n"

@@ -1,0 +1,28 @@
+"""Where the runs of tables lie: one run serves every table that needs it, whatever its folder is called."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from coterie import running
+from coterie.comparing.plan import Job, fingerprint
+from coterie.errors import CoterieError
+
+
+def known(out: Path) -> dict[str, Path]:
+    """The runs that are in a folder, by what was run; of equal ones that which is done."""
+    found: dict[str, Path] = {}
+    folders = [config.parent for config in sorted(out.glob("*/config.toml"))]
+    for folder in sorted(folders, key=lambda folder: (folder / "summary.json").exists()):
+        try:
+            found[fingerprint(running.of_folder(folder))] = folder
+        except CoterieError:  # damaged, or with settings that there are no more: no run of these tables
+            continue
+    return found
+
+
+def placed(jobs: Sequence[Job], there: dict[str, Path]) -> list[Job]:
+    """Each job in the folder that has that very run; where there is none yet, its own is noted in `there`."""
+    return [replace(job, folder=there.setdefault(fingerprint(job.experiment), job.folder)) for job in jobs]

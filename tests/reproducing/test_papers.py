@@ -1,0 +1,137 @@
+"""The tables of the papers as they ship: every column and row of every one can be run, and every figure is a number."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from coterie.cli import OK, main
+from coterie.comparing.plan import fingerprint
+from coterie.errors import ConfigError
+from coterie.experiment import load, presets
+from coterie.reproducing import papers
+from coterie.reproducing.figures import FIGURES
+from coterie.reproducing.papers import Table
+from coterie.reproducing.results import number
+
+TABLES = papers.tables()
+OUT = Path("runs")
+FIGURE = re.compile(r"(-?\d+(\.\d+)?( ±\d+\.\d+)?|\d{2,3},000)?")
+
+
+def small(table: str, column: str, label: str, words: tuple[str, ...] = ()) -> str:
+    """What a row runs in a column's small form, with seed 1."""
+    found = TABLES[table].jobs(TABLES[table].columns[column], True, (1,), words, OUT, [label])
+    return fingerprint(next(job.experiment for job in found if job.variant.label == label))
+
+
+def test_the_tables_that_there_are() -> None:
+    expected = {
+        "panm": "table2 table3 table3-precision table3-recall table4 table5 table6 table6-costs figure2 figure3",
+        "mapl": "table1 table2 table3 table4 table4-messages table5 table6 table9",
+        "fedpae": "table1 table2-least table2-most table3 own-share",
+        "compfl": "table2 table3 table5 figure4 figure5 figure6 figure7 choices",
+    }
+    assert set(TABLES) == {f"{paper}-{name}" for paper, names in expected.items() for name in names.split()}
+
+
+@pytest.mark.parametrize("table", TABLES.values(), ids=lambda table: table.name)
+def test_every_column_and_row_is_an_experiment_in_both_forms(table: Table) -> None:
+    for column in table.columns.values():
+        assert {column.preset, column.small or column.preset} <= presets().keys()
+        forms = [{fingerprint(j.experiment) for j in table.jobs(column, form, (0,), [], OUT)} for form in (False, True)]
+        assert forms[0].isdisjoint(forms[1]), f"{table.name}/{column.name}: its small form is the whole one"
+        jobs = table.jobs(column, True, (0, 1), [], OUT)
+        assert len({job.folder for job in jobs}) == len(jobs) == 2 * len(table.rows)
+
+
+@pytest.mark.parametrize("table", TABLES.values(), ids=lambda table: table.name)
+def test_every_figure_is_a_number_or_absent(table: Table) -> None:
+    labels = [row.label for row in table.rows]
+    assert len(set(labels)) == len(labels)
+    assert all(label.isascii() and "," not in label for label in labels), "--only needs words that one can type"
+    assert table.value in FIGURES
+    assert table.against in ("", *labels)
+    for row in table.rows:
+        assert row.paper.keys() <= table.columns.keys()
+        for figure in row.paper.values():
+            assert FIGURE.fullmatch(figure), f"{table.name}, {row.label}: {figure}"
+            assert (number(figure) is None) == (figure == "")
+        for figure in row.paper.values() if table.value in ("last", "selected", "precision", "recall") else ():
+            assert number(figure) is None or 1 < (number(figure) or 0) <= 100, "in per cent"
+
+
+def test_the_list_names_all(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reproduce", "list"]) == OK
+    told = capsys.readouterr().out
+    for table in TABLES.values():
+        assert f"  {table.name}: {table.about}" in told
+        assert set(table.columns) <= set(re.split(r"[\s,]+", told))
+
+
+# What rows run, against the same experiments said directly.
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "label", "preset", "words"),
+    [
+        ("mapl-table9", "scenario2", "pFedSim", "mapl-scenario2-small",
+         ["model.zoo=resnet8", "method.name=pfedsim", "method.t_warm=20"]),
+        ("mapl-table1", "scenario3-mnist", "FedProto", "mapl-scenario3-small",
+         ["data.name=mnist", "method.name=fedproto", "method.lam=0.1"]),
+        ("fedpae-table1", "cifar10-0.3", "FedGH", "fedpae-cifar10-small",
+         ["data.alpha=0.3", "method.name=fedgh", "model.d_z=64"]),
+        ("compfl-figure7", "classes3", "walks p=0.6", "compfl-cifar10-small",
+         ["data.classes_per_peer=3", "method.setting=device-by-device", "rounds=200", "evaluate.every=25",
+          "graph.kind=erdos-renyi", "graph.p=0.6"]),
+        ("panm-table2", "cifar10", "Random", "panm-cifar10-short", ["method.name=gossip"]),
+        # the column's k is Random's, too; its l, t1 and tau are not Random's to have
+        ("panm-table4", "l20-k10", "Random", "panm-cifar10-short",
+         ["data.train=100", "method.name=gossip", "method.k=10"]),
+    ],
+)  # fmt: skip
+def test_a_row_runs_what_it_should(table: str, column: str, label: str, preset: str, words: list[str]) -> None:
+    assert small(table, column, label) == fingerprint(load(preset, [*words, "baseline=", "seed=1"]))
+
+
+def test_one_run_serves_several_tables() -> None:
+    mapl = small("mapl-table1", "scenario1", "MAPL")
+    assert small("mapl-table2", "scenario1", "g-c-u") == mapl
+    assert small("mapl-table3", "scenario1", "S gamma l2") == mapl
+    assert small("mapl-table4-messages", "scenario1", "MAPL") == mapl
+    assert small("mapl-table5", "scenario1-10", "MAPL") == mapl
+    assert small("mapl-table6", "scenario1", "1 step") == mapl
+    assert small("mapl-table6", "scenario1", "2 steps") != mapl
+
+
+def test_the_users_words_win_but_for_what_a_row_says_of_its_method() -> None:
+    table = TABLES["compfl-figure7"]
+    words = ["rounds=2", "method.warmup=1", "method.setting=server"]
+    jobs = table.jobs(table.columns["classes3"], True, (0,), words, OUT)
+    found = {job.variant.label: job.experiment for job in jobs}
+    assert {e.rounds for e in found.values()} == {2}
+    assert {e.tables()["method"]["warmup"] for e in found.values()} == {1}
+    assert found["walks p=0.6"].tables()["method"]["setting"] == "device-by-device"
+    plain = table.jobs(table.columns["classes3"], True, (0,), [], OUT)
+    assert not {job.folder for job in jobs} & {job.folder for job in plain}
+
+
+@pytest.mark.parametrize("word", ["seed=3", "method.name=local", "baseline=local"])
+def test_what_the_table_decides_is_not_the_users(word: str) -> None:
+    table = TABLES["panm-table2"]
+    with pytest.raises(ConfigError, match="--only"):
+        table.jobs(table.columns["mnist"], True, (0,), [word], OUT)
+
+
+def test_names_that_do_not_exist() -> None:
+    with pytest.raises(ConfigError, match="panm-table2"):
+        papers.find("panm-tabel2")
+    with pytest.raises(ConfigError, match="cifar10"):
+        papers.find("panm-table2/cifar")
+    table = TABLES["panm-table2"]
+    with pytest.raises(ConfigError, match="Local"):
+        table.jobs(table.columns["mnist"], True, (0,), [], OUT, ["local"])
+    assert [column.name for column in papers.find("panm-table2/cifar10")[1]] == ["cifar10"]
+    assert len(papers.find("mapl-table1")[1]) == 20

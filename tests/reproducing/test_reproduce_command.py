@@ -1,0 +1,98 @@
+"""`coterie reproduce`, with real runs of a table made tiny."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from coterie.cli import FAILED, OK, main
+
+TINY = (
+    "data.name=digits", "data.clusters=2", "data.train=10", "data.validation=5", "data.test=5", "peers=8", "rounds=2",
+    "method.k=2", "method.l=3", "method.t1=1", "model.hidden=[4]", "engine.models=false",
+)  # fmt: skip
+WORDS = ["reproduce", "panm-table2/mnist", "--small", "--only", "Local,Random", "--seeds", "0", *TINY, "--plain"]
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def times(out: Path) -> dict[Path, int]:
+    return {path: path.stat().st_mtime_ns for path in out.glob("*/summary.json")}
+
+
+def test_a_table_a_second_call_and_another_table_with_the_same_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "runs" / "reproduce"
+    assert main([*WORDS, "--print"]) == FAILED
+    assert "no run of this yet" in capsys.readouterr().err
+    assert not times(out)
+
+    assert main([*WORDS, "--jobs", "1"]) == OK
+    first = capsys.readouterr()
+    assert "2 of 2" in first.err
+    done = times(out)
+    assert len(done) == 2
+    lines = [line.split() for line in first.out.splitlines()]
+    assert [line[:2] for line in lines if line[:1] in (["Local"], ["Random"])] == [
+        ["Local", "82.57"],
+        ["Random", "95.12"],
+    ]
+
+    assert main([*WORDS, "--page", "page.md"]) == OK
+    second = capsys.readouterr()
+    assert second.err == ""
+    assert second.out == first.out + "written: page.md\n"
+    assert times(out) == done
+    assert "| Random | 95.12 ±0.04 |" in Path("page.md").read_text(encoding="utf-8")
+
+    # With these settings of ours, this column is the same experiment: nothing is left to run.
+    other = ["panm-table5/fashion-mnist-rotation2", "--small", "--only", "Local"]
+    assert main(["reproduce", *other, "--seeds", "0", *TINY, "--plain"]) == OK
+    assert times(out) == done
+    assert "Local" in capsys.readouterr().out
+
+
+def test_all_that_is_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["data.clusters=2", "data.train=10", "data.validation=5", "data.test=5", "peers=40", "rounds=1"]
+    one = ["fedpae-table2-most", "--small", "--only", "LocalEnsemble", "--seeds", "0", "data.name=digits"]
+    more = ["model.zoo=mlp", "model.hidden=[4]", "engine.models=false"]
+    assert main(["reproduce", *one, *words, *more, "--plain"]) == OK
+    capsys.readouterr()
+    everything = ["reproduce", "all", "--print", "--seeds", "0", "--page", "page.md"]
+    assert main([*everything, "data.name=digits", *words, *more]) == OK
+    told = capsys.readouterr().out
+    # Each of these tables has that run; where it is the same in all their columns, in each of them.
+    for table in ("fedpae-table2-most/cifar10-0.1", "fedpae-table2-least/cifar10-0.1", "fedpae-table1/cifar10-0.1"):
+        assert f"coterie reproduce {table} --small --seeds 0 data.name=digits" in told
+    assert "compfl" not in told
+    assert "## fedpae-table1/cifar10-0.1, small form" in (tmp_path / "page.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["all"], "name one"),
+        (["panm-table9"], "unknown table"),
+        (["panm-table2/mnist", "--small", "seed=3"], "--seeds"),
+        (["panm-table2/mnist", "--small", "--only", "Lokal"], "Local"),
+        (["panm-table2/mnist", "--small", "rouns=3"], "rounds"),
+    ],
+)
+def test_mistakes_show_before_anything_runs(
+    words: list[str], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["reproduce", *words]) == FAILED
+    assert told in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
+
+
+def test_what_fails_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*WORDS, "data.train=1000000"]) == FAILED
+    told = capsys.readouterr()
+    assert "coterie: panm-table2/mnist, Local, seed 0 failed: " in told.err
+    assert "no run of this yet" in told.err
