@@ -85,6 +85,13 @@ class World:
         return [i for i in self.alive if self.walks[i].had == best]
 
 
+    def longest_silence(self) -> int:
+        """Until it is the turn of who has the newest copy: later, the more hops it made among those who are gone."""
+        best, hop = max(self.walks[i].had for i in self.alive), max(self.walks[i].sign.hop for i in self.alive)
+        turns = 1 + hop - best + (NODES if best == NEVER else 0)
+        return (NODES + 1) * turns + NODES
+
+
 graphs = st.sets(
     st.tuples(st.integers(0, NODES - 1), st.integers(0, NODES - 1)).filter(lambda e: e[0] < e[1]), min_size=NODES - 1
 ).filter(lambda edges: connected(set(range(NODES)), edges))
@@ -97,16 +104,15 @@ def test_there_is_one_and_it_gets_everywhere(edges: Edges, seed: int, plan: list
     """Holders, those who held it before them, and others die at any time, as long as the rest can reach each other."""
     world = World.begin(edges, seed)
     when = dict(plan)
-    longest = (NODES + 1) * (NODES + 2)  # until the turn of who had it longest ago
     silent = 0
-    for t in range(1, 61 + longest):
+    while world.round <= 60 or silent:
         world.step()
         there = world.walkers()
-        assert len(there) <= 1, f"round {t}: {there}"
+        assert len(there) <= 1, f"round {world.round}: {there}"
         silent = 0 if there else silent + 1
-        assert silent <= longest + NODES, "lost for good"
-        if t in when:
-            _kill(world, when[t])
+        assert silent <= world.longest_silence(), "lost for good"
+        if world.round in when:
+            _kill(world, when[world.round])
             assert len(world.walkers()) <= 1
     world.visited.clear()
     while world.visited.keys() != world.alive:
