@@ -84,7 +84,6 @@ class World:
         best = max(self.walks[i].had for i in self.alive)
         return [i for i in self.alive if self.walks[i].had == best]
 
-
     def longest_silence(self) -> int:
         """Until it is the turn of who has the newest copy: later, the more hops it made among those who are gone."""
         best, hop = max(self.walks[i].had for i in self.alive), max(self.walks[i].sign.hop for i in self.alive)
