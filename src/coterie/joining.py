@@ -11,6 +11,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from coterie.engines.network import NetworkEngine
 from coterie.errors import ConfigError, Interrupted, RunError
 from coterie.events import EventLog, Offence, PeerRound, RunStarted, of_kind, read
 from coterie.experiment import Circle, Experiment, from_tables, gather, links_of, over, read_tables
+from coterie.files import write_whole
 from coterie.network.agreement import agreement, digest
 from coterie.network.audit import AuditLog
 from coterie.network.conduct import Conduct
@@ -394,9 +396,5 @@ def _write_status(engine: NetworkEngine, path: Path, running: bool = True) -> No
         "deadline": round(engine.deadline.seconds, 3), "audit": {"records": node.audit.count, "head": node.audit.head},
         "roster": node.book.roster.version, "peers": others,
     }  # fmt: skip
-    temporary = path.with_suffix(".tmp")
-    try:
-        temporary.write_text(json.dumps(status), encoding="utf-8")
-        temporary.replace(path)
-    except OSError:
-        temporary.unlink(missing_ok=True)  # a full disk shows at the next checkpoint; the status is only a courtesy
+    with suppress(OSError):  # a full disk shows at the next checkpoint; the status is only a courtesy
+        write_whole(path, json.dumps(status))

@@ -13,11 +13,13 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from coterie.errors import CoterieError, Interrupted
+from coterie.files import write_whole
 
 NAME = "state.json"
 EVERY = 0.5  # seconds between two writings, if they are quick
@@ -69,13 +71,10 @@ class RunState:
             pause = min(SELDOM, max(EVERY, (time.perf_counter() - began) / SHARE))
 
     def _write(self) -> None:
-        temporary = self.path.with_suffix(".tmp")
-        try:
-            text = json.dumps({**self.facts, "time": time.time(), "peers": self.doings()}, separators=(",", ":"))
-            temporary.write_text(text, encoding="utf-8")
-            temporary.replace(self.path)
-        except (OSError, RuntimeError):  # a full disk shows in the log of events; a set that just changed, next time
-            temporary.unlink(missing_ok=True)
+        # A full disk shows in the log of events; a set that just changed, next time.
+        with suppress(OSError, RuntimeError):
+            now = {**self.facts, "time": time.time(), "peers": self.doings()}
+            write_whole(self.path, json.dumps(now, separators=(",", ":")))
 
 
 def _ending(error: BaseException | None) -> dict[str, Any]:

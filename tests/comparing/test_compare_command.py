@@ -78,6 +78,21 @@ class Notes:
         self.ended_.append((job.name, error))
 
 
+def test_print_runs_nothing_and_says_when_there_is_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", "gossip", *TINY, "--seeds", "0", "--out", "here", "--print"]) == FAILED
+    assert "here has no run of this yet" in capsys.readouterr().err
+    assert not Path("here").exists()
+
+
+def test_print_does_not_take_a_run_with_other_settings(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["compare", "gossip", *TINY, "--seeds", "0", "--out", "here", "--no-local"]
+    assert main(asked) == OK
+    capsys.readouterr()
+    assert main([*asked, "--print"]) == OK
+    assert main([*asked, "train.lr=0.9", "--print"]) == FAILED
+    assert "here/gossip-0 is a run with other settings" in capsys.readouterr().err
+
+
 def test_a_comparison_its_tables_and_a_second_call(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["compare", PANM, "gossip,k=1", *TINY, "--seeds", "0,1", "--out", "here", "--plain"]
     assert main(words) == OK

@@ -16,10 +16,11 @@ from coterie.errors import CoterieError
 from coterie.events import Event, PeerRound, RunStarted
 from coterie.report import NothingToDraw, fronts, walks
 from coterie.report.embedding import in_plane
+from coterie.report.interval import estimate
 from coterie.report.layout import places
 from coterie.report.marks import alone
 from coterie.report.run import Run
-from coterie.report.seeds import Seeds, held, interval
+from coterie.report.seeds import Seeds, held
 from coterie.report.summary import summarise
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -174,8 +175,8 @@ def test_the_last_search_of_each_peer() -> None:
 
 def test_the_interval_over_seeds() -> None:
     # Of 1, 2 and 3 the deviation is 1; Student's t of 2 degrees of freedom is 4.3027 at 97.5%.
-    assert interval(np.array([1.0, 2.0, 3.0])) == pytest.approx(4.3027 / 3**0.5, rel=1e-4)
-    assert interval(np.array([5.0])) == 0.0
+    assert estimate([1.0, 2.0, 3.0]).half == pytest.approx(4.3027 / 3**0.5, rel=1e-4)
+    assert estimate([5.0]).half is None
 
 
 def test_a_curve_holds_until_its_next_point() -> None:

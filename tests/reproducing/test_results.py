@@ -11,9 +11,10 @@ import pytest
 
 from coterie.comparing.plan import Job
 from coterie.errors import RunError
+from coterie.report.words import markdown
 from coterie.reproducing import papers, runs
 from coterie.reproducing.figures import FIGURES, at, change
-from coterie.reproducing.page import command, markdown, page
+from coterie.reproducing.page import command, page
 from coterie.reproducing.results import Results, notes, number, results, rows
 
 Cells = dict[str, dict[str, str]]
@@ -223,8 +224,8 @@ def test_the_page(tmp_path: Path) -> None:
     assert "\n## panm-table2/mnist, small form\n" in text
     for line in lines:
         assert f"<!-- not run: takes hours -->\n```sh\n{line}\n```\n" in text
-    assert markdown(small) in text
-    head, rule, row = markdown(small).splitlines()
+    assert markdown(rows(small)) in text
+    head, rule, row = markdown(rows(small)).splitlines()
     assert head.startswith("|  | paper | ours, last round | ours, validation-selected | difference | ± peers |")
     assert rule.count("---") == head.count("|") - 1 == row.count("|") - 1
     assert row.startswith("| Local | 82.57 ±0.28 | 70.00 | 70.00 | -12.57 |")

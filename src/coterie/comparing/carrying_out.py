@@ -18,6 +18,7 @@ from coterie.comparing.watching import Board
 from coterie.comparing.workers import Crew
 from coterie.errors import ConfigError, RunError
 from coterie.experiment import DEMO
+from coterie.files import write_whole
 from coterie.report.comparison import write_comparison
 from coterie.report.words import count
 
@@ -106,9 +107,7 @@ def write(found: Comparison, out: Path, command: str) -> list[Path]:
         "comparison.json": json.dumps({"command": command, **_plain(found)}, indent=2) + "\n",
     }
     for name, text in forms.items():
-        temporary = out / f"{name}.tmp"
-        temporary.write_text(text, encoding="utf-8")
-        temporary.replace(out / name)
+        write_whole(out / name, text)
     head, rows = tables.all_rows(found)
     title = f"{Path(found.experiment).stem}: {len(found.folders)} variants, {count(len(found.seeds), 'seed')}"
     write_comparison(out / "report.html", title, found.folders, head, rows, [*tables.notes(found), command])

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from coterie.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from coterie.comparing.plan import Request, Variant
 
@@ -100,9 +100,16 @@ def _all(options: argparse.Namespace, kind: str, request: Request, variants: Seq
         written = carrying_out.write(found, order.out, _again(options, kind))
         print(tables.text(found))
         print(f"\n{order.out}: {', '.join(path.name for path in written)}")
+    return ending(failed, bool(found.blocks), order.out)
+
+
+def ending(failed: Mapping[str, str], any_done: bool, out: Path) -> int:
+    """Say what could not be had; the exit code."""
     for name, why in failed.items():
         print(f"coterie: {name} failed: {why}", file=sys.stderr)
-    return FAILED if failed or not found.blocks else 0
+    if not any_done:
+        print(f"coterie: {out} has no run of this yet", file=sys.stderr)
+    return 0 if any_done and not failed else FAILED
 
 
 def _again(options: argparse.Namespace, kind: str) -> str:

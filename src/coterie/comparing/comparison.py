@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from coterie.comparing.plan import Job, Variant, local_twin
+from coterie.comparing.plan import Job, Variant, is_done, local_twin
 from coterie.comparing.statistics import Line, Summary, line, ranked
 from coterie.errors import RunError
 from coterie.events import read
-from coterie.report.summary import summarise
+from coterie.report.summary import read_summary, summarise
 
 NEEDED = {"accuracy", "bytes", "messages", "over_time", "validation"}
 
@@ -38,21 +37,19 @@ class Comparison:
 
 
 def gathered(experiment: str, words: Sequence[str], found: Sequence[Job], target: float | None = None) -> Comparison:
-    """The comparison of those runs that are whole."""
-    done = {(job.variant.label, job.seed): job for job in found if (job.folder / "summary.json").exists()}
+    """The comparison of those runs that are whole, and the very ones that were asked for."""
+    done = {(job.variant.label, job.seed): job for job in found if is_done(job)}
     runs: dict[str, dict[int, Summary]] = {}
+    blocks: dict[Any, list[Variant]] = {}  # by what the splits depend on, but for the seed
     for (label, seed), job in done.items():
+        if label not in runs:
+            blocks.setdefault((job.experiment.data, job.experiment.peers), []).append(job.variant)
         runs.setdefault(label, {})[seed] = summary(job.folder)
-    blocks: dict[Any, list[Job]] = {}
-    for job in {job.variant.label: job for job in reversed(found) if job.variant.label in runs}.values():
-        blocks.setdefault((job.experiment.data, job.experiment.peers), []).append(job)
     return Comparison(
         experiment,
         tuple(words),
         tuple(sorted({job.seed for job in found})),
-        tuple(
-            _block([job.variant for job in reversed(jobs)], runs, target, len(blocks) > 1) for jobs in blocks.values()
-        ),
+        tuple(_block(variants, runs, target, len(blocks) > 1) for variants in blocks.values()),
         tuple(job.name for job in found if (job.variant.label, job.seed) not in done),
         {label: [done[label, seed].folder for seed in sorted(by_seed)] for label, by_seed in runs.items()},
     )
@@ -71,13 +68,9 @@ def _block(
 
 def summary(folder: Path) -> Summary:
     """The summary of a run; of one that an older version wrote, made anew from its events."""
-    path = folder / "summary.json"
-    try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        if not found.keys() >= NEEDED:
-            found = summarise(list(read(folder / "events.jsonl")), found["seconds"])
-    except (OSError, ValueError, KeyError, AttributeError) as error:
-        raise RunError(f"{path} cannot be read ({error}): delete it, and the run is finished again") from error
+    found = read_summary(folder)
+    if not found.keys() >= NEEDED:
+        found = summarise(list(read(folder / "events.jsonl")), float(found.get("seconds", 0.0)))
     if found["accuracy"]["last"]["mean"] is None or found["validation"]["last"] is None:
         raise RunError(f"{folder}: no peer of this run was ever measured, so there is nothing to compare")
     return found

@@ -10,18 +10,10 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
+from coterie.report.interval import Estimate, estimate
 from coterie.report.timing import time_to
 
-LEVEL = 0.95
 Summary = Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A mean over seeds and the half-width of its 95% interval (Student's t); None where there is one seed only."""
-
-    mean: float
-    half: float | None
 
 
 @dataclass(frozen=True)
@@ -50,14 +42,6 @@ class Line:
     time: float | None  # simulated seconds until then, mean over the seeds that reached it
     reached: int  # seeds that did
     against_best: Difference | None = None  # None for the best itself
-
-
-def estimate(values: Sequence[float]) -> Estimate:
-    mean, n = float(np.mean(values)), len(values)
-    if n < 2:
-        return Estimate(mean, None)
-    half = stats.t.ppf((1 + LEVEL) / 2, n - 1) * np.std(values, ddof=1) / math.sqrt(n)
-    return Estimate(mean, float(half))
 
 
 def paired_p(differences: Sequence[float]) -> float | None:

@@ -8,8 +8,10 @@ import io
 from typing import Any
 
 from coterie.comparing.comparison import Block, Comparison
-from coterie.comparing.statistics import Estimate, Line
+from coterie.comparing.statistics import Line
+from coterie.report.interval import Estimate
 from coterie.report.words import NOTHING, aligned, count, duration, percent, size
+from coterie.report.words import markdown as markdown_table
 
 CHANCE = 0.05  # differences with a larger p are marked: they may be chance
 
@@ -26,10 +28,7 @@ def markdown(found: Comparison, command: str) -> str:
     parts = [f"    {command}\n"]
     for block in found.blocks:
         parts += [f"**{block.title}**\n"] if block.title else []
-        rows = [head(block), ["---"] * len(head(block)), *map(cells, block.lines)]
-        parts.append(
-            "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in rows) + "\n"
-        )
+        parts.append(markdown_table([head(block), *map(cells, block.lines)]) + "\n")
     return "\n".join([*parts, *(f"- {note}" for note in notes(found))]) + "\n"
 
 

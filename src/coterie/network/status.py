@@ -9,8 +9,7 @@ from typing import Any
 
 from coterie.errors import CoterieError
 from coterie.report.words import aligned, size
-
-FRESH = 10.0  # seconds: a running peer writes its status every second
+from coterie.run_state import FRESH
 
 
 def text(where: Path, as_json: bool = False) -> str:

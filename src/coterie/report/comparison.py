@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 import numpy as np
 
+from coterie.files import write_whole
 from coterie.report import page as pages
 from coterie.report.charts import power_of, tenths_around
 from coterie.report.figure import Figure, Key, NothingToDraw
@@ -48,7 +49,7 @@ def write_comparison(
     parts = [f"<section><h2>Results</h2>{top}{about}</section>", sections.html(), _links(path, found)]
     said = [f"{count(len(s.runs), 'seed')}, {percent(_mean(s))} in the mean over peers" for s in found]
     data = {"what": "variant", "names": [s.label for s in found], "about": said}
-    pages.write(path, pages.page(title, parts, data, SCRIPTS))
+    write_whole(path, pages.page(title, parts, data, SCRIPTS))
 
 
 def lines(found: Sequence[Seeds], measure: Measure, x: str, split: str, unit: float = 1.0) -> Figure:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from coterie.events import Event, PeerAway, RunStarted, of_kind
+from coterie.files import write_whole
 from coterie.report import fronts, walks
 from coterie.report import page as pages
 from coterie.report.embedding import rounds_of
@@ -24,7 +25,7 @@ SCRIPTS = ("pick.js", "lines.js", "graph.js", "save.js")
 
 def write_report(events: Sequence[Event], summary: dict[str, Any], path: Path) -> None:
     """Write the report of a finished run."""
-    pages.write(path, page(events, summary))
+    write_whole(path, page(events, summary))
 
 
 def page(events: Sequence[Event], summary: dict[str, Any]) -> str:

@@ -7,17 +7,9 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Sequence
 from html import escape
-from pathlib import Path
 
 from coterie.report.figure import Figure, NothingToDraw, OddNotes
 from coterie.report.marks import asset
-
-
-def write(path: Path, text: str) -> None:
-    """Whole or not at all."""
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(text, encoding="utf-8", errors="replace")  # names may hold what no text can
-    temporary.replace(path)
 
 
 def page(title: str, parts: Iterable[str], data: object, scripts: Sequence[str]) -> str:

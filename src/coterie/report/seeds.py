@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from coterie.report.interval import estimate
 from coterie.report.matrix import Floats
 from coterie.report.measures import MAX_POINTS, spread_out
 from coterie.report.run import Run, open_run
@@ -76,16 +76,8 @@ def band(xs: list[float], values: Floats) -> Band:
     """Of values by seed and place."""
     if not xs:
         return Band([], [], [])
-    return Band(xs, values.mean(0).tolist(), [interval(column) for column in values.T])
-
-
-def interval(values: Floats) -> float:
-    """How far the 95% confidence interval of the mean reaches to either side, by Student's t; 0 of one value."""
-    if len(values) < 2:
-        return 0.0
-    from scipy.stats import t
-
-    return float(t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / math.sqrt(len(values)))
+    found = [estimate(column.tolist()) for column in values.T]
+    return Band(xs, [e.mean for e in found], [e.half or 0.0 for e in found])
 
 
 def held(curve: Curve, times: Floats) -> Floats:

@@ -14,6 +14,7 @@ import numpy as np
 
 from coterie.errors import RunError
 from coterie.events import Event, PeerRound, RunStarted, of_kind
+from coterie.files import write_whole
 from coterie.graph import Neighbourhood, mass_inside, neighbour_scores
 from coterie.report.timing import accuracy_over_time, idle_shares
 
@@ -166,9 +167,19 @@ def write_graph(events: Sequence[Event], path: Path) -> bool:
 
 
 def write_json(path: Path, value: object) -> None:
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
-    temporary.replace(path)
+    write_whole(path, json.dumps(value, indent=2) + "\n")
+
+
+def read_summary(folder: Path) -> dict[str, Any]:
+    """What a run's summary.json holds."""
+    path = folder / "summary.json"
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RunError(f"{path} cannot be read ({error}): delete it, and run this again") from error
+    if not isinstance(found, dict):
+        raise RunError(f"{path} is not a run's summary: delete it, and run this again")
+    return found
 
 
 def _save(path: Path, **arrays: np.ndarray) -> None:

@@ -32,6 +32,12 @@ def duration(seconds: float) -> str:
     return f"{hours:,} h {minutes} min" if hours else f"{minutes} min {rest} s"
 
 
+def markdown(rows: Sequence[Sequence[str]]) -> str:
+    """A table for Markdown, its head first."""
+    head, *body = ([cell.replace("|", "\\|") for cell in row] for row in rows)
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *body))
+
+
 def aligned(rows: Sequence[Sequence[str]]) -> str:
     """A table for a terminal: columns as wide as their widest cell."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import textwrap
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from coterie.comparing.command import FAILED, add_options
+from coterie.comparing.command import add_options, ending
 from coterie.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -59,11 +58,7 @@ def _reproduce(options: argparse.Namespace) -> int:
     if options.page and shown:
         options.page.write_text(page.page(shown), encoding="utf-8")
         print(f"written: {options.page}")
-    for name, why in failed.items():
-        print(f"coterie: {name} failed: {why}", file=sys.stderr)
-    if not shown:
-        print(f"coterie: {out} has no run of this yet", file=sys.stderr)
-    return FAILED if failed or not shown else 0
+    return ending(failed, bool(shown), out)
 
 
 def _chosen(options: argparse.Namespace) -> Iterator[tuple[Table, Column, bool]]:

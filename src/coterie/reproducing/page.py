@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from coterie.report.words import markdown
 from coterie.reproducing.results import Results, notes, rows
 
 HEAD = """# The papers' tables, run again
@@ -22,12 +23,6 @@ def command(found: Results, seeds: Sequence[int], words: Sequence[str]) -> str:
     return f"coterie reproduce {found.table.name}/{found.column.name}{small}{chosen}{more}"
 
 
-def markdown(found: Results) -> str:
-    head, *body = rows(found)
-    lines = [head, ["---"] * len(head), *body]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
 def page(everything: Sequence[tuple[Results, str]]) -> str:
     """Every table with its command, the version and the days."""
     parts = [HEAD]
@@ -35,5 +30,5 @@ def page(everything: Sequence[tuple[Results, str]]) -> str:
         form = ", small form" if found.small else ""
         parts += [f"## {found.table.name}/{found.column.name}{form}", "", *notes(found), ""]
         parts += ["<!-- not run: takes hours -->", "```sh", line, "```", ""]
-        parts += [markdown(found), "", f"Made with {found.made}.", ""]
+        parts += [markdown(rows(found)), "", f"Made with {found.made}.", ""]
     return "\n".join(parts)

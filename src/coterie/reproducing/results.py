@@ -12,8 +12,9 @@ from typing import Any
 
 from coterie.comparing import plan
 from coterie.comparing.plan import Job
-from coterie.comparing.statistics import Estimate, estimate
 from coterie.errors import RunError
+from coterie.report.interval import Estimate, estimate
+from coterie.report.summary import read_summary
 from coterie.reproducing.figures import FIGURES, LAST, SELECTED, Figure, Summary, at, change
 from coterie.reproducing.papers import Column, Table
 
@@ -47,14 +48,10 @@ def results(table: Table, column: Column, small: bool, jobs: Sequence[Job]) -> R
 
 
 def _summary(folder: Path) -> Summary:
-    path = folder / "summary.json"
-    try:
-        found: Any = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise RunError(f"{path} cannot be read ({error}): delete it, and run this again") from error
+    found = read_summary(folder)
     if at(found, "accuracy", LAST, "mean") is None:
-        raise RunError(f"{path} has no accuracy: delete its folder, and run this again")
-    return dict(found)
+        raise RunError(f"{folder / 'summary.json'} has no accuracy: delete its folder, and run this again")
+    return found
 
 
 def _measure_changes(runs: Mapping[str, Sequence[dict[str, Any]]], against: str) -> None:
