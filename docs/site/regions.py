@@ -18,6 +18,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import measured
+
 import coterie
 from coterie import cli, events, settings
 from coterie.experiment import PLAIN, SECTIONS, Experiment
@@ -64,6 +66,11 @@ def methods(_: str) -> str:
     pages = {name: page.name for page in sorted((ROOT / "docs/methods").glob("*.md")) for name in _named(page)}
     rows = [(f"[`{name}`]({pages[name]})", needs(kind), kind.summary) for name, kind in METHODS.items()]
     return table(["method", "needs", "what it does"], rows)
+
+
+def measurements(names: str) -> str:
+    """The figures of one or several methods, `a,b`."""
+    return table(measured.HEADS, measured.rows(names.split(",")))
 
 
 def _named(page: Path) -> list[str]:
@@ -172,6 +179,7 @@ def _type(hint: str) -> str:
 KINDS: dict[str, Callable[[str], str]] = {
     "parameters": parameters,
     "methods": methods,
+    "measured": measurements,
     "section": section,
     "settings": all_settings,
     "commands": commands,
