@@ -39,7 +39,7 @@ def there(out: Path, place: str, made: Mapping[tuple[str, int], Any], small: boo
     for job in jobs:
         if (job.variant.label, job.seed) in made:
             write(job, made[job.variant.label, job.seed])
-    return results(table, column, small, runs.placed(jobs, runs.known(out)))
+    return results(table, column, small, runs.placed(jobs, runs.known(out)), {})
 
 
 def write(job: Job, found: Any) -> None:
@@ -162,7 +162,7 @@ def test_another_run_in_the_way(tmp_path: Path) -> None:
     config = job.folder / "config.toml"
     config.write_text(config.read_text().replace("rounds = 60", "rounds = 61"))
     with pytest.raises(RunError, match="other settings: move it away"):
-        results(table, column, True, runs.placed([job], runs.known(tmp_path)))
+        results(table, column, True, runs.placed([job], runs.known(tmp_path)), {})
 
 
 @pytest.mark.parametrize(
@@ -231,3 +231,29 @@ def test_the_page(tmp_path: Path) -> None:
     assert row.startswith("| Local | 82.57 ±0.28 | 70.00 | 70.00 | -12.57 |")
     assert text.count("Made with coterie 1.2; ") == 2
     assert text.endswith("\n")
+
+
+def test_a_page_keeps_what_it_has_more_of(tmp_path: Path) -> None:
+    first = there(tmp_path / "a", "panm-table2/mnist", {("Local", seed): summary(0.8) for seed in (0, 1)})
+    mapl = there(tmp_path / "a", "mapl-table1/scenario1", {("MAPL", 0): summary(0.6)})
+    before = page([(mapl, "first"), (first, "first")])
+    assert before.index("## mapl") < before.index("## panm")  # whatever order they are given in
+    assert page([], before) == before
+    fewer = there(tmp_path / "b", "panm-table2/mnist", {("Local", 0): summary(0.7)})
+    assert page([(fewer, "second")], before) == before
+    as_many = there(tmp_path / "c", "panm-table2/mnist", {("Local", seed): summary(0.7) for seed in (0, 1)})
+    after = page([(as_many, "second")], before)
+    assert "70.00" in after
+    assert "80.00" not in after
+    assert "## mapl-table1/scenario1, small form" in after
+
+
+def test_a_whole_table_wins_over_a_whole_one_and_stays_before_a_part(tmp_path: Path) -> None:
+    every = {("server", seed): summary(0.8) for seed in range(3)}
+    labels = [row.label for row in papers.find("compfl-figure7/classes5")[0].rows]
+    whole = {(label, seed): summary(0.8) for label in labels for seed in range(3)}
+    before = page([(there(tmp_path / "a", "compfl-figure7/classes5", whole), "first")])
+    assert "runs are there" not in before
+    assert page([(there(tmp_path / "b", "compfl-figure7/classes5", every), "second")], before) == before
+    again = {key: summary(0.7) for key in whole}
+    assert "70.00" in page([(there(tmp_path / "c", "compfl-figure7/classes5", again), "second")], before)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from coterie.reproducing.papers import Column, Table
+    from coterie.reproducing.records import Records
     from coterie.reproducing.results import Results
 
 LIST, ALL = "list", "all"
@@ -31,14 +32,25 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("settings", nargs="*", metavar="key=value", help="for every run, such as rounds=30")
     parser.add_argument("--small", action="store_true", help="the form for a machine with two cores")
     parser.add_argument("--only", default="", metavar="ROW,ROW", help="these rows only")
-    parser.add_argument("--page", type=Path, metavar="FILE", help="write all that is there as a page (Markdown)")
+    parser.add_argument(
+        "--page",
+        type=Path,
+        metavar="FILE",
+        help="write all that is there as a page (Markdown), or into it",
+    )
+    parser.add_argument(
+        "--record",
+        type=Path,
+        metavar="FILE",
+        help="keep what came out of each run in this file; what is in it counts as done, without its folder",
+    )
     add_options(parser)
     parser.set_defaults(command=_reproduce)
 
 
 def _reproduce(options: argparse.Namespace) -> int:
     from coterie.report.words import aligned
-    from coterie.reproducing import page, results, runs
+    from coterie.reproducing import page, records, results, runs
 
     if options.table == LIST:
         print(_list())
@@ -47,16 +59,17 @@ def _reproduce(options: argparse.Namespace) -> int:
         raise ConfigError("all tables would take weeks: name one, or --print those that are there")
     out = options.out or Path("runs") / "reproduce"
     there = runs.known(out)
+    kept = records.read(options.record) if options.record else {}
     shown: list[tuple[results.Results, str]] = []
     failed: dict[str, str] = {}
     for table, column, small in _chosen(options):
-        found = _column(table, column, small, out, there, options, failed)
+        found = _column(table, column, small, out, there, kept, options, failed)
         if found.done:
             shown.append((found, page.command(found, options.seeds, options.settings)))
     for found, line in shown:
         print("\n".join([line, *results.notes(found), "", aligned(results.rows(found)), found.made, ""]))
     if options.page and shown:
-        options.page.write_text(page.page(shown), encoding="utf-8")
+        page.write(options.page, shown)
         print(f"written: {options.page}")
     return ending(failed, bool(shown), out)
 
@@ -80,20 +93,26 @@ def _column(
     small: bool,
     out: Path,
     there: dict[str, Path],
+    kept: Records,
     options: argparse.Namespace,
     failed: dict[str, str],
 ) -> Results:
-    """Run what is missing of it, and read what is there."""
+    """Run what is missing of it, read what is there, and keep a record of it where that is asked for."""
     from coterie.comparing.carrying_out import carry_out
-    from coterie.reproducing import results, runs
+    from coterie.reproducing import records, results, runs
 
     only = [label for label in options.only.split(",") if label] if options.table != ALL else []
     jobs = runs.placed(table.jobs(column, small, options.seeds, options.settings, out, only), there)
     if not options.print:
-        once = {job.folder: job for job in jobs}  # two rows may be the same run
+        once = {job.folder: job for job in jobs if runs.key(job) not in kept}  # two rows may be the same run
         lost = carry_out(list(once.values()), out, options.jobs, options.plain)
         failed |= {f"{table.name}/{column.name}, {name}": why for name, why in lost.items()}
-    return results.results(table, column, small, jobs)
+    if options.record:
+        before = len(kept)
+        kept |= {runs.key(job): record for job in jobs if (record := results.record_of(job, kept)) is not None}
+        if len(kept) > before:
+            records.write(options.record, kept.values())
+    return results.results(table, column, small, jobs, kept)
 
 
 def _list() -> str:

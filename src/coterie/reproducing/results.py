@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import re
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from coterie.comparing import plan
 from coterie.comparing.plan import Job
-from coterie.errors import RunError
 from coterie.report.interval import Estimate, estimate
-from coterie.report.summary import read_summary
-from coterie.reproducing.figures import FIGURES, LAST, SELECTED, Figure, Summary, at, change
+from coterie.reproducing import records, runs
+from coterie.reproducing.figures import FIGURES, LAST, SELECTED, Figure, Summary, change
 from coterie.reproducing.papers import Column, Table
+from coterie.reproducing.records import Record, Records
 
 NUMBER = re.compile(r"[-+]?\d+(?:,\d{3})*(?:\.\d+)?")
 
@@ -37,21 +34,20 @@ class Results:
         return sum(len(runs) for runs in self.runs.values())
 
 
-def results(table: Table, column: Column, small: bool, jobs: Sequence[Job]) -> Results:
-    runs: dict[str, list[dict[str, Any]]] = {row.label: [] for row in table.rows}
-    done = [job for job in jobs if plan.is_done(job)]
-    for job in done:
-        runs[job.variant.label].append({**_summary(job.folder), "seed": job.seed})
+def results(table: Table, column: Column, small: bool, jobs: Sequence[Job], kept: Records) -> Results:
+    """What there is of a column: in the folders of its jobs, or among the records kept of earlier ones."""
+    by_label: dict[str, list[dict[str, Any]]] = {row.label: [] for row in table.rows}
+    found = [(job, record) for job in jobs if (record := record_of(job, kept)) is not None]
+    for job, record in found:
+        by_label[job.variant.label].append({**record.summary, "seed": job.seed})
     if table.against:
-        _measure_changes(runs, table.against)
-    return Results(table, column, small, runs, _made([job.folder for job in done]), len(jobs))
+        _measure_changes(by_label, table.against)
+    return Results(table, column, small, by_label, _made([record for _, record in found]), len(jobs))
 
 
-def _summary(folder: Path) -> Summary:
-    found = read_summary(folder)
-    if at(found, "accuracy", LAST, "mean") is None:
-        raise RunError(f"{folder / 'summary.json'} has no accuracy: delete its folder, and run this again")
-    return found
+def record_of(job: Job, kept: Records) -> Record | None:
+    """Of this very run, if it was ever done."""
+    return kept.get(runs.key(job)) or (records.of_run(job.folder) if plan.is_done(job) else None)
 
 
 def _measure_changes(runs: Mapping[str, Sequence[dict[str, Any]]], against: str) -> None:
@@ -62,24 +58,11 @@ def _measure_changes(runs: Mapping[str, Sequence[dict[str, Any]]], against: str)
             run["change"] = change(run, alone[run["seed"]])
 
 
-def _made(folders: Sequence[Path]) -> str:
-    if not folders:
+def _made(found: Sequence[Record]) -> str:
+    if not found:
         return ""
-    versions = sorted({_version(folder / "events.jsonl") for folder in folders})
-    days = sorted(_day(folder / "summary.json") for folder in folders)
+    versions, days = sorted({record.version for record in found}), sorted(record.day for record in found)
     return f"coterie {', '.join(versions)}; {' to '.join(dict.fromkeys((days[0], days[-1])))}"
-
-
-def _day(path: Path) -> str:
-    return time.strftime("%Y-%m-%d", time.localtime(path.stat().st_mtime))
-
-
-def _version(events: Path) -> str:
-    try:
-        with events.open(encoding="utf-8") as lines:
-            return str(json.loads(lines.readline()).get("version") or "?")
-    except (OSError, ValueError, AttributeError):
-        return "?"
 
 
 def rows(found: Results) -> list[list[str]]:

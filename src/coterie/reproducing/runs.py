@@ -23,6 +23,11 @@ def known(out: Path) -> dict[str, Path]:
     return found
 
 
+def key(job: Job) -> str:
+    """By which its run is known."""
+    return fingerprint(job.experiment)
+
+
 def placed(jobs: Sequence[Job], there: dict[str, Path]) -> list[Job]:
     """Each job in the folder that has that very run; where there is none yet, its own is noted in `there`."""
-    return [replace(job, folder=there.setdefault(fingerprint(job.experiment), job.folder)) for job in jobs]
+    return [replace(job, folder=there.setdefault(key(job), job.folder)) for job in jobs]
