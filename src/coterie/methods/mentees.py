@@ -168,12 +168,20 @@ def _factors(name: str, tensor: Tensor, energy: float) -> Iterable[tuple[str, Te
     if tensor.dim() < 2:
         return [(name, tensor)]
     matrix = tensor.reshape(len(tensor), -1)
-    u, s, v = torch.linalg.svd(matrix, full_matrices=False)
-    squares = s.square().cumsum(0)
-    rank = int((squares < energy * squares[-1]).sum()) + 1
-    if rank * (sum(matrix.shape)) >= matrix.numel():
+    # Eigenvectors of A A' are singular vectors of A, for a tenth of the time where A is wide. In double precision, so
+    # that squaring loses nothing; on the CPU, because not every device has it.
+    wide = (matrix if len(matrix) <= matrix.shape[1] else matrix.T).to("cpu", torch.float64)
+    squares, vectors = torch.linalg.eigh(wide @ wide.T)  # the largest last
+    shares = squares.flip(0).clamp(min=0).cumsum(0)
+    rank = int((shares < energy * shares[-1]).sum()) + 1
+    if rank * sum(matrix.shape) >= matrix.numel():
         return [(name, tensor)]
-    return [(f"{name}.left", u[:, :rank] * s[:rank]), (f"{name}.right", v[:rank])]
+    left = vectors[:, -rank:]
+    right = left.T @ wide
+    pair = (left, right) if len(matrix) <= matrix.shape[1] else (right.T, left.T)
+    return [
+        (f"{name}.{side}", part.to(tensor).contiguous()) for side, part in zip(("left", "right"), pair, strict=True)
+    ]
 
 
 def unpacked(sent: Mapping[str, Tensor], like: Mapping[str, Tensor]) -> dict[str, Tensor] | None:
