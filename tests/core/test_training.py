@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -29,6 +30,7 @@ from coterie.training import (
     proximal,
 )
 from coterie.training.jobs import batches
+from coterie.training.losses import BoundNet, Given
 
 MakeMLP = Callable[..., Architecture]
 Fit = Callable[[FitJob], float]
@@ -208,6 +210,36 @@ def test_the_gradient_of_proximal_is_that_of_finite_differences() -> None:
 
 
 # -- nets that keep or draw something ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+@pytest.mark.parametrize("groups", [(7,), (1,) * 7, (2, 5), (3, 3, 1), (6, 1)])
+def test_how_many_are_stacked_changes_no_bit(
+    make_mlp: MakeMLP, make_pool: Callable[..., Pool], groups: tuple[int, ...], optimizer: str
+) -> None:
+    """Sizes that fill no register: biases of 3, batches of 5 of 11 samples."""
+    pool, settings = make_pool(77), TrainSettings(epochs=3, batch=5, lr=0.1, optimizer=optimizer)
+    architecture = make_mlp(parts=("projector",))
+
+    def trained(sizes: Sequence[int]) -> list[Tensor]:
+        jobs = [
+            FitJob(architecture.initial(i), Split(pool, torch.arange(11 * i, 11 * i + 11)), projected, settings, (i,))
+            for i in range(7)
+        ]
+        ends = list(itertools.accumulate(sizes))
+        for end, size in zip(ends, sizes, strict=True):
+            batched.fit(jobs[end - size : end])
+        return [job.model.vector for job in jobs]
+
+    for mine, theirs in zip(trained(groups), trained((4, 3)), strict=True):
+        assert torch.equal(mine, theirs)
+
+
+def projected(net: BoundNet, batch: Batch, given: Given) -> Tensor:
+    """A loss that trains the projector, too: its norm is over the batch."""
+    outputs = net(batch.x)
+    assert outputs.projection is not None
+    return cross_entropy(net, batch, given) + outputs.projection.square().mean()
 
 
 def test_batch_norm_statistics_live_in_the_models_vector(batch_normed: Architecture) -> None:

@@ -48,6 +48,17 @@ def test_the_projector_is_mapls() -> None:
     assert last.out_features == 128
 
 
+def test_its_norm_is_batch_norm() -> None:
+    net = build("mlp", (64,), 10, ModelSettings(projector_hidden=7), ["projector"])
+    norm = net.projector[1]
+    torch.nn.init.normal_(norm.weight)
+    torch.nn.init.normal_(norm.bias)
+    x = torch.randn(5, 7) * 3 + 1
+    expected = torch.nn.functional.batch_norm(x, None, None, norm.weight, norm.bias, training=True, eps=norm.eps)
+    torch.testing.assert_close(norm(x), expected)
+    torch.testing.assert_close(torch.func.vmap(norm)(torch.stack([x, 2 * x]))[0], expected)
+
+
 def test_an_adapter_only_where_the_width_differs() -> None:
     natural = build("mlp", (64,), 10, ModelSettings())
     same = build("mlp", (64,), 10, ModelSettings(d_z=200))

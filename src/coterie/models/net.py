@@ -24,6 +24,21 @@ class Output(NamedTuple):
     common: Tensor | None = None  # (B, classes): the logits without those of a private head; None without one
 
 
+class NormOfBatch(nn.BatchNorm1d):
+    """Batch norm without running statistics, by its formula.
+
+    Torch's own rounds otherwise where what it computes with does not fill a register: which of stacked models that
+    concerns would depend on how many there are.
+    """
+
+    def __init__(self, features: int) -> None:
+        super().__init__(features, track_running_stats=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        centred = x - x.mean(0)
+        return centred * (centred.square().mean(0) + self.eps).rsqrt() * self.weight + self.bias
+
+
 class Net(nn.Module):
     """A backbone that turns inputs into ``d_z`` features, and what reads those features."""
 
@@ -54,8 +69,7 @@ class Net(nn.Module):
         It only serves losses, and so never needs statistics of more than the batch at hand.
         """
         first = nn.Linear(self.d_z, hidden, bias=False)  # the norm would take a bias off again
-        norm = nn.BatchNorm1d(hidden, track_running_stats=False)
-        self.projector = nn.Sequential(first, norm, nn.ReLU(), nn.Linear(hidden, d_p))
+        self.projector = nn.Sequential(first, NormOfBatch(hidden), nn.ReLU(), nn.Linear(hidden, d_p))
 
     def add_prototypes(self, d_p: int) -> None:
         """One learnable point of the projected space for each class."""

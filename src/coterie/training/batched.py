@@ -30,6 +30,7 @@ from coterie.training.plain import forget_other, memory_names
 from coterie.weights import Slot
 
 Stack = dict[str, Tensor]  # name -> (peers, *shape)
+REGISTER = 64  # numbers: a multiple of what any processor computes at once
 
 
 class _StackedNet:
@@ -244,23 +245,42 @@ def _take(stack: Stack, index: Tensor) -> Stack:
 
 
 def _step(settings: TrainSettings, part: _Stacks, grads: Stack, steps: int) -> None:
-    """The optimiser's step of this number, in place."""
+    """The optimiser's step of this number, in place.
+
+    Torch's fused steps round what does not fill a register otherwise than the rest. Which numbers those are would
+    depend on how many models are stacked; so stacks of odd sizes are filled up.
+    """
     names = list(part.trained)
-    parameters, gradients = [part.trained[n] for n in names], [grads[n] for n in names]
-    memory = {key: [stack[n] for n in names] for key, stack in part.memory.items()}
+    changed = {key: [stack[n] for n in names] for key, stack in (("", part.trained), *part.memory.items())}
+    filled = {key: [_filled_up(tensor) for tensor in stack] for key, stack in changed.items()}
+    _fused(settings, filled, [_filled_up(grads[n]) for n in names], steps)
+    for key, stack in changed.items():
+        for tensor, whole in zip(stack, filled[key], strict=True):
+            if whole is not tensor:
+                tensor.view(-1).copy_(whole[: tensor.numel()])
+
+
+def _fused(settings: TrainSettings, stacks: dict[str, list[Tensor]], gradients: list[Tensor], steps: int) -> None:
+    """One step on the parameters (named "") and what the optimiser remembers of them."""
+    parameters = stacks[""]
     if settings.optimizer == "adam":
         adam(
-            parameters, gradients, memory["exp_avg"], memory["exp_avg_sq"], [],
+            parameters, gradients, stacks["exp_avg"], stacks["exp_avg_sq"], [],
             [torch.tensor(float(steps - 1), device=p.device) for p in parameters],
             fused=True, amsgrad=False, maximize=False, beta1=settings.betas[0], beta2=settings.betas[1],
             lr=settings.lr, eps=1e-8, weight_decay=settings.weight_decay,
         )  # fmt: skip
         return
-    velocities: list[Tensor | None] = [*memory["momentum_buffer"]] if memory else [None] * len(names)
+    velocities: list[Tensor | None] = [*stacks.get("momentum_buffer", [None] * len(parameters))]
     sgd(
         parameters, gradients, velocities, fused=True, dampening=0.0, nesterov=False, maximize=False,
         weight_decay=settings.weight_decay, momentum=settings.momentum, lr=settings.lr,
     )  # fmt: skip
+
+
+def _filled_up(tensor: Tensor) -> Tensor:
+    missing = -tensor.numel() % REGISTER
+    return F.pad(tensor.reshape(-1), (0, missing)) if missing else tensor
 
 
 def _recall(jobs: Sequence[FitJob], trained: Stack) -> dict[str, Stack]:

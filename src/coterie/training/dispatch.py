@@ -129,7 +129,8 @@ class Trainer:
                     f"dropout): use engine.batching = auto, or model.norm = group and model.dropout = 0"
                 )
             return chunk
-        wanted = self.batching == "auto" and architecture.batches_well and count > 1
+        # Also of one job: how many ask at a time must not decide the last bits of the numbers.
+        wanted = self.batching == "auto" and architecture.batches_well
         return chunk if wanted and model_bytes <= LARGEST_BATCHED_MODEL else 0
 
 
