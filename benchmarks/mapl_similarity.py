@@ -18,6 +18,7 @@ from torch import Tensor
 from coterie import experiment
 from coterie.engines.clock import Clock
 from coterie.engines.simulation import Simulation
+from coterie.engines.stage import Stage
 from coterie.experiment import Circle
 from coterie.methods.collaboration import LIKENESS
 from coterie.training import Trainer
@@ -28,7 +29,7 @@ def trained(preset: str, words: list[str]) -> Circle:
     circle = experiment.gather(e)
     trainer = Trainer(e.engine.batching, e.engine.workers, e.engine.threads)
     clock = Clock(e.clock, e.peers, e.seed)
-    Simulation(e.method, circle.participants, e.rounds, trainer, clock, evaluate_every=e.rounds).run()
+    Simulation(Stage(e.method, circle.participants, e.rounds, trainer, evaluate_every=e.rounds), clock).run()
     trainer.close()
     return circle
 

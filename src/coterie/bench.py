@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import resource
 import subprocess
 import sys
 import tempfile
@@ -23,9 +22,11 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 
+from coterie import memory
 from coterie.architecture import Architecture
 from coterie.engines.clock import Clock, ClockSettings
 from coterie.engines.simulation import Simulation
+from coterie.engines.stage import Stage
 from coterie.errors import CoterieError
 from coterie.events import EventLog
 from coterie.methods.gossip import Gossip
@@ -134,7 +135,7 @@ class Engine:
         method = Gossip(k=min(NEIGHBOURS, self.work.peers - 1))
         log = EventLog(self.folder / "events.jsonl")
         clock = Clock(ClockSettings(), self.work.peers, 0)
-        Simulation(method, self.peers, count, self.trainer, clock, log).run()
+        Simulation(Stage(method, self.peers, count, self.trainer), clock, log).run()
         log.close()
 
 
@@ -190,7 +191,7 @@ def main(quick: bool = False, out: Path | None = None) -> None:
         rate = 1e6 * grown.seconds_per_round / peers
         print(f"{peers:>7,} peers: {duration(grown.seconds_per_round)} a round ({rate:.0f} us a peer), "
               f"peak memory {size(grown.peak_memory)}", flush=True)  # fmt: skip
-    report.peak_memory = _peak_memory()
+    report.peak_memory = memory.peak()
     print(f"\npeak memory of the comparison: {size(report.peak_memory)}")
     if out:
         out.write_text(json.dumps(asdict(report), indent=2) + "\n", encoding="utf-8")
@@ -235,14 +236,4 @@ def grow_here(peers: int, rounds: int) -> None:
         began = time.perf_counter()
         engine.rounds(rounds)
         seconds = (time.perf_counter() - began) / rounds
-    print(json.dumps(asdict(Growth(peers, seconds, _peak_memory()))))
-
-
-def _peak_memory() -> int:
-    """Of this process alone. (On Linux, `getrusage` would count its parent's memory at the start, too.)"""
-    status = Path("/proc/self/status")
-    if status.exists():
-        (line,) = (x for x in status.read_text().splitlines() if x.startswith("VmHWM:"))
-        return int(line.split()[1]) * 1024
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
+    print(json.dumps(asdict(Growth(peers, seconds, memory.peak()))))

@@ -238,7 +238,7 @@ class Peer:
         assert self.kinds is not None
         train, classes, key = self._data().train, self.kinds.classes, (self.seed, self.id, self.round, "fit", kind)
         x, y, seed = train.x.cpu().numpy(), train.y.cpu().numpy(), randomness.number(*key) % 2**31
-        return Compute(lambda: estimators.fit(kind, x, y, classes, seed), ESTIMATOR_EPOCHS * len(train))
+        return Compute(partial(estimators.fit, kind, x, y, classes, seed), ESTIMATOR_EPOCHS * len(train))
 
     def compute(self, function: Callable[..., T], *arguments: Any, **named: Any) -> Compute[T]:
         """Anything that takes a while and depends on its arguments alone. Peers compute side by side."""

@@ -188,7 +188,7 @@ def ensembles(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Simulatio
 
 
 def expected_votes(simulation: Simulation, peer: int) -> np.ndarray:
-    me = simulation.all[peer].peer
+    me = simulation.stage.peers[peer]
     assert me.data is not None
     assert me.ensemble is not None
     own, odd, before = (member.model for member in me.ensemble.members)

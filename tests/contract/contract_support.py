@@ -156,7 +156,7 @@ def simulate(e: Experiment, out: Path | None = None, *, resume: bool = False) ->
             return simulate(e, Path(folder) / "run")
     held: list[Simulation] = []
     summary = running.resume(out, on_start=held.append) if resume else running.run(e, out, on_start=held.append)
-    return Outcome(summary, read_graph(out), [p.peer.model.vector.clone() for p in held[0].all])
+    return Outcome(summary, read_graph(out), [peer.model.vector.clone() for peer in held[0].stage.peers.values()])
 
 
 def network(e: Experiment, out: Path | None = None, *, overwrite: bool = True) -> Outcome:

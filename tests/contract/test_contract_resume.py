@@ -86,7 +86,7 @@ def test_state_survives_a_checkpoint(case: str, tmp_path: Path, monkeypatch: pyt
     restored: list[dict[str, Any]] = []
 
     def look(simulation: Simulation) -> None:
-        restored.extend(plain(p.peer.state) for p in simulation.all)
+        restored.extend(plain(peer.state) for peer in simulation.stage.peers.values())
         raise KilledError
 
     with pytest.raises(KilledError):

@@ -13,6 +13,7 @@ import torch
 from coterie import experiment
 from coterie.engines.clock import Clock, ClockSettings
 from coterie.engines.simulation import Simulation
+from coterie.engines.stage import Stage
 from coterie.events import PeerAway, PeerRound
 from coterie.experiment import Experiment
 from coterie.methods import Method
@@ -54,7 +55,7 @@ class Played:
 
     @property
     def peers(self) -> list[Peer]:
-        return [p.peer for p in self.simulation.all]
+        return list(self.simulation.stage.peers.values())
 
 
 def play(
@@ -74,8 +75,9 @@ def play(
     settings = ClockSettings(speed=tuple(SAMPLES / s for s in seconds), **clock)
     trainer = Trainer("never", 1, 1)
     played: list[PeerRound | PeerAway] = []
+    stage = Stage(method, experiment.gather(e).participants, rounds, trainer)
     simulation = Simulation(
-        method, experiment.gather(e).participants, rounds, trainer, Clock(settings, peers, e.seed),
+        stage, Clock(settings, peers, e.seed),
         asynchronous=asynchronous, folder=folder, checkpoint_every=checkpoint_every, on_record=played.append,
     )  # fmt: skip
     if saved is not None:
@@ -89,7 +91,7 @@ def play(
 
 def now(me: Peer) -> float:
     """The simulated time, which methods themselves do not see."""
-    assert isinstance(me.desk, Simulation)
+    assert isinstance(me.desk, Stage)
     return me.desk.now
 
 

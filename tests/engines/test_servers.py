@@ -13,6 +13,7 @@ from engine_support import Played, tiny
 from coterie import experiment, running
 from coterie.engines.clock import Clock
 from coterie.engines.simulation import Simulation
+from coterie.engines.stage import Stage
 from coterie.errors import ConfigError
 from coterie.experiment import Experiment
 from coterie.peer import Peer
@@ -32,7 +33,7 @@ def unequal(e: Experiment) -> list[Peer]:
 
 def simulate(e: Experiment, participants: list[Peer]) -> Played:
     trainer = Trainer("never", 1, 1)
-    simulation = Simulation(e.method, participants, e.rounds, trainer, Clock(e.clock, e.peers, e.seed))
+    simulation = Simulation(Stage(e.method, participants, e.rounds, trainer), Clock(e.clock, e.peers, e.seed))
     simulation.run()
     trainer.close()
     return Played(simulation)

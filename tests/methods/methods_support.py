@@ -13,6 +13,7 @@ from torch import Tensor
 from coterie import experiment
 from coterie.engines.clock import Clock
 from coterie.engines.simulation import Simulation
+from coterie.engines.stage import Stage
 from coterie.events import PeerAway, PeerRound
 from coterie.experiment import Experiment
 from coterie.models import Output
@@ -67,8 +68,8 @@ def play(e: Experiment, participants: Sequence[Peer] | None = None) -> Played:
     records: list[PeerRound | PeerAway] = []
     trainer = Trainer("never", 1, 1)
     simulation = Simulation(
-        e.method, members, e.rounds, trainer, Clock(e.clock, e.peers, e.seed),
-        asynchronous=e.engine.asynchronous, evaluate_every=99, on_record=records.append,
+        Stage(e.method, members, e.rounds, trainer, evaluate_every=99), Clock(e.clock, e.peers, e.seed),
+        asynchronous=e.engine.asynchronous, on_record=records.append,
     )  # fmt: skip
     try:
         simulation.run()

@@ -16,6 +16,7 @@ from methods_support import Played, play, small
 from coterie.engines import checkpoint
 from coterie.engines.clock import Clock
 from coterie.engines.simulation import Simulation
+from coterie.engines.stage import Stage
 from coterie.errors import ArtifactError, ConfigError, ModelError
 from coterie.events import PeerRound
 from coterie.experiment import gather
@@ -476,7 +477,7 @@ def test_several_brought_networks_are_ready_at_once(tmp_path: Path, monkeypatch:
     participants = gather(e).participants
     trainer = Trainer("never", 4, 1)
     try:
-        Simulation(e.method, participants, 2, trainer, Clock(e.clock, 6, 0)).run()
+        Simulation(Stage(e.method, participants, 2, trainer), Clock(e.clock, 6, 0)).run()
     finally:
         trainer.close()
     assert all(len(me.state["bench"]) == 5 for me in participants)

@@ -20,6 +20,7 @@ from coterie import experiment
 from coterie.architecture import Architecture
 from coterie.engines.clock import Clock, ClockSettings
 from coterie.engines.simulation import Simulation
+from coterie.engines.stage import Stage
 from coterie.errors import ModelError
 from coterie.events import PeerRound
 from coterie.graph import project_to_simplex
@@ -280,9 +281,8 @@ def play(
     records: list[PeerRound] = []
     see = lambda r: records.append(r) if isinstance(r, PeerRound) else None  # noqa: E731
     ticks = Clock(clock or ClockSettings(), peers, 0)
-    Simulation(
-        method, members, rounds, Trainer(), ticks, evaluate_every=10**6, on_record=see, asynchronous=asynchronous
-    ).run()
+    stage = Stage(method, members, rounds, Trainer(), evaluate_every=10**6)
+    Simulation(stage, ticks, on_record=see, asynchronous=asynchronous).run()
     return records, members
 
 

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from coterie.architecture import Architecture
 from coterie.engines.clock import Clock, ClockSettings
 from coterie.engines.simulation import Simulation
+from coterie.engines.stage import Stage
 from coterie.events import PeerRound
 from coterie.methods.panm import PANM, Models, Similarities, same_cluster
 from coterie.methods.pens import PENS
@@ -57,7 +58,7 @@ def play(method: PANM | PENS, peers: int, rounds: int, seed: int = 0) -> list[Pe
     records: list[PeerRound] = []
     clock = Clock(ClockSettings(), peers, seed)
     see = lambda r: records.append(r) if isinstance(r, PeerRound) else None  # noqa: E731
-    Simulation(method, members, rounds, Trainer(), clock, evaluate_every=10**6, on_record=see).run()
+    Simulation(Stage(method, members, rounds, Trainer(), evaluate_every=10**6), clock, on_record=see).run()
     return records
 
 

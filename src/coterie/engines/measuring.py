@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
+from typing import NamedTuple
 
 from coterie.ensemble import Ensemble, Member, voted
 from coterie.events import PeerRound
@@ -24,24 +25,35 @@ def is_due(round: int, every: int, rounds: int) -> bool:
 class Measure:
     """A peer's model and ensembles, as they were when its round ended."""
 
-    record: PeerRound
     me: Peer
     scores: list[EvaluateJob] = field(default_factory=list)  # of its model
     ensembles: dict[str, Ensemble] = field(default_factory=dict)  # "" is what it predicts with, if not its model
 
 
-def measure_of(record: PeerRound, me: Peer) -> Measure:
+class Measured(NamedTuple):
+    """How good what a peer predicts with is, on each split; and accuracies of what else it had measured, by name."""
+
+    validation: Score
+    test: Score
+    beside: dict[str, dict[str, float]]
+
+    def onto(self, record: PeerRound) -> PeerRound:
+        notes = {**record.notes, "beside": self.beside} if self.beside else record.notes
+        validation, test, loss = self.validation.accuracy, self.test.accuracy, self.validation.finite_loss
+        return replace(record, validation=validation, test=test, loss=loss, notes=notes)
+
+
+def measure_of(me: Peer) -> Measure:
     if me.data is None:  # a server
-        return Measure(record, me)
+        return Measure(me)
     if me.ensemble is not None:
-        return Measure(record, me, ensembles={**me.beside, "": me.ensemble})
+        return Measure(me, ensembles={**me.beside, "": me.ensemble})
     model = me.model.copy()
-    scores = [EvaluateJob(model, me.data.validation), EvaluateJob(model, me.data.test)]
-    return Measure(record, me, scores, dict(me.beside))
+    return Measure(me, [EvaluateJob(model, me.data.validation), EvaluateJob(model, me.data.test)], dict(me.beside))
 
 
-def settle(measures: Sequence[Measure], trainer: Trainer) -> list[PeerRound]:
-    """The records of these rounds, with what was measured: everybody's at once."""
+def settle(measures: Sequence[Measure], trainer: Trainer) -> list[Measured | None]:
+    """What was measured of each, everybody's at once; None of a server."""
     scores = iter(trainer.evaluate([job for m in measures for job in m.scores]))
     _let_members_speak([m for m in measures if m.ensembles], trainer)
     settled = []
@@ -49,19 +61,14 @@ def settle(measures: Sequence[Measure], trainer: Trainer) -> list[PeerRound]:
         found = {name: [_score(m.me, ensemble, split) for split in SPLITS] for name, ensemble in m.ensembles.items()}
         if m.scores:
             found[""] = [next(scores), next(scores)]
-        settled.append(_measured(m.record, found) if found else m.record)
+        settled.append(_measured(found) if found else None)
     return settled
 
 
-def _measured(record: PeerRound, found: dict[str, list[Score]]) -> PeerRound:
+def _measured(found: dict[str, list[Score]]) -> Measured:
     validation, test = found.pop("")
     beside = {name: dict(zip(SPLITS, [s.accuracy for s in both], strict=True)) for name, both in found.items()}
-    notes = {**record.notes, "beside": beside} if beside else record.notes
-    return measured(replace(record, notes=notes), validation, test)
-
-
-def measured(record: PeerRound, validation: Score, test: Score) -> PeerRound:
-    return replace(record, validation=validation.accuracy, test=test.accuracy, loss=validation.finite_loss)
+    return Measured(validation, test, beside)
 
 
 # -- ensembles -----------------------------------------------------------------------------------

@@ -130,7 +130,8 @@ class NetworkEngine:
             me.id, t, self.seconds(), bytes=dict(+self.bytes), messages=dict(+self.messages), notes=notes
         )
         if is_due(t, self.evaluate_every, self.rounds):
-            [record] = await self._compute(partial(settle, trainer=self.trainer), [measure_of(record, me)])
+            [found] = await self._compute(partial(settle, trainer=self.trainer), [measure_of(me)])
+            record = found.onto(record) if found else record
         self.bytes, self.messages = Counter(), Counter()
         self.log.write(record)
         self.log.flush()

@@ -3,28 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from coterie.engines.acts import Working
 from coterie.engines.board import Shelved
-from coterie.events import PeerAway, PeerRound
-from coterie.peer import Compute, Evaluate, Fetch, News, Peer, Predict, Receive, Request, Train
+from coterie.peer import Fetch, News, Receive, Request
 from coterie.shelf import Artifact
 from coterie.weights import Weights
-
-
-@dataclass(frozen=True, eq=False)
-class EndOfRound(Request[None]):
-    record: PeerRound | PeerAway
-
-
-@dataclass(eq=False)
-class Answer:
-    """A result that may still have to be computed."""
-
-    value: Any = None
-    ready: bool = True
 
 
 @dataclass(eq=False)
@@ -53,17 +40,17 @@ class Letter:
         """Whether its recipient had it when it finished this round."""
         return self.delivered_in is not None and self.delivered_in <= round
 
-    def packed(self) -> dict[str, Any]:
-        where = {"number": list(self.number), "sent_in": self.sent_in, "to": self.to, "arrival": self.arrival}
-        return {**where, **packed(self.artifact)}
+    def label(self) -> dict[str, Any]:
+        """What a checkpoint has of it, beside the artifact."""
+        return {"number": list(self.number), "sent_in": self.sent_in, "to": self.to, "arrival": self.arrival}
 
 
 @dataclass(eq=False)
 class Participant:
-    peer: Peer
+    id: int
     round: int = 0  # the one it is in, or is about to begin
     time: float = 0.0
-    coroutine: Coroutine[Request[Any], Any, None] | None = None
+    computed: bool = True  # what it asked to have computed
     waits_for: Request[Any] | None = None
     fetching: OpenFetch | None = None  # the last of its fetches
     was_away: bool = False
@@ -74,7 +61,7 @@ class Participant:
     heard: int = 0  # how many things of others there were when it was last told of news
     silences: int = 0  # of how many it was told
     waited: float = 0.0  # for others, in this round
-    inbox: dict[str, list[Artifact]] = field(default_factory=dict)
+    inbox: Counter[str] = field(default_factory=Counter)  # how many letters have come for it, by name
     bytes: Counter[str] = field(default_factory=Counter)
     messages: Counter[str] = field(default_factory=Counter)
 
@@ -83,7 +70,7 @@ def plea(p: Participant, waiting: dict[int, dict[OpenFetch, None]]) -> str:
     """What a participant that cannot go on waits for, for the report of a deadlock."""
     request = p.waits_for
     if isinstance(request, Fetch):
-        authors = sorted(a for a, fetches in waiting.items() if any(f.by == p.peer.id for f in fetches))
+        authors = sorted(a for a, fetches in waiting.items() if any(f.by == p.id for f in fetches))
         what = f"'{request.name}' of round {request.round} from {', '.join(map(str, authors))}"
     elif isinstance(request, Receive):
         what = f"a message '{request.name}' from anybody"
@@ -91,7 +78,7 @@ def plea(p: Participant, waiting: dict[int, dict[OpenFetch, None]]) -> str:
         what = "news from anybody"
     else:
         what = type(request).__name__
-    return f"peer {p.peer.id} in round {p.round} waits for {what}"
+    return f"peer {p.id} in round {p.round} waits for {what}"
 
 
 NAMED = 5  # of those that a participant waits for
@@ -99,17 +86,15 @@ NAMED = 5  # of those that a participant waits for
 
 def doings(participants: Sequence[Participant]) -> list[dict[str, Any]]:
     """What each is doing at this moment, for whoever watches the run (also from another thread: it only looks)."""
-    return [{"peer": p.peer.id, "round": p.round, **_doing(p)} for p in participants]
+    return [{"peer": p.id, "round": p.round, **_doing(p)} for p in participants]
 
 
 def _doing(p: Participant) -> dict[str, Any]:
     request = p.waits_for
     if p.gone or p.done or p.was_away:
         return {"state": "gone" if p.gone else "done" if p.done else "away"}
-    if isinstance(request, Train):
-        return {"state": "training"}
-    if isinstance(request, Evaluate | Predict | Compute):
-        return {"state": "computing"}
+    if isinstance(request, Working):
+        return {"state": "training" if request.training else "computing"}
     if isinstance(request, Fetch):
         missing = sorted(p.fetching.missing) if p.fetching and p.fetching.request is request else []
         more = {"waits_for": missing[:NAMED], "waits_for_more": max(0, len(missing) - NAMED)} if missing else {}

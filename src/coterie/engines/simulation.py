@@ -1,4 +1,4 @@
-"""The simulation: every participant's coroutine in one process, on a virtual clock.
+"""The simulation: who goes on when, on a virtual clock. Where participants act is a stage (`engines.stage`).
 
 Events are processed in the order of simulated time. What a peer computes depends on that peer alone, so
 computing is put off until its result is needed and then done for everyone who has asked by then: forty
@@ -13,68 +13,60 @@ import itertools
 import logging
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from coterie.engines import checkpoint
+from coterie.engines.acts import SETUP, Computed, Letters, Reply, Turn, Working
 from coterie.engines.board import Board, Shelved
 from coterie.engines.bulletin import Bulletin, Silence
-from coterie.engines.clock import EVALUATION_COST, Clock
-from coterie.engines.measuring import Measure, is_due, measure_of, settle
-from coterie.engines.participants import Answer, EndOfRound, Letter, OpenFetch, Participant, packed, plea, unpacked
+from coterie.engines.clock import Clock
+from coterie.engines.participants import Letter, OpenFetch, Participant, packed, plea, unpacked
+from coterie.engines.stage import Stage
 from coterie.errors import CoterieError, DeadlockError, Interrupted, RunError
 from coterie.events import EventLog, PeerAway, PeerRound
-from coterie.methods.base import Method
-from coterie.peer import Compute, Evaluate, Fetch, News, Peer, Predict, Receive, Request, Send, Train
+from coterie.peer import Fetch, News, Receive, Request, Send
 from coterie.shelf import Artifact
-from coterie.training import FitJob, Trainer
 
 _log = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 # The order of what happens at one instant.
 DELIVER, RESUME, SERVE, EXPIRE, SILENCE = range(5)
 TO_ALL = -1  # in the place of a peer
+NEXT_ROUND, COMPUTED = object(), Computed()  # with what a participant goes on, if not with an answer
 
 
 class Simulation:
-    """Runs a method with these participants (the server last, where there is one) for so many rounds."""
+    """Directs the participants on a stage (the server is the last, where there is one) through their rounds."""
 
     def __init__(
         self,
-        method: Method,
-        participants: Sequence[Peer],
-        rounds: int,
-        trainer: Trainer,
+        stage: Stage,
         clock: Clock,
         log: EventLog | None = None,
         *,
         asynchronous: bool = False,
-        evaluate_every: int = 1,
         checkpoint_every: int = 0,
         folder: Path | None = None,
         on_record: Callable[[PeerRound | PeerAway], None] | None = None,
         seconds: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        self.method, self.rounds, self.trainer, self.clock, self.log = method, rounds, trainer, clock, log
-        self.evaluate_every, self.checkpoint_every, self.folder = evaluate_every, checkpoint_every, folder
+        self.stage, self.rounds, self.clock, self.log = stage, stage.rounds, clock, log
+        self.checkpoint_every, self.folder = checkpoint_every, folder
         self.on_record = on_record
         self.seconds = seconds  # of computing so far, over all parts of a resumed run
-        self.all = [Participant(peer) for peer in participants]
-        self.board = Board(asynchronous or method.asynchronous)
+        self.all = [Participant(id) for id in sorted(stage.peers)]
+        self.board = Board(asynchronous or stage.asynchronous)
         self.now = 0.0
         self.start_after = 0  # rounds that a checkpoint says are done
         self.stop_at: int | None = None
+        self.following: Callable[[int], int] = lambda round: round + 1  # a rehearsal leaps over some rounds
         self._stop_asked = False
         self._events: list[tuple[float, int, int, Any, Any]] = []
         self._order = itertools.count()
-        # By round, and then by peer: what is computed together, and in which order, must not depend on where a run was
-        # resumed, for the last bits of the numbers do.
-        self._fits: dict[int, dict[int, tuple[Answer, FitJob]]] = defaultdict(dict)
-        self._asked: dict[int, dict[int, tuple[Answer, Evaluate | Predict | Compute[Any]]]] = defaultdict(dict)
-        self._measures: list[Measure | PeerAway] = []
+        self._asked: dict[int, set[int]] = defaultdict(set)  # who waits for something to be computed, by round
+        self._records: list[PeerRound | PeerAway] = []  # which are still to be measured
         self._waiting: dict[int, dict[OpenFetch, None]] = defaultdict(dict)  # by the peer waited for
         self._listening: set[int] = set()  # who waits for news
         self._tells_news_at = math.nan
@@ -86,8 +78,6 @@ class Simulation:
         self._letters: list[Letter] = []
         self._known_letters: set[tuple[int, int]] = set()
         self._cuts: dict[int, dict[int, dict[str, Any]]] = {}
-        for peer in participants:
-            peer.desk = self
 
     # -- running -------------------------------------------------------------------------------
 
@@ -96,9 +86,8 @@ class Simulation:
         for p in self.all:
             if p.gone:
                 continue
-            p.coroutine = self._life(p)
             self._at_round[p.round] += 1
-            self._push(p.time, RESUME, p.peer.id, Answer())
+            self._push(p.time, RESUME, p.id, NEXT_ROUND)
         for peer, windows in self.clock.windows.items():
             for start, _ in windows:
                 self._push(start, EXPIRE, peer, None)
@@ -109,11 +98,9 @@ class Simulation:
                 if not self._events:
                     break
                 self._instant()
-            self._record_measures(self.rounds)
+            self._record_rounds(self.rounds)
         finally:
-            for p in self.all:
-                if p.coroutine is not None:
-                    p.coroutine.close()
+            self.stage.end()
             if self.log:
                 self.log.flush()
         self._check_deadlock()
@@ -131,12 +118,10 @@ class Simulation:
         while self._events and self._events[0][:2] == (self.now, phase):
             batch.append(heapq.heappop(self._events))
         if phase == RESUME:
-            for round in sorted({self.all[event[2]].round for event in batch if not event[4].ready}):
-                self._compute(round)
+            self._go_on([(self.all[peer], what) for _, _, peer, _, what in batch])
+            return
         for _, _, peer, _, what in batch:
-            if phase == RESUME:
-                self._resume(self.all[peer], what)
-            elif phase == SERVE:
+            if phase == SERVE:
                 if isinstance(what, OpenFetch):
                     self._serve(what)
                 else:
@@ -155,22 +140,6 @@ class Simulation:
     def _push(self, time: float, phase: int, peer: int, what: Any) -> None:
         heapq.heappush(self._events, (time, phase, peer, next(self._order), what))
 
-    async def _life(self, p: Participant) -> None:
-        """One participant's run: its method's rounds, each measured and recorded."""
-        me, is_server = p.peer, p.peer.id == p.peer.server
-        if p.round == 0:
-            await self.method.setup(me)
-            self._enter(p, 1)
-        while p.round <= self.rounds:
-            t = self._catch_up(p)
-            me.begin(t)
-            if self.clock.sits_out(me.id, t):
-                self._sit_out(me.id, t)
-                await EndOfRound(PeerAway(me.id, t, self.now, self.now))
-                continue
-            await (self.method.serve(me, t) if is_server else self.method.round(me, t))
-            await EndOfRound(PeerRound(me.id, t, self.now, notes=me.notes))
-
     def _catch_up(self, p: Participant) -> int:
         """The round to do next: one's own, or the circle's current one after having been away."""
         if p.was_away and not self.board.asynchronous:
@@ -178,7 +147,7 @@ class Simulation:
             others = [q.round for q in self.all if not (q.gone or q.done or q.was_away) and q.time <= self.now]
             before, after = p.round, min(max([p.round, *others]), max(p.round, self.rounds))
             for skipped in range(before, after):
-                self._sit_out(p.peer.id, skipped)
+                self._sit_out(p.id, skipped)
             self._enter(p, after)
         p.was_away = False
         return p.round
@@ -189,14 +158,14 @@ class Simulation:
         self._leave_round(p)
         p.round = round
         self._at_round[round] += 1
-        for waiting in list(self._waiting.get(p.peer.id, ())):
-            if not self._may_shelve(p.peer.id, waiting.request.round):
-                self._arrive(waiting, p.peer.id, None)
+        for waiting in list(self._waiting.get(p.id, ())):
+            if not self._may_shelve(p.id, waiting.request.round):
+                self._arrive(waiting, p.id, None)
         for done in range(before, round):
             if self._is_cut(done):
                 if done not in self._cuts:
                     self.bulletin.begin_cut(done, self.now)
-                self._cuts.setdefault(done, {})[p.peer.id] = self._snapshot(p)
+                self._cuts.setdefault(done, {})[p.id] = self._snapshot(p, done)
                 self.board.retain = True
                 self._complete(done)
 
@@ -207,46 +176,71 @@ class Simulation:
 
     # -- one participant goes on ---------------------------------------------------------------
 
-    def _resume(self, p: Participant, answer: Answer) -> None:
-        away_until = self.clock.away_until(p.peer.id, self.now)
-        if away_until is not None:
-            self._leave(p, away_until, answer)
-            return
-        assert p.coroutine is not None
-        try:
-            request = p.coroutine.send(answer.value)
-        except StopIteration:
-            p.done = True
-            p.waits_for = None
-            self._leave_round(p)
-            return
-        p.waits_for, p.time = request, self.now
-        self._accept(p, request)
+    def _go_on(self, cues: list[tuple[Participant, Any]]) -> None:
+        """All whose time has come act, each until it asks for something."""
+        for round in sorted({p.round for p, what in cues if what is COMPUTED and not p.computed}):
+            self._compute(round)
+        turns = [turn for p, what in cues if (turn := self._turn(p, what))]
+        while turns:  # who has set itself up goes on with its first round
+            turns = [turn for reply in self.stage.act(self.now, turns) if (turn := self._hear(reply))]
 
-    def _leave(self, p: Participant, until: float, answer: Answer) -> None:
+    def _turn(self, p: Participant, what: Any) -> Turn | None:
+        away_until = self.clock.away_until(p.id, self.now)
+        if away_until is not None:
+            self._leave(p, away_until, what)
+            return None
+        p.time = self.now
+        return self._next_round(p) if what is NEXT_ROUND else Turn(p.id, answer=what)
+
+    def _next_round(self, p: Participant) -> Turn | None:
+        if p.round == SETUP:
+            return Turn(p.id, SETUP)
+        if p.round > self.rounds:
+            p.done = True
+            self._leave_round(p)
+            return None
+        round = self._catch_up(p)
+        if self.clock.sits_out(p.id, round):
+            self._sit_out(p.id, round)
+            self._end_round(p, PeerAway(p.id, round, self.now, self.now))
+            return None
+        return Turn(p.id, round)
+
+    def _hear(self, reply: Reply) -> Turn | None:
+        """What somebody did, and what it wants next."""
+        p = self.all[reply.peer]
+        for artifact in reply.shelved:
+            self._shelve(artifact)
+        for name in reply.emptied:
+            del p.inbox[name]
+        p.waits_for = reply.request
+        if reply.request is not None:
+            self._accept(p, reply.request)
+        elif p.round == SETUP:
+            self._enter(p, 1)
+            return self._next_round(p)
+        else:
+            self._end_round(p, PeerRound(p.id, p.round, self.now, notes=reply.notes))
+        return None
+
+    def _leave(self, p: Participant, until: float, what: Any) -> None:
         p.was_away = True
         if until < math.inf:
-            self._push(until, RESUME, p.peer.id, answer)
+            self._push(until, RESUME, p.id, what)
             return
         p.gone = True
-        self._listening.discard(p.peer.id)
+        self._listening.discard(p.id)
         self._leave_round(p)
-        self._measures.append(PeerAway(p.peer.id, p.round, self.now, None))
+        self._records.append(PeerAway(p.id, p.round, self.now, None))
         for round in list(self._cuts):
             self._complete(round)
 
     def _accept(self, p: Participant, request: Request[Any]) -> None:
-        id, clock = p.peer.id, self.clock
-        if isinstance(request, Train):
-            answer = Answer(ready=False)
-            self._fits[p.round][id] = answer, request.job
-            job = request.job
-            samples = len(job.split) * job.settings.epochs * max(1, job.views)
-            self._push(self.now + clock.training(id, samples), RESUME, id, answer)
-        elif isinstance(request, Evaluate | Predict | Compute):
-            answer = Answer(ready=False)
-            self._asked[p.round][id] = answer, request
-            self._push(self.now + clock.training(id, _worth(request)), RESUME, id, answer)
+        id = p.id
+        if isinstance(request, Working):
+            p.computed = False
+            self._asked[p.round].add(id)
+            self._push(self.now + self.clock.training(id, request.samples), RESUME, id, COMPUTED)
         elif isinstance(request, Fetch):
             p.fetching = OpenFetch(request, id, self.now, set(request.peers))
             self._push(self.now, SERVE, id, p.fetching)
@@ -257,30 +251,19 @@ class Simulation:
         elif isinstance(request, News):
             self._listening.add(id)
             self._tell_news_at(self.now)
-        elif isinstance(request, EndOfRound):
-            self._end_round(p, request.record)
         else:
             raise CoterieError(f"peer {id} awaited {request!r}: only the verbs of `me` can be awaited in a method")
 
     def _compute(self, round: int) -> None:
         """Everything that anybody in this round has asked for, at once."""
-        self._record_measures(round - 1)
-        fits = _by_peer(self._fits.pop(round, {}))
-        for (answer, _), loss in zip(fits, self.trainer.fit([job for _, job in fits]), strict=True):
-            answer.value, answer.ready = loss, True
-        asked = _by_peer(self._asked.pop(round, {}))
-        for kind, compute in ((Evaluate, self.trainer.evaluate), (Predict, self.trainer.predict)):
-            of_kind = [(answer, request.jobs) for answer, request in asked if isinstance(request, kind)]
-            results: Iterator[Any] = iter(compute([job for _, jobs in of_kind for job in jobs]))
-            for answer, jobs in of_kind:
-                answer.value, answer.ready = [next(results) for _ in jobs], True
-        calls = [(answer, request) for answer, request in asked if isinstance(request, Compute)]
-        for (answer, _), value in zip(calls, self.trainer.call([c.function for _, c in calls]), strict=True):
-            answer.value, answer.ready = value, True
+        self._record_rounds(round - 1)
+        self.stage.compute(round)
+        for id in self._asked.pop(round, ()):
+            self.all[id].computed = True
 
     # -- fetching ------------------------------------------------------------------------------
 
-    def shelve(self, artifact: Artifact) -> None:
+    def _shelve(self, artifact: Artifact) -> None:
         self.board.put(artifact, self.now, self._oldest_round())
         self._asked_in_vain.discard(artifact.name)
         self.all[artifact.author].shelved += 1
@@ -341,8 +324,7 @@ class Simulation:
         p.bytes[f.request.name] += sum(sizes.values())
         p.messages[f.request.name] += len(sizes)
         takes = self.clock.transfer(f.by, sum(sizes.values())) if sizes else 0.0
-        answer = Answer({a: f.arrived[a].artifact for a in sorted(f.arrived)})
-        self._push(self.now + takes, RESUME, f.by, answer)
+        self._push(self.now + takes, RESUME, f.by, {a: f.arrived[a].artifact for a in sorted(f.arrived)})
 
     def _expire(self, peer: int, f: OpenFetch | None) -> None:
         """A fetch's deadline has passed, or (no fetch named) a peer that others wait for goes away."""
@@ -355,7 +337,7 @@ class Simulation:
                 and not p.gone
                 and self.clock.away_until(peer, self.now) == math.inf
             ):
-                self._leave(p, math.inf, Answer())
+                self._leave(p, math.inf, None)
             return
         for author in list(f.missing):
             self._arrive(f, author, None)
@@ -398,9 +380,9 @@ class Simulation:
                 self._answer_news(p, False)
 
     def _answer_news(self, p: Participant, there_is: bool) -> None:
-        self._listening.discard(p.peer.id)
+        self._listening.discard(p.id)
         p.waits_for = None
-        self._push(self.now, RESUME, p.peer.id, Answer(there_is))
+        self._push(self.now, RESUME, p.id, there_is)
 
     # -- sending -------------------------------------------------------------------------------
 
@@ -408,8 +390,8 @@ class Simulation:
         if not 0 <= request.to < len(self.all):
             raise CoterieError(f"peer {request.to} was sent something, but there are {len(self.all)} participants")
         size = request.artifact.nbytes
-        arrival = self.now + self.clock.transfer(p.peer.id, size)
-        letter = Letter((p.peer.id, p.letters_sent), p.round, request.to, arrival, request.artifact)
+        arrival = self.now + self.clock.transfer(p.id, size)
+        letter = Letter((p.id, p.letters_sent), p.round, request.to, arrival, request.artifact)
         p.letters_sent += 1
         delivered = self.clock.away_until(request.to, arrival) != math.inf
         if delivered:
@@ -421,7 +403,7 @@ class Simulation:
             letter.delivered_in = self.start_after
         else:
             self._post(arrival, letter)
-        self._push(self.now, RESUME, p.peer.id, Answer(delivered))
+        self._push(self.now, RESUME, p.id, delivered)
 
     def _deliver(self, letter: Letter) -> None:
         p = self.all[letter.to]
@@ -433,18 +415,17 @@ class Simulation:
                 self._letters.remove(letter)  # nobody will ever open it
             return
         letter.delivered_in = p.round
-        p.inbox.setdefault(letter.artifact.name, []).append(letter.artifact)
+        self.stage.deliver(p.id, letter.artifact)
+        p.inbox[letter.artifact.name] += 1
         self._hand_over(p)
 
     def _hand_over(self, p: Participant) -> None:
         """If a participant waits for messages and there are some, it goes on."""
-        if isinstance(p.waits_for, Receive) and p.inbox.get(p.waits_for.name):
+        if isinstance(p.waits_for, Receive) and p.inbox[p.waits_for.name]:
             p.waited += self.now - p.time
-            self._push(self.now, RESUME, p.peer.id, Answer(p.inbox.pop(p.waits_for.name)))
+            name = p.waits_for.name
+            self._push(self.now, RESUME, p.id, Letters(name, p.inbox.pop(name)))
             p.waits_for = None
-
-    def inbox(self, peer: int, name: str) -> list[Artifact]:
-        return self.all[peer].inbox.pop(name, [])
 
     # -- the end of a round, checkpoints -------------------------------------------------------
 
@@ -455,14 +436,14 @@ class Simulation:
             if p.waited:
                 record.notes["waited"] = round(p.waited, 6)
             p.bytes, p.messages, p.waited = Counter(), Counter(), 0.0
-        self._measure(p.peer, record)
+        self._records.append(record)
         if self._stop_asked and self.stop_at is None:
             if any(q.done or q.round >= self.rounds for q in self.all):  # who is can be part of no new checkpoint
                 raise Interrupted("stopped; it goes on from the last checkpoint")
             self.stop_at = max(q.round for q in self.all if not q.gone)
-        self._enter(p, p.round + 1)
+        self._enter(p, self.following(p.round))
         self._settle()
-        self._push(self.now, RESUME, p.peer.id, Answer())
+        self._push(self.now, RESUME, p.id, NEXT_ROUND)
 
     def _settle(self) -> None:
         """When everybody has left a round behind: measure it, and forget what was only kept for it."""
@@ -470,31 +451,19 @@ class Simulation:
         if oldest <= self._settled:
             return
         self._settled = oldest
-        self._record_measures(oldest - 1)
+        self._record_rounds(oldest - 1)
         self._sat_out = {s for s in self._sat_out if s[1] >= oldest}
         self._letters = [x for x in self._letters if not (x.sent_in < oldest and x.had_by(oldest - 1))]
 
-    def _measure(self, me: Peer, record: PeerRound | PeerAway) -> None:
-        """Have the model measured as it is now, whenever the next computation is due; takes no simulated time."""
-        if isinstance(record, PeerAway):
-            self._measures.append(record)
-        else:
-            due = is_due(record.round, self.evaluate_every, self.rounds)
-            self._measures.append(measure_of(record, me) if due else Measure(record, me))
-
-    def _record_measures(self, until: int) -> None:
-        """Those of the rounds up to this one, each round's at once."""
-        due = [m for m in self._measures if _record_of(m).round <= until]
-        for round in sorted({_record_of(m).round for m in due}):
-            self._record_round([m for m in due if _record_of(m).round == round])
-        self._measures = [m for m in self._measures if _record_of(m).round > until]
-
-    def _record_round(self, measures: list[Measure | PeerAway]) -> None:
-        in_order = sorted((m for m in measures if isinstance(m, Measure)), key=lambda m: m.record.peer)
-        away = [m for m in measures if isinstance(m, PeerAway)]
-        records: list[PeerRound | PeerAway] = [*settle(in_order, self.trainer), *away]
-        for record in sorted(records, key=lambda record: record.peer):
-            self._record(record)
+    def _record_rounds(self, until: int) -> None:
+        """Those up to this one, each measured and written down at once; measuring takes no simulated time."""
+        due = [record for record in self._records if record.round <= until]
+        self._records = [record for record in self._records if record.round > until]
+        for round in sorted({record.round for record in due}):
+            measured = self.stage.measured(round)
+            for record in sorted((r for r in due if r.round == round), key=lambda record: record.peer):
+                found = measured.get(record.peer)
+                self._record(found.onto(record) if found and isinstance(record, PeerRound) else record)
 
     def _is_cut(self, done: int) -> bool:
         """Whether a checkpoint is to be taken after this round."""
@@ -509,37 +478,41 @@ class Simulation:
         if self.on_record:
             self.on_record(record)
 
-    def _snapshot(self, p: Participant) -> dict[str, Any]:
+    def _snapshot(self, p: Participant, round: int) -> dict[str, Any]:
+        """What a checkpoint of this round has of a participant, as it is now; the stage keeps the rest of it."""
+        self.stage.keep(p.id, round)
         return {
-            **checkpoint.of_peer(p.peer), "round": p.round, "time": self.now, "was_away": p.was_away,
-            "letters_sent": p.letters_sent, "shelved": p.shelved, "heard": p.heard,
-            "silences": p.silences,
-            "inbox": {name: [packed(a) for a in artifacts] for name, artifacts in p.inbox.items()},
+            "round": p.round, "time": self.now, "was_away": p.was_away, "letters_sent": p.letters_sent,
+            "shelved": p.shelved, "heard": p.heard, "silences": p.silences,
         }  # fmt: skip
 
     def _complete(self, round: int) -> None:
         """Write the checkpoint once every participant that is still there has come to the end of its round."""
         cut = self._cuts[round]
-        if any(p.peer.id not in cut and not p.gone for p in self.all):
+        if any(p.id not in cut and not p.gone for p in self.all):
             return
         assert self.folder is not None
         # Who left for good after this round is still to leave, for a run that goes on from here.
-        gone = [p.peer.id for p in self.all if p.gone and p.peer.id not in cut]
-        cut.update({id: self._snapshot(self.all[id]) for id in gone})
+        gone = [p.id for p in self.all if p.gone and p.id not in cut]
+        cut.update({id: self._snapshot(self.all[id], round) for id in gone})
+        kept = self.stage.kept(round)
         in_flight = [x for x in self._letters if x.sent_in <= round and not x.had_by(round)]
         already = [list(x.number) for x in self._letters if x.sent_in > round and x.had_by(round)]
+        shelved = self.board.until(round)
+        shelves = self.stage.whole([s.artifact for s in shelved])
+        letters = self.stage.whole([x.artifact for x in in_flight])
         tree = {
-            "participants": [cut[p.peer.id] for p in self.all],
+            "participants": [{**kept[p.id], **cut[p.id]} for p in self.all],
             "gone": gone,
             # Only what a participant has skipped beyond this round; what it sits out later it will find out again.
             "sat_out": [list(s) for s in sorted(self._sat_out) if round < s[1] < cut[s[0]]["round"]],
             "bulletin": self.bulletin.of_cut(round),
-            "shelves": [{"time": s.time, **packed(s.artifact)} for s in self.board.until(round)],
-            "in_flight": [x.packed() for x in in_flight],
+            "shelves": [{"time": s.time, **packed(a)} for s, a in zip(shelved, shelves, strict=True)],
+            "in_flight": [{**x.label(), **packed(a)} for x, a in zip(in_flight, letters, strict=True)],
             "already": already,
             "seconds": self.seconds(),
         }  # fmt: skip
-        self._record_measures(round)
+        self._record_rounds(round)
         if self.log:
             self.log.flush()
         checkpoint.save(self.folder, round, tree)
@@ -556,15 +529,14 @@ class Simulation:
         if len(tree["participants"]) != len(self.all):
             raise RunError(f"the checkpoint has {len(tree['participants'])} participants, the run {len(self.all)}")
         self.start_after = round
+        self.stage.restore(dict(enumerate(tree["participants"])))
         for p, saved in zip(self.all, tree["participants"], strict=True):
-            checkpoint.to_peer(p.peer, saved)
-            self.method.revive(p.peer)
             p.round, p.time, p.was_away = saved["round"], saved["time"], saved["was_away"]
-            p.letters_sent, p.gone = saved["letters_sent"], p.peer.id in tree["gone"]
+            p.letters_sent, p.gone = saved["letters_sent"], p.id in tree["gone"]
             p.shelved, p.heard, p.silences = saved["shelved"], saved["heard"], saved["silences"]
-            p.inbox = {name: [unpacked(a) for a in artifacts] for name, artifacts in saved["inbox"].items()}
+            p.inbox = Counter({name: len(artifacts) for name, artifacts in saved["inbox"].items()})
         self._sat_out = {(peer, r) for peer, r in tree["sat_out"]}
-        self.board.restore([Shelved(s["time"], unpacked(s)) for s in tree["shelves"]])
+        self.board.restore([Shelved(s["time"], self.stage.known(unpacked(s))) for s in tree["shelves"]])
         self.bulletin.restore(tree["bulletin"], max(p.silences for p in self.all))
         for shelving in self.bulletin.shelvings_ahead:
             self._push(shelving.time, SERVE, TO_ALL, None)
@@ -572,7 +544,8 @@ class Simulation:
             self._push(silence.time, SILENCE, TO_ALL, None)
         self._known_letters = {(sender, count) for sender, count in tree["already"]}
         for x in tree["in_flight"]:
-            letter = Letter(tuple(x["number"]), x["sent_in"], x["to"], x["arrival"], unpacked(x))
+            artifact = self.stage.known(unpacked(x))
+            letter = Letter(tuple(x["number"]), x["sent_in"], x["to"], x["arrival"], artifact)
             self._letters.append(letter)
             self._post(letter.arrival, letter)
 
@@ -585,18 +558,3 @@ class Simulation:
         lines = [plea(p, self._waiting) for p in stuck[:5]]
         more = f"; and {len(stuck) - 5} more" if len(stuck) > 5 else ""
         raise DeadlockError(f"nobody can go on: {'; '.join(lines)}{more}")
-
-
-def _worth(request: Evaluate | Predict | Compute[Any]) -> float:
-    """In samples trained."""
-    if isinstance(request, Compute):
-        return request.samples
-    return EVALUATION_COST * sum(len(job.split) for job in request.jobs)
-
-
-def _record_of(measure: Measure | PeerAway) -> PeerRound | PeerAway:
-    return measure.record if isinstance(measure, Measure) else measure
-
-
-def _by_peer(requests: dict[int, T]) -> list[T]:
-    return [requests[peer] for peer in sorted(requests)]
