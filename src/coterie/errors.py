@@ -45,6 +45,10 @@ class RunError(CoterieError):
     """A run's folder, checkpoint or state does not allow what was asked."""
 
 
+class StageLost(CoterieError):  # noqa: N818 (the run goes on from its last checkpoint)
+    """A process or a machine that a run was spread over is gone."""
+
+
 class Interrupted(CoterieError):  # noqa: N818 (a stop that was asked for is not an error)
     """The run was asked to stop, and did so at a checkpoint."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import itertools
 import math
 import os
@@ -58,11 +59,21 @@ class DataSettings(PartitionSettings):
     drop: float = field(default=0.1, metadata={"help": "views of features: probability that one is set to its mean"})
 
 
+ENGINES = SIMULATION, RAY = "simulation", "ray"
+
+
 @dataclass(frozen=True)
 class EngineSettings:
     """Who advances whom: the [engine] section."""
 
-    name: str = field(default="simulation", metadata={"help": "simulation"})
+    name: str = field(
+        default="simulation",
+        metadata={"help": "simulation (in one process) | ray (the same on a Ray cluster, with the same results)"},
+    )
+    address: str = field(
+        default="",
+        metadata={"help": "of ray: auto, or HOST:PORT of a cluster; empty: one on this machine, for this run"},
+    )
     asynchronous: bool = field(
         default=False,
         metadata={"help": "fetch what is there, the latest version, instead of waiting for this round's"},
@@ -72,7 +83,9 @@ class EngineSettings:
     )
     workers: int = field(
         default=0,
-        metadata={"help": "threads that train peers side by side; 0: one a core; results do not change"},
+        metadata={
+            "help": "threads (of ray: processes) that train peers side by side; 0: one a core; results do not change"
+        },
     )
     threads: int = field(
         default=1,
@@ -246,7 +259,7 @@ def _check(e: Experiment) -> None:
             raise ConfigError(f"{key} must be at least {least}, not {value}")
     for key, chosen, options in (
         ("train.optimizer", e.train.optimizer, ("sgd", "adam")),
-        ("engine.name", e.engine.name, ("simulation",)),
+        ("engine.name", e.engine.name, ENGINES),
         ("engine.batching", e.engine.batching, ("auto", "always", "never")),
         ("data.scale", e.data.scale, ("standard", "unit")),
     ):
@@ -267,7 +280,10 @@ def _check(e: Experiment) -> None:
     if not all(0 <= beta < 1 for beta in e.train.betas):
         raise ConfigError(f"train.betas must be from 0 to below 1, not {e.train.betas}")
     if e.baseline:
-        find(e.baseline)
+        try:
+            find(e.baseline)
+        except ConfigError as error:
+            raise ConfigError(f"baseline: {str(error).removeprefix('method.name: ')}") from error
     if e.engine.asynchronous and e.method.paced:
         raise ConfigError(f"engine.asynchronous = true: {e.method_name} needs rounds that all have in common")
     if e.engine.asynchronous and e.method.with_server():
@@ -278,6 +294,7 @@ def _check(e: Experiment) -> None:
     network_settings.check(e.network)
     sinks.check(e.engine.sinks)
     _check_device(e.engine.device)
+    _check_cluster(e.engine)
     e.method.check(e.peers)
 
 
@@ -287,6 +304,13 @@ def _check_device(device: str) -> None:
     except (RuntimeError, AssertionError) as error:
         reason = str(error).split("\n")[0]
         raise ConfigError(f"engine.device = '{device}' cannot be used here: {reason}. Use cpu") from error
+
+
+def _check_cluster(settings: EngineSettings) -> None:
+    if settings.name != RAY and settings.address:
+        raise ConfigError(f"engine.address = '{settings.address}' is of engine.name = ray, not of {settings.name}")
+    if settings.name == RAY and importlib.util.find_spec("ray") is None:
+        raise ConfigError("engine.name = ray needs the package ray: pip install 'ray>=2.40'")
 
 
 # -- from settings to peers --------------------------------------------------------------------

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
+import logging
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -15,12 +15,13 @@ from coterie.engines import checkpoint
 from coterie.engines.clock import Clock
 from coterie.engines.participants import doings
 from coterie.engines.simulation import Simulation
-from coterie.errors import RunError
+from coterie.engines.stage import Stage
+from coterie.errors import RunError, StageLost
 from coterie.events import Event, EventLog, RunStarted, read
-from coterie.experiment import Circle, Experiment, from_tables, gather, read_tables, with_method
+from coterie.experiment import RAY, Circle, Experiment, from_tables, gather, read_tables, with_method
 from coterie.progress import OnRound, Progress, RoundProgress
 from coterie.report.html import write_report
-from coterie.report.summary import summarise, write_graph, write_json
+from coterie.report.summary import read_summary, summarise, write_graph, write_json
 from coterie.run_state import RunState
 from coterie.sinks import Sinks
 from coterie.training import Trainer
@@ -28,6 +29,9 @@ from coterie.using.keeping import keep
 from coterie.using.manifest import version
 
 OnStart = Callable[[Simulation], None]
+MOST_LOSSES = 10  # of processes or machines, in one run
+
+_log = logging.getLogger(__name__)
 
 
 def run(
@@ -48,23 +52,43 @@ def run(
     log = EventLog(out / "events.jsonl")
     log.write(run_started(experiment, circle))
     log.flush()
-    return _go(experiment, circle, log, out, 0.0, None, on_round, on_start)
+    begin = partial(_go, experiment, circle, log, out, 0.0, None, on_round, on_start)
+    return _despite_losses(begin, partial(_resume, out, on_round, on_start), out)
 
 
 def resume(out: Path, *, on_round: OnRound | None = None, on_start: OnStart | None = None) -> dict[str, Any]:
     """Go on with a run from its last checkpoint, as if nothing had happened; returns its summary."""
+    again = partial(_resume, out, on_round, on_start)
+    return _despite_losses(again, again, out)
+
+
+def _despite_losses(go: Callable[[], dict[str, Any]], again: Callable[[], dict[str, Any]], out: Path) -> dict[str, Any]:
+    """A run that loses a part of the cluster that it is on goes on from its last checkpoint, on what is left."""
+    for _ in range(MOST_LOSSES):
+        try:
+            return go()
+        except StageLost as lost:
+            _log.warning("%s; going on from the last checkpoint", lost)
+            go = again
+    raise RunError(f"{out}: lost a part of the cluster {MOST_LOSSES} times. `coterie run --resume {out}` goes on")
+
+
+def _resume(out: Path, on_round: OnRound | None, on_start: OnStart | None) -> dict[str, Any]:
     experiment = of_folder(out)
+    if (out / "peers").is_dir():
+        raise RunError(f"{out} was made by `coterie up`: go on with `coterie up --resume {out}`")
     if (out / "summary.json").exists():
-        finished: dict[str, Any] = json.loads((out / "summary.json").read_text(encoding="utf-8"))
-        return finished
+        return read_summary(out)
     found = checkpoint.load(out / "checkpoint")
     log = EventLog(out / "events.jsonl")
     circle = gather(experiment)
     if found is None:
+        _log.warning("%s has no checkpoint: it begins again, at round 1", out)
         log.path.unlink(missing_ok=True)
         log.write(run_started(experiment, circle))
         return _go(experiment, circle, log, out, 0.0, None, on_round, on_start)
     kept = log.keep_until(found[0])
+    _check_whole(kept, found[0], log.path)
     return _go(experiment, circle, log, out, found[1].get("seconds", 0.0), found, on_round, on_start, kept)
 
 
@@ -84,7 +108,7 @@ def _go(
         RunState(out, e.rounds, saved[0] if saved else 0) as state,
         closing(Sinks(e.engine.sinks, out, e.tables(), begun=saved is not None)) as sinks,
         closing(log),
-        closing(Trainer(e.engine.batching, e.engine.workers, e.engine.threads)) as trainer,
+        closing(_stage(e, circle)) as stage,
     ):
         progress = Progress(e.peers, e.rounds, circle.clusters, _told_to(state, log, on_round))
         sinks.see(run_started(e, circle))
@@ -93,8 +117,7 @@ def _go(
             sinks.see(event, tell=False)
         state.tell(bytes=progress.bytes)
         simulation = Simulation(
-            e.method, circle.participants, e.rounds, trainer, Clock(e.clock, e.peers, e.seed), log,
-            asynchronous=e.engine.asynchronous, evaluate_every=e.evaluate.every,
+            stage, Clock(e.clock, e.peers, e.seed), log, asynchronous=e.engine.asynchronous,
             checkpoint_every=e.engine.checkpoint, folder=out / "checkpoint",
             on_record=partial(_seen_by, progress, sinks), seconds=lambda: time.perf_counter() - began,
         )  # fmt: skip
@@ -104,11 +127,33 @@ def _go(
         if on_start:
             on_start(simulation)
         simulation.run()
-        keep(out, e, circle, [(p.peer, min(p.round, e.rounds)) for p in simulation.all])
+        stage.bring_home()
+        keep(out, e, circle, [(stage.peers[p.id], min(p.round, e.rounds)) for p in simulation.all])
         log.close()
         summary = finish(out, time.perf_counter() - began)
         sinks.finish(summary)
         return summary
+
+
+def _check_whole(events: Sequence[Event], rounds: int, path: Path) -> None:
+    """A run that goes on must have all of its rounds so far, or its figures would be wrong."""
+    there = {getattr(event, "round", 0) for event in events}
+    missing = [round for round in range(1, rounds + 1) if round not in there]
+    if missing:
+        raise RunError(
+            f"{path} has nothing of round {missing[0]}, which the checkpoint says is done: the file is damaged. "
+            "Start anew, with --overwrite"
+        )
+
+
+def _stage(e: Experiment, circle: Circle) -> Stage:
+    """Where the participants act: in this process, or on a cluster."""
+    if e.engine.name == RAY:
+        from coterie.engines.cluster import Cluster
+
+        return Cluster(e, circle)
+    trainer = Trainer(e.engine.batching, e.engine.workers, e.engine.threads)
+    return Stage(e.method, circle.participants, e.rounds, trainer, e.evaluate.every)
 
 
 def _seen_by(progress: Progress, sinks: Sinks, event: Event) -> None:

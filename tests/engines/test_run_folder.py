@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from engine_support import tiny
 from coterie import events, running
 from coterie.errors import CoterieError, RunError
 from coterie.events import EventLog, PeerRound
+from coterie.progress import RoundProgress
 
 
 def test_an_existing_folder_is_refused_then_overwritten(tmp_path: Path) -> None:
@@ -58,6 +60,51 @@ def test_resuming_a_finished_run_returns_its_summary(tmp_path: Path) -> None:
     files = {p: p.stat().st_mtime_ns for p in (tmp_path / "run").iterdir()}
     assert running.resume(tmp_path / "run") == json.loads(json.dumps(summary))
     assert {p: p.stat().st_mtime_ns for p in (tmp_path / "run").iterdir()} == files
+
+
+def test_a_damaged_summary_is_named(tmp_path: Path) -> None:
+    running.run(tiny("local", rounds=1), tmp_path / "run")
+    (tmp_path / "run" / "summary.json").write_text('{"x', encoding="utf-8")
+    with pytest.raises(RunError, match=r"summary.json cannot be read .*delete it"):
+        running.resume(tmp_path / "run")
+
+
+class StoppedError(Exception):
+    pass
+
+
+def stopped(out: Path) -> None:
+    """A run of six rounds that was killed after the fourth, with a checkpoint of it."""
+
+    def stop(progress: RoundProgress) -> None:
+        if progress.round == 4:
+            raise StoppedError
+
+    with pytest.raises(StoppedError):
+        running.run(tiny("gossip", "method.k=1", "engine.checkpoint=1", rounds=6), out, on_round=stop)
+
+
+def test_events_that_lack_rounds_are_not_gone_on_with(tmp_path: Path) -> None:
+    stopped(tmp_path / "run")
+    path = tmp_path / "run" / "events.jsonl"
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    path.write_text("".join(line for line in lines if '"round":2,' not in line), encoding="utf-8")
+    with pytest.raises(RunError, match=r"events.jsonl has nothing of round 2, .*--overwrite"):
+        running.resume(tmp_path / "run")
+
+
+def test_without_a_checkpoint_it_says_that_it_begins_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    stopped(tmp_path / "run")
+    shutil.rmtree(tmp_path / "run" / "checkpoint")
+    assert running.resume(tmp_path / "run")["rounds"] == 6
+    assert "has no checkpoint: it begins again, at round 1" in caplog.text
+
+
+def test_a_circle_of_real_peers_is_not_gone_on_with_as_a_simulation(tmp_path: Path) -> None:
+    stopped(tmp_path / "run")
+    (tmp_path / "run" / "peers").mkdir()
+    with pytest.raises(RunError, match="coterie up --resume"):
+        running.resume(tmp_path / "run")
 
 
 def test_resuming_what_is_not_a_run(tmp_path: Path) -> None:

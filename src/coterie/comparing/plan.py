@@ -171,7 +171,9 @@ def default_folder(kind: str, experiment: str, words: Sequence[str]) -> Path:
 def fingerprint(e: Experiment) -> str:
     """All that the results depend on: not how many workers there are, nor what is written beside them."""
     tables = e.tables()
-    without_effect = {"workers": 1, "checkpoint": 0, "models": True, "sinks": ()}
+    without_effect = {
+        "name": "simulation", "address": "", "workers": 1, "checkpoint": 0, "models": True, "sinks": (),
+    }  # fmt: skip
     return json.dumps({**tables, "baseline": "", "engine": {**tables["engine"], **without_effect}}, sort_keys=True)
 
 

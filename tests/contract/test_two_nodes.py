@@ -1,0 +1,62 @@
+"""A Ray cluster of two nodes (two raylets on this machine), one of which is lost."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from contract_support import Outcome, read_graph, same, simulate, small
+
+from coterie import running
+from coterie.engines.simulation import Simulation
+from coterie.progress import RoundProgress
+
+ray = pytest.importorskip("ray")
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def nodes() -> Iterator[object]:
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    cluster.add_node(num_cpus=1)
+    cluster.wait_for_nodes()
+    yield cluster
+    ray.shutdown()
+    cluster.shutdown()
+
+
+def alive() -> int:
+    return sum(node["Alive"] for node in ray.nodes())
+
+
+def on(nodes: object) -> tuple[str, ...]:
+    return "engine.name=ray", f"engine.address={nodes.address}"  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("case", ["gossip", "fedavg"])
+def test_equals_the_simulation(nodes: object, case: str) -> None:
+    same(simulate(small(case)), simulate(small(case, *on(nodes))))
+
+
+def test_goes_on_when_a_node_is_lost(nodes: object, tmp_path: Path) -> None:
+    held: list[Simulation] = []
+
+    def lose_one(progress: RoundProgress) -> None:
+        if progress.round == 3 and len(held) == 1:
+            assert alive() == 2
+            nodes.remove_node(next(iter(nodes.worker_nodes)), allow_graceful=False)  # type: ignore[attr-defined]
+            end = time.monotonic() + 90
+            while alive() > 1 and time.monotonic() < end:  # these rounds are so short that they would be over before
+                time.sleep(0.2)
+            time.sleep(3)  # its processes notice it, too
+
+    e = small("gossip", *on(nodes), "rounds=6", "engine.checkpoint=2")
+    summary = running.run(e, tmp_path / "run", on_round=lose_one, on_start=held.append)
+    assert len(held) > 1
+    vectors = [peer.model.vector for peer in held[-1].stage.peers.values()]
+    undisturbed = simulate(small("gossip", "rounds=6", "engine.checkpoint=2"))
+    same(undisturbed, Outcome(summary, read_graph(tmp_path / "run"), vectors))

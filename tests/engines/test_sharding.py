@@ -1,0 +1,42 @@
+"""Who goes with whom on a cluster."""
+
+from __future__ import annotations
+
+import pytest
+from engine_support import tiny
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coterie.engines.sharding import divided, sharded
+from coterie.experiment import gather
+
+
+@pytest.mark.parametrize(
+    ("costs", "count", "expected"),
+    [
+        ([1, 1, 1, 1], 2, [[0, 1], [2, 3]]),
+        ([1, 1, 1], 2, [[0], [1, 2]]),  # the middle of the second is the middle of all
+        ([3, 1, 1, 1], 2, [[0], [1, 2, 3]]),
+        ([1, 1, 4], 3, [[0, 1], [2]]),  # two thirds are in the last: a third shard would have nobody
+        ([5], 4, [[0]]),
+    ],
+)
+def test_pieces_of_about_equal_cost(costs: list[float], count: int, expected: list[list[int]]) -> None:
+    assert divided(range(len(costs)), costs, count) == expected
+
+
+@given(st.lists(st.floats(0.01, 100), min_size=1, max_size=40), st.integers(1, 8))
+def test_everybody_is_in_one_piece_and_none_is_much_too_large(costs: list[float], count: int) -> None:
+    pieces = divided(range(len(costs)), costs, count)
+    assert [member for piece in pieces for member in piece] == list(range(len(costs)))
+    assert len(pieces) <= count
+    for piece in pieces:  # a piece reaches over its share by half of its first and half of its last member, at most
+        over = (costs[piece[0]] + costs[piece[-1]]) / 2
+        assert sum(costs[member] for member in piece) <= sum(costs) / min(count, len(costs)) + over + 1e-6
+
+
+def test_those_of_one_architecture_stay_together() -> None:
+    e = tiny("fedavg", 'model.zoo=["linear","mlp"]', "model.hidden=[2]", peers=4)
+    # A sample of 64 pixels: 64 x 10 multiplications at a linear model, 64 x 2 + 2 x 10 at the other: 640 and 148.
+    shards = sharded(e, gather(e), 2)
+    assert shards == [[0], [2, 1, 3, 4]]  # 640 | 640 + 2 x 148; the server, 4, is with the last
