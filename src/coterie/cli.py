@@ -14,6 +14,7 @@ from coterie.comparing import command as comparing_command
 from coterie.dashboard import command as dashboard_command
 from coterie.errors import CoterieError, Interrupted
 from coterie.network import audit_command, keys_command, peer_command
+from coterie.planning import command as planning_command
 from coterie.report import command as report_command
 from coterie.reproducing import command as reproducing_command
 from coterie.using import command as using_command
@@ -31,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if more:  # settings may stand after options, too
         free = getattr(options, "free_words", False)  # whether other words than key=value may stand anywhere, too
         if not hasattr(options, "settings") or any(w.startswith("-") or not (free or "=" in w) for w in more):
-            parser.error(f"unrecognized arguments: {' '.join(more)}")
+            parser.error(f"unrecognized arguments: {' '.join(more)}; settings are words such as rounds=20")
         options.settings += more
     try:
         return int(options.command(options) or OK)
@@ -51,10 +52,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return STOPPED
 
 
+class _Version(argparse.Action):
+    """Looked up only when it is asked for."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        from coterie.using.manifest import version
+
+        print(f"coterie {version()}")
+        parser.exit()
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="coterie", description="Peer-to-peer personalized federated learning with heterogeneous models."
     )
+    parser.add_argument("--version", action=_Version, nargs=0, help="say which version this is")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
     run = commands.add_parser(
@@ -93,9 +105,9 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument("--out", type=Path, help="also write the figures as JSON")
     bench.set_defaults(command=_bench)
 
-    for module in (comparing_command, reproducing_command, report_command, dashboard_command, using_command):
+    for module in (planning_command, comparing_command, reproducing_command, report_command, dashboard_command):
         module.add_commands(commands)
-    for module in (peer_command, keys_command, audit_command):
+    for module in (using_command, peer_command, keys_command, audit_command):
         module.add_commands(commands)
     return parser
 
@@ -134,13 +146,15 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _experiment(options: argparse.Namespace) -> tuple[str, Experiment]:
-    """The preset or file named, or the demo if the first word is a setting already."""
+    """The preset or file named, or the demo if none is; settings may stand before it, too."""
     from coterie.experiment import DEMO, load
 
-    name, words = options.experiment, list(options.settings)
-    if "=" in name:
-        name, words = "", [name, *words]
-    return Path(name or DEMO).stem, load(name or DEMO, words)
+    said = [word for word in (options.experiment, *options.settings) if word]
+    names, words = [word for word in said if "=" not in word], [word for word in said if "=" in word]
+    if len(names) > 1:
+        raise CoterieError(f"one experiment at a time, not {' and '.join(names)}; settings are words such as rounds=20")
+    name = names[0] if names else DEMO
+    return Path(name).stem, load(name, words)
 
 
 def _watched(go: Callable[..., dict[str, Any]], title: str, folder: Path, plain: bool) -> dict[str, Any] | None:
@@ -190,6 +204,9 @@ def _data_show(options: argparse.Namespace) -> None:
     from coterie import data
     from coterie.experiment import divide
 
+    # Who divides data asks no method: parameters of one that do not fit so many peers are no matter here.
+    words = [word for word in (options.experiment, *options.settings) if not word.startswith("method.")]
+    options.experiment, options.settings = "", [*words, "method.name=local"]
     _, experiment = _experiment(options)
     dataset, shares = divide(experiment)
     print(data.describe_shares(dataset, shares))

@@ -38,6 +38,7 @@ class Method(ABC):
     learns_weights: ClassVar[bool] = False
     needs_truth: ClassVar[bool] = False  # whether it must be told the true clusters
     paced: ClassVar[bool] = False  # whether it needs rounds that all have in common
+    unforeseen: ClassVar[str] = ""  # what of its course depends on how training goes, for `coterie plan`
     asynchronous: ClassVar[bool] = False  # whether fetch gives the latest instead of this round's
 
     def with_server(self) -> bool:

@@ -52,7 +52,7 @@ class CompFL(FedAvg):
     )
     adapt_epochs: int = parameter(0, "epochs on heads alone when an average has come, on the features as they are")
     adapt_lr: float = parameter(0.1, "and their learning rate, at most: less where features are long")
-    teachers: str = parameter("others", "who teaches: the client's others experts | held (the learner as it came, too)")
+    teachers: str = parameter("others", "who teaches: the client's other experts | held (the learner as it came, too)")
     kl: str = parameter("usual", "KL of target from prediction, as usual | printed: of prediction from target")
 
     def with_server(self) -> bool:

@@ -43,6 +43,9 @@ MOST_MODELS = 100  # of one peer, whatever it says
 class FedPAE(LocalEnsemble):
     summary: ClassVar[str] = "any models, nobody waits: pick the best ensemble of everybody's models"
     paper: ClassVar[str] = "Mueller et al., FedPAE: Peer-Adaptive Ensemble Learning, 2024"
+    unforeseen: ClassVar[str] = (
+        "when models get no better, and are ready: training to the last round is an upper bound, searches are a guess"
+    )
 
     k: int = parameter(5, "members of an ensemble; all of the bench while it has fewer")
     population: int = parameter(100, "ensembles in a generation of NSGA-II")

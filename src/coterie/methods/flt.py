@@ -21,6 +21,7 @@ class FLT(FedAvg):
     paper: ClassVar[str] = "Jamali-Rad et al., Federated Learning with Taskonomy for Non-IID Data, 2022"
     mixed: ClassVar[bool] = False
     learns_weights: ClassVar[bool] = True
+    unforeseen: ClassVar[str] = "who is related to whom: a few bytes of every answer"
 
     embeddings: int = parameter(50, "samples whose features a peer sends, once; all if it has fewer")
     related: float = parameter(

@@ -61,6 +61,7 @@ class MAPL(Method):
     same_features: ClassVar[bool] = True
     parts: ClassVar[tuple[str, ...]] = ("projector", "prototypes")
     learns_weights: ClassVar[bool] = True
+    unforeseen: ClassVar[str] = "from whom peers stop learning, and whom they then no longer ask"
     shares_backbone: ClassVar[bool] = False  # whether backbones of one architecture are averaged, too: MAPL+
 
     ce: float = parameter(1.0, "weight of the cross entropy; 0: off")

@@ -99,6 +99,7 @@ class FedKD(Method):
     server: ClassVar[bool] = True
     mixed: ClassVar[bool] = True
     parts: ClassVar[tuple[str, ...]] = ("mentee", "adapter")
+    unforeseen: ClassVar[str] = "of what rank updates are later: they are taken to be as in the first rounds"
 
     energy: float = parameter(0.95, "share of an update's squared singular values that is sent, in the first round")
     energy_end: float = parameter(0.98, "and in the end")

@@ -29,6 +29,7 @@ class LocalEnsemble(Method):
     mixed: ClassVar[bool] = True
     any_model: ClassVar[bool] = True
     asynchronous: ClassVar[bool] = True
+    unforeseen: ClassVar[str] = "when models get no better, and stop: training to the last round is an upper bound"
 
     models: int = parameter(0, "models of model.zoo that each peer trains, from its own on; 0: one of each")
     patience: int = parameter(50, "epochs without a better validation accuracy after which a model is ready")

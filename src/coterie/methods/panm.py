@@ -28,6 +28,7 @@ Similarities = dict[int, float]
 class PANM(Method):
     summary: ClassVar[str] = "find peers of one's kind by loss or gradient similarity, and average with them"
     paper: ClassVar[str] = "Li et al., Mining Latent Relationships among Clients, 2022"
+    unforeseen: ClassVar[str] = "how many neighbours peers find in stage two: with fewer than k, they exchange less"
 
     metric: str = parameter("loss", "similarity: loss (of their model on my data) | grad (direction of updates)")
     tries: int = parameter(

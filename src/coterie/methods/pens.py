@@ -12,6 +12,7 @@ from coterie.peer import Peer
 class PENS(Method):
     summary: ClassVar[str] = "average with the k of l random peers whose models lose least on one's own data"
     paper: ClassVar[str] = "Onoszko et al., Decentralized Federated Learning of Deep Neural Networks, 2021"
+    unforeseen: ClassVar[str] = "how many neighbours peers keep after stage one: with fewer than k, they exchange less"
 
     l: int = parameter(10, "peers tried in a round of stage one, from 1 to peers - 1")  # noqa: E741 (the paper's name)
     k: int = parameter(5, "peers averaged with, from 1 to l")

@@ -22,6 +22,7 @@ class PFedSim(FedAvg):
     paper: ClassVar[str] = "Tan et al., pFedSim: Similarity-Aware Model Aggregation, 2023"
     mixed: ClassVar[bool] = False
     learns_weights: ClassVar[bool] = True
+    unforeseen: ClassVar[str] = "whose heads are alike: a few bytes of every answer"
 
     t_warm: int = parameter(10, "rounds of FedAvg before that (the authors' code: half of all)")
 

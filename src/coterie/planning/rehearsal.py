@@ -1,0 +1,205 @@
+"""A trainer that only pretends: of each kind of work it does some, with an eye on the clock, and counts all of it.
+
+The method and the engine do not notice. What they ask for is answered as if training went well to the very end: models
+move on as they did when they were really trained, and predictions get better from round to round.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, defaultdict
+from collections.abc import Collection, Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from math import ceil, inf
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from coterie.engines.simulation import Simulation
+from coterie.experiment import EngineSettings
+from coterie.planning import work
+from coterie.planning.leaps import FOR_ROUNDS, Leaps
+from coterie.planning.prices import Call, Do, Price, Prices, of_call
+from coterie.training import FitJob, Prediction, Score, Split, Trainer
+from coterie.training.jobs import AnyJob, PortableJob
+
+TRAINING, EVALUATING, PREDICTING, COMPUTING = "training", "evaluating", "predicting", "other computing"
+STARTING = "getting started"  # what is slower the first time
+QUICK = 0.05  # seconds: functions that take less are called, and not answered from memory
+NOISE = 1e-6  # of losses, so that they are not equal
+SURE = 4.0  # the logit of the class that a made-up prediction names
+
+
+class Lot(NamedTuple):
+    """Jobs of one kind that were asked for at once."""
+
+    price: Price
+    places: list[int]  # among all that was asked for
+    units: int  # of work
+    side_by_side: int  # workers that share it
+
+
+class Rehearsal(Trainer):
+    def __init__(self, simulation: Simulation, engine: EngineSettings, all_rounds: bool) -> None:
+        super().__init__(engine.batching, engine.workers, engine.threads)
+        self.simulation, self.workers = simulation, engine.workers
+        self.prices = Prices(engine.workers)
+        self.leaps = Leaps(simulation.rounds, lambda: self.passed, inf if all_rounds else FOR_ROUNDS)
+        self.calls: dict[str, Counter[Call]] = defaultdict(Counter)  # how often each was made, by what it was for
+        self.samples = 0  # trained on
+        self.engine = 0.0  # seconds of everything else, each round's as often as it stands for
+        self.passed = 0.0  # the same as they passed
+        self._moves: dict[Hashable, Tensor] = {}  # what training did to a model
+        self._answers: dict[Hashable, dict[int, Any]] = defaultdict(dict)  # of functions, by the size of what they got
+        peers = simulation.stage.peers
+        self._rng = np.random.default_rng(peers[0].seed)
+        splits = [(p, data) for p in simulation.all if (data := peers[p.id].data) is not None]
+        self._whose = {id(s): p for p, data in splits for s in (data.train, data.validation, data.test)}
+        self.left = time.perf_counter()  # when the engine last went on
+
+    # -- instead of the trainer ----------------------------------------------------------------
+
+    def fit(self, jobs: Sequence[FitJob]) -> list[float]:
+        losses = [0.0] * len(jobs)
+        with self._aside():
+            self.samples += self._weight() * sum(map(work.amount, jobs))
+            for lot in self._lots(TRAINING, jobs):
+                mine = [jobs[i] for i in lot.places]
+                done = self._train(lot.price, mine, super().fit)
+                for job in mine[done:]:
+                    job.model.vector.add_(self._moves[work.kind(job)])
+                for i in lot.places:
+                    losses[i] = lot.price.example
+        return losses
+
+    def evaluate(self, jobs: Sequence[AnyJob]) -> list[Score]:
+        with self._aside():
+            self._measure(EVALUATING, jobs, super().evaluate)
+            return [self._score(job.split) for job in jobs]
+
+    def predict(self, jobs: Sequence[AnyJob]) -> list[Prediction]:
+        answers: list[Any] = [None] * len(jobs)
+        with self._aside():
+            for lot in self._measure(PREDICTING, jobs, super().predict):
+                for i in lot.places:
+                    answers[i] = self._prediction(jobs[i].split, lot.price.example)
+        return answers
+
+    def call(self, functions: Sequence[work.Function]) -> list[Any]:
+        answers: list[Any] = [None] * len(functions)
+        with self._aside():
+            for lot in self._lots(COMPUTING, functions):
+                mine = [functions[i] for i in lot.places]
+                for i, answer in zip(lot.places, self._called(lot.price, mine, super().call), strict=True):
+                    answers[i] = answer
+        return answers
+
+    # -- measuring and counting ----------------------------------------------------------------
+
+    @contextmanager
+    def _aside(self) -> Iterator[None]:
+        """What passes inside is ours; what passed since the last time was the engine's and the method's."""
+        passed = time.perf_counter() - self.left
+        self.passed += passed
+        self.engine += self._weight() * passed
+        yield
+        self.left = time.perf_counter()
+
+    def _weight(self) -> int:
+        return self.leaps.stands_for.get(self.simulation.stage.computing, 1)
+
+    def _lots(self, what: str, jobs: Sequence[Any]) -> list[Lot]:
+        by_kind: dict[Hashable, list[int]] = defaultdict(list)
+        for i, job in enumerate(jobs):
+            by_kind[work.kind(job)].append(i)
+        lots = [self._lot(what, kind, jobs, places) for kind, places in by_kind.items()]
+        if lots:
+            self.calls[what][tuple((x.price.number, x.units, x.side_by_side) for x in lots)] += self._weight()
+        return lots
+
+    def _lot(self, what: str, kind: Hashable, jobs: Sequence[Any], places: list[int]) -> Lot:
+        units = sum(work.amount(jobs[i]) for i in places)
+        side_by_side = min(self.workers, self._pieces(jobs[places[0]], len(places)))
+        return Lot(self.prices.of(what, kind, len(places)), places, units, side_by_side)
+
+    def _pieces(self, job: Any, count: int) -> int:
+        """How many pieces so many such jobs are computed in."""
+        if isinstance(job, PortableJob):
+            return 1
+        if not hasattr(job, "model"):  # a function
+            return count
+        chunk = self._chunk(job, count)
+        return ceil(count / chunk) if chunk else 1 if job.model.architecture.draws else count
+
+    def _measure(self, what: str, jobs: Sequence[Any], do: Do) -> list[Lot]:
+        lots = self._lots(what, jobs)
+        for lot in lots:
+            self.prices.measure(lot.price, [jobs[i] for i in lot.places], do)
+        return lots
+
+    def _train(self, price: Price, jobs: Sequence[FitJob], do: Do) -> int:
+        """Train some of these; returns how many."""
+        first, kind = jobs[0].model.vector, work.kind(jobs[0])
+        before = first.clone()
+        done = len(self.prices.measure(price, jobs, do))
+        if done:
+            self._moves[kind] = first - before
+        return done
+
+    def _called(self, price: Price, functions: Sequence[work.Function], do: Do) -> list[Any]:
+        known = self._answers[work.kind(functions[0])]
+        if not price.measured:
+            first = functions[: self.workers]
+            known.update(zip(map(work.amount, first), self.prices.timed(price, first, do), strict=True))
+        if price.each() * max(map(work.amount, functions)) <= QUICK:
+            return self.prices.timed(price, functions, do)
+        new = self._worth_calling(functions, known)
+        if new:
+            known.update(zip(map(work.amount, new), self.prices.timed(price, new, do), strict=True))
+        return [known[max(size for size in known if size <= work.amount(f))] for f in functions]
+
+    def _worth_calling(self, functions: Sequence[work.Function], known: Collection[int]) -> list[work.Function]:
+        """Those that get as much as none before: a few at a time, while there is time. Who gets least always."""
+        new: dict[int, work.Function] = {}
+        for function in functions:
+            size, least = work.amount(function), min((*known, *new))
+            if size < least or (size not in known and len(new) < self.workers and self.prices.left > 0):
+                new[size] = function
+        return list(new.values())
+
+    def seconds(self) -> dict[str, float]:
+        """What all of it would have taken, by what it was for."""
+        prices = list(self.prices.by_kind.values())
+        each = [price.each() for price in prices]
+        found = {
+            what: sum(n * of_call(c, each, self.workers) for c, n in calls.items())
+            for what, calls in self.calls.items()
+        }
+        found[STARTING] = sum(price.once() for price in prices)
+        return found
+
+    # -- made-up answers -----------------------------------------------------------------------
+
+    def _progress(self, split: Split) -> float:
+        """How far its peer is, from 0 to below 1."""
+        whose = self._whose.get(id(split))
+        round = whose.round if whose else self.simulation.stage.computing
+        return round / (self.simulation.rounds + 1)
+
+    def _score(self, split: Split) -> Score:
+        progress = self._progress(split)
+        return Score(2 - progress + NOISE * self._rng.random(), progress)
+
+    def _prediction(self, split: Split, example: Prediction) -> Prediction:
+        """As many samples right as the peer has got far, whatever the model; features as they were seen."""
+        labels, classes = split.y.cpu().numpy(), example.logits.shape[1]
+        away = self._rng.integers(1, max(classes, 2), len(labels))
+        right = np.arange(len(labels)) < self._progress(split) * len(labels)
+        said = np.where(right, labels, (labels + away) % classes)
+        logits = SURE * np.eye(classes)[said] + self._rng.random((len(labels), classes))
+        rows = torch.arange(len(labels), device=example.features.device) % max(1, len(example.features))
+        if example.trouble:
+            logits *= np.nan
+        return Prediction(torch.from_numpy(logits).to(example.logits), example.features[rows], example.trouble)
