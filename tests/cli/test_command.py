@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -113,7 +114,8 @@ def test_runs_go_to_a_folder_by_name_and_time(tmp_path: Path) -> None:
         (["run", "panm-digits", "model.zoo=mlp,cnn"], "needs one architecture"),
         (["run", "panm-digits", "data.partition=iid", "method.name=oracle"], "true clusters"),
         (["run", "missing.toml"], "missing.toml"),
-        (["run", "panm-digits", "engine.name=ray"], "engine.name must be one of simulation"),
+        (["run", "panm-digits", "engine.name=dask"], "engine.name must be one of simulation"),
+        (["run", "panm-digits", "baseline=foo"], "baseline: unknown method 'foo'"),
         (["run", "panm-digits", "engine.device=abacus"], "engine.device"),
         (["run", "--resume", "nothing-there"], "not the folder of a run"),
         (["run", "demo", "--resume", "x"], "--resume"),
@@ -171,6 +173,31 @@ def test_who_holds_what_is_printed_and_drawn(capsys: pytest.CaptureFixture[str],
     assert main(["data", "show", "panm-digits", *TINY, "--svg", "who.svg"]) == OK
     assert "rotated 180" in capsys.readouterr().out
     assert (tmp_path / "who.svg").read_text().startswith("<svg")
+
+
+def test_dividing_data_asks_no_method(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["data", "show", "panm-digits", "peers=6", "method.k=99"]) == OK  # PANM's l is 6, too many for six
+    assert "6 peers" in capsys.readouterr().out
+
+
+def test_settings_may_stand_before_the_experiment(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["data", "show", "peers=6", "panm-digits"]) == OK
+    assert "6 peers" in capsys.readouterr().out
+    assert main(["run", "rounds=1", "panm-digits", "demo"]) == FAILED
+    assert "one experiment at a time, not panm-digits and demo" in capsys.readouterr().err
+
+
+def test_which_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["--version"])
+    assert end.value.code == 0
+    assert re.fullmatch(r"coterie \d+\.\d+.*\n", capsys.readouterr().out)
+
+
+def test_a_setting_with_dashes_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["run", "panm-digits", "--rounds", "3"])
+    assert "settings are words such as rounds=20" in capsys.readouterr().err
 
 
 def test_importing_starts_nothing() -> None:

@@ -16,7 +16,8 @@ from coterie.comparing.comparison import Comparison, gathered
 from coterie.comparing.plan import Job, Variant
 from coterie.comparing.watching import Board
 from coterie.comparing.workers import Crew
-from coterie.errors import ConfigError, RunError
+from coterie.data import available
+from coterie.errors import ConfigError, DataError, RunError
 from coterie.experiment import DEMO
 from coterie.files import write_whole
 from coterie.report.comparison import write_comparison
@@ -73,11 +74,20 @@ def carry_out(jobs: Sequence[Job], out: Path, at_once: int = 0, plain: bool = Tr
         missing = [job for job in jobs if not plan.is_done(job)]
         if not missing:
             return {}
+        _check_data(missing)
         cores = os.cpu_count() or 1
         side_by_side = min(at_once or cores, len(missing))
         ready = [_with_workers(job, max(1, cores // side_by_side)) for job in missing]
         with Board(len(jobs), len(jobs) - len(missing), plain) as board:
             return Crew(ready, side_by_side, board).run()
+
+
+def _check_data(jobs: Sequence[Job]) -> None:
+    """Once, instead of in every run."""
+    there = available()
+    for name in sorted({job.experiment.data.name for job in jobs}):
+        if not there.get(name, True):
+            raise DataError(f"{name} is not on this machine: run `coterie data get {name}`")
 
 
 def _with_workers(job: Job, workers: int) -> Job:

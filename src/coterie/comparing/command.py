@@ -108,7 +108,7 @@ def ending(failed: Mapping[str, str], any_done: bool, out: Path) -> int:
     for name, why in failed.items():
         print(f"coterie: {name} failed: {why}", file=sys.stderr)
     if not any_done:
-        print(f"coterie: {out} has no run of this yet", file=sys.stderr)
+        print(f"coterie: {out} has no run of this yet; without --print they are made", file=sys.stderr)
     return 0 if any_done and not failed else FAILED
 
 

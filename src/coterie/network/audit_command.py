@@ -18,7 +18,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         description="Verify the chain of an audit log, and sum up which artifacts left the peer, and to whom. "
         "Compare the head with one noted earlier: only that shows whether the end was cut off.",
     )
-    audit.add_argument("file", type=Path, help="an audit.jsonl")
+    audit.add_argument("file", type=Path, help="an audit.jsonl, or the folder of a peer that has one")
     audit.add_argument("--json", action="store_true", help="the summary as JSON")
     audit.set_defaults(command=_audit)
 
@@ -29,7 +29,7 @@ def _audit(options: argparse.Namespace) -> None:
 
     from coterie.network.audit import verify
 
-    summary = verify(options.file)
+    summary = verify(options.file / "audit.jsonl" if options.file.is_dir() else options.file)
     print(json.dumps(dataclasses.asdict(summary), indent=2) if options.json else text(summary))
 
 

@@ -34,9 +34,10 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     up = commands.add_parser(
         "up",
         help="a whole circle on this machine, as real processes",
-        description="So many real peers under mutual TLS, with throwaway keys. Example: coterie up 4 panm-digits",
+        description="So many real peers under mutual TLS, with throwaway keys. Example: "
+        "coterie up 4 panm-digits method.l=2 method.k=1",
     )
-    up.add_argument("count", nargs="?", type=int, default=0, help="how many peers")
+    up.add_argument("count", nargs="?", type=_count, default=0, help="how many peers")
     up.add_argument("experiment", nargs="?", default="", help="a preset or a .toml file; default: the demo")
     up.add_argument("settings", nargs="*", metavar="key=value", help="such as rounds=20 method.k=3")
     up.add_argument("--out", type=Path, help="the run's folder; default runs/up-<name>-<time>")
@@ -53,6 +54,14 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     status.add_argument("where", nargs="?", type=Path, default=Path(), help="a peer's .toml file, its folder, or a run")
     status.add_argument("--json", action="store_true", help="everything that is known, for programs")
     status.set_defaults(command=_status)
+
+
+def _count(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        hint = f"'{text}' is no number of peers: that comes first, such as coterie up 8 panm-digits"
+        raise argparse.ArgumentTypeError(hint) from None
 
 
 def _peer(options: argparse.Namespace) -> int:
@@ -114,7 +123,7 @@ def _circle_of(options: argparse.Namespace) -> tuple[Path, Experiment]:
     from coterie.experiment import DEMO, load
 
     if options.count < 1:
-        raise CoterieError("say how many peers: coterie up 4, or coterie up 4 panm-digits rounds=20")
+        raise CoterieError("say how many peers: coterie up 4, or coterie up 8 panm-digits rounds=20")
     name, words = options.experiment, list(options.settings)
     if "=" in name:
         name, words = "", [name, *words]
