@@ -22,7 +22,7 @@ from contract_support import (
 )
 
 from coterie.engines.board import Board
-from coterie.engines.simulation import Simulation
+from coterie.engines.stage import Stage
 from coterie.peer import Fetch, Peer, Send
 from coterie.shelf import Artifact
 from coterie.training.batched import Gradients
@@ -114,12 +114,12 @@ def test_artifacts_are_whole_and_nobody_changes_them(engine: str, case: str, mon
 
 def test_artifacts_as_bytes_change_nothing(engine: str, case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a network will do to every artifact: the method must not care."""
-    shelve = Simulation.shelve
+    shelve = Stage.shelve
 
-    def through_bytes(self: Simulation, artifact: Artifact) -> None:
+    def through_bytes(self: Stage, artifact: Artifact) -> None:
         shelve(self, Artifact.from_bytes(artifact.to_bytes()))
 
-    monkeypatch.setattr(Simulation, "shelve", through_bytes)
+    monkeypatch.setattr(Stage, "shelve", through_bytes)
     same(once(engine, case), ENGINES[engine](small(case)))
 
 

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -120,10 +119,10 @@ def test_a_process_that_was_not_collected_yet_does_not_live() -> None:
 
 def test_what_participants_are_doing() -> None:
     fetch = Fetch((1, 2, 3), "model", 4, lambda found: found)
-    waiting = Participant(SimpleNamespace(id=0), round=4, waits_for=fetch)  # type: ignore[arg-type]
+    waiting = Participant(0, round=4, waits_for=fetch)
     waiting.fetching = OpenFetch(fetch, 0, 0.0, {3, 1})
-    away = Participant(SimpleNamespace(id=1), round=4, was_away=True)  # type: ignore[arg-type]
-    letter = Participant(SimpleNamespace(id=2), round=5, waits_for=Receive("expert"))  # type: ignore[arg-type]
+    away = Participant(1, round=4, was_away=True)
+    letter = Participant(2, round=5, waits_for=Receive("expert"))
     assert doings([waiting, away, letter]) == [
         {"peer": 0, "round": 4, "state": "waiting", "artifact": "model", "waits_for": [1, 3], "waits_for_more": 0},
         {"peer": 1, "round": 4, "state": "away"},

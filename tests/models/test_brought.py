@@ -92,6 +92,7 @@ def own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
     (tmp_path / "my_models.py").write_text(SOURCE)
     (tmp_path / "my_broken.py").write_text("raise RuntimeError('operator does not exist')")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "my_models", raising=False)  # another test's
     yield
     sys.modules.pop("my_models", None)
 
