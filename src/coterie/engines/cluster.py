@@ -200,7 +200,7 @@ class Cluster(Stage):
             if key[0] != shard:
                 by_owner[key[0]].append(key)
                 self._has[shard].add(key)
-        lent = [self._shards[owner].do.remote([], "lend", (keys,)) for owner, keys in by_owner.items()]
+        lent = [self._wish(owner, "lend", keys) for owner, keys in by_owner.items()]  # after what it was ordered
         return self._shards[shard].do.remote(orders, wish, given, *lent)
 
     def _wish_all(self, wish: str, *given: Any) -> list[Any]:
