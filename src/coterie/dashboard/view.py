@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from coterie.dashboard import ties
-from coterie.dashboard.folders import CIRCLE, PEER, SIMULATION, Run, finite, sequence, short_name, table
+from coterie.dashboard.folders import CIRCLE, PEER, SIMULATION, Run, finite, sequence, short, table
 from coterie.dashboard.history import History
 from coterie.dashboard.real_peers import Member, RealPeers
 from coterie.dashboard.tail import LONGEST_LINE, Tail
@@ -86,10 +86,10 @@ class RunView:
         data = table(config.get("data"))
         return {
             "id": self.run.id, "kind": self.run.kind,
-            "method": short_name(start.get("method") or table(config.get("method")).get("name")),
+            "method": short(start.get("method") or table(config.get("method")).get("name")),
             "seed": finite(config.get("seed")), "peers": self.history.peers or finite(config.get("peers")),
             "rounds": self.history.rounds or finite(config.get("rounds")),
-            "data": short_name(data.get("name")),
+            "data": short(data.get("name")),
             "partition": data.get("partition"), "clusters": ties.clusters_of(self.history),
             "architectures": self._architectures(), "drawn": self.history.peers <= ties.MOST_DRAWN,
         }  # fmt: skip
@@ -197,8 +197,9 @@ class RunView:
                 total = times.setdefault(name, [0, 0])
                 total[0] += member.leaving.times[name]
                 total[1] += size
-            recent += [{"from": member.name, **record} for record in list(member.leaving.recent)[-SHOWN_LEAVING:]]
-        recent.sort(key=lambda record: str(record["time"]), reverse=True)
+            newest_first = list(member.leaving.recent)[: -SHOWN_LEAVING - 1 : -1]
+            recent += [{"from": member.name, **record} for record in newest_first]
+        recent.sort(key=lambda record: str(record["time"]), reverse=True)  # stable: in one second, each one's order
         senders = [
             [m.name, m.leaving.times.total(), m.leaving.by_artifact.total()]
             for _, m in sorted(self.real.by_number(), key=lambda pair: pair[0])
