@@ -6,9 +6,11 @@ Names are imported when first used, so that `import coterie` is quick and starts
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
 
+TYPE_CHECKING = False  # importing typing for it would take longer than all the rest
 if TYPE_CHECKING:
+    from typing import Any
+
     from coterie.comparing.carrying_out import compare
     from coterie.errors import CoterieError
     from coterie.experiment import Experiment, load

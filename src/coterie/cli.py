@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from coterie.bench import command as bench_command
+from coterie.command_line import EXPERIMENT, SETTINGS, told_apart
 from coterie.comparing import command as comparing_command
 from coterie.dashboard import command as dashboard_command
 from coterie.errors import CoterieError, Interrupted
@@ -19,20 +20,20 @@ from coterie.report import command as report_command
 from coterie.reproducing import command as reproducing_command
 from coterie.using import command as using_command
 
-if TYPE_CHECKING:
-    from coterie.experiment import Experiment
-
 OK, FAILED, STOPPED = 0, 2, 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; errors that Coterie raises on purpose are one line on standard error."""
+    """Run a command; errors that Coterie raises on purpose are one line on standard error.
+
+    Ctrl-C that nobody else looks after is a KeyboardInterrupt, as everywhere; `__main__` makes a line of it.
+    """
     parser = _parser()
     options, more = parser.parse_known_args(arguments)
-    if more:  # settings may stand after options, too
-        free = getattr(options, "free_words", False)  # whether other words than key=value may stand anywhere, too
-        if not hasattr(options, "settings") or any(w.startswith("-") or not (free or "=" in w) for w in more):
-            parser.error(f"unrecognized arguments: {' '.join(more)}; settings are words such as rounds=20")
+    if more:  # words may stand after options, too
+        if not hasattr(options, "settings") or any(word.startswith("-") for word in more):
+            hint = f"; {SETTINGS}" if hasattr(options, "settings") else ""
+            parser.error(f"unrecognized arguments: {' '.join(more)}{hint}")
         options.settings += more
     try:
         return int(options.command(options) or OK)
@@ -44,12 +45,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return FAILED
     except BrokenPipeError:
         return OK
+    except FileExistsError as error:
+        print(f"coterie: {error.filename} exists already, and is not a folder", file=sys.stderr)
+        return FAILED
     except OSError as error:
         print(f"coterie: {error.filename or 'the system'}: {error.strerror or error}", file=sys.stderr)
         return FAILED
-    except KeyboardInterrupt:
-        print("coterie: stopped", file=sys.stderr)
-        return STOPPED
 
 
 class _Version(argparse.Action):
@@ -75,8 +76,12 @@ def _parser() -> argparse.ArgumentParser:
         description="Run a preset or a TOML file; key=value words win over it. Example: "
         "coterie run panm-fashion-mnist method.name=oracle rounds=50",
     )
-    run.add_argument("experiment", nargs="?", default="", help="a preset (`coterie list presets`) or a .toml file")
-    run.add_argument("settings", nargs="*", metavar="key=value", help="such as rounds=20 method.k=3")
+    run.add_argument(
+        "settings",
+        nargs="*",
+        metavar=EXPERIMENT,
+        help="a preset (`coterie list presets`) or a .toml file, and settings, in any order; default: the demo",
+    )
     run.add_argument("--out", type=Path, help="the run's folder; default runs/<name>-<time>")
     run.add_argument("--overwrite", action="store_true", help="replace the run that is in the folder")
     run.add_argument("--resume", type=Path, metavar="DIR", help="go on with a run that was stopped or killed")
@@ -95,16 +100,16 @@ def _parser() -> argparse.ArgumentParser:
     get.add_argument("--force", action="store_true", help="again, even if it is there")
     get.set_defaults(command=_data_get)
     show = actions.add_parser("show", help="who holds what in an experiment")
-    show.add_argument("experiment", nargs="?", default="", help="a preset or a .toml file; default: the demo")
-    show.add_argument("settings", nargs="*", metavar="key=value", help="such as peers=8 data.partition=dirichlet")
+    show.add_argument(
+        "settings",
+        nargs="*",
+        metavar=EXPERIMENT,
+        help="in any order, such as panm-digits peers=8 data.partition=dirichlet; default: the demo",
+    )
     show.add_argument("--svg", type=Path, help="also draw it into this file")
     show.set_defaults(command=_data_show)
 
-    bench = commands.add_parser("bench", help="this engine against a plain PyTorch loop, on this machine, in one run")
-    bench.add_argument("--quick", action="store_true", help="smaller and fewer measurements")
-    bench.add_argument("--out", type=Path, help="also write the figures as JSON")
-    bench.set_defaults(command=_bench)
-
+    bench_command.add_commands(commands)
     for module in (planning_command, comparing_command, reproducing_command, report_command, dashboard_command):
         module.add_commands(commands)
     for module in (using_command, peer_command, keys_command, audit_command):
@@ -118,22 +123,26 @@ def _parser() -> argparse.ArgumentParser:
 def _run(options: argparse.Namespace) -> int:
     from coterie import running
     from coterie.display import comparison, results
+    from coterie.experiment import load
+    from coterie.report.words import short_name
 
     if options.resume:
-        if options.experiment or options.settings or options.out or options.overwrite:
+        if options.settings or options.out or options.overwrite:
             raise CoterieError("--resume goes on with a run as it was: it takes no experiment, settings or --out")
         out, experiment = options.resume, running.of_folder(options.resume)
     else:
-        name, experiment = _experiment(options)
-        out = options.out or Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
+        request = told_apart(options.settings)
+        experiment = load(request.experiment, request.settings)
+        out = options.out or running.new_folder(request.stem)
     baseline = running.baseline_of(experiment)  # now, so that a mistake in it does not show after hours
     go = running.resume if options.resume else partial(running.run, experiment, overwrite=options.overwrite)
-    summaries = [_watched(partial(go, out), experiment.method_name, out, options.plain)]
+    summaries = [_watched(partial(go, out), short_name(experiment.method_name), out, options.plain)]
     if baseline is not None and summaries[0] is not None:
-        beside = out / f"baseline-{baseline.method_name}"
+        name = short_name(baseline.method_name)
+        beside = out / f"baseline-{name}"
         begun = (beside / "config.toml").exists()
         go = running.resume if begun else partial(running.run, baseline)
-        summaries.append(_watched(partial(go, beside), baseline.method_name, out, options.plain))
+        summaries.append(_watched(partial(go, beside), name, out, options.plain))
     done = [summary for summary in summaries if summary is not None]
     if len(done) < len(summaries):
         return STOPPED
@@ -145,18 +154,6 @@ def _run(options: argparse.Namespace) -> int:
     return OK
 
 
-def _experiment(options: argparse.Namespace) -> tuple[str, Experiment]:
-    """The preset or file named, or the demo if none is; settings may stand before it, too."""
-    from coterie.experiment import DEMO, load
-
-    said = [word for word in (options.experiment, *options.settings) if word]
-    names, words = [word for word in said if "=" not in word], [word for word in said if "=" in word]
-    if len(names) > 1:
-        raise CoterieError(f"one experiment at a time, not {' and '.join(names)}; settings are words such as rounds=20")
-    name = names[0] if names else DEMO
-    return Path(name).stem, load(name, words)
-
-
 def _watched(go: Callable[..., dict[str, Any]], title: str, folder: Path, plain: bool) -> dict[str, Any] | None:
     """A run with its progress shown; Ctrl-C ends it at a checkpoint, a second Ctrl-C at once."""
     from coterie.display import Display
@@ -165,8 +162,10 @@ def _watched(go: Callable[..., dict[str, Any]], title: str, folder: Path, plain:
         try:
             return go(on_round=display.round, on_start=display.stop_on_interrupt)
         except (Interrupted, KeyboardInterrupt) as stop:
-            where = str(stop) or "stopped at once"
-            display.say(f"{where}. Go on with: coterie run --resume {folder}")
+            where, begun = str(stop) or "stopped at once", (folder / "config.toml").exists()
+            display.say(
+                f"{where}. Go on with: coterie run --resume {folder}" if begun else "stopped before it had begun"
+            )
             return None
 
 
@@ -202,27 +201,13 @@ def _data_get(options: argparse.Namespace) -> None:
 
 def _data_show(options: argparse.Namespace) -> None:
     from coterie import data
-    from coterie.experiment import divide
+    from coterie.experiment import divide, load
 
+    request = told_apart(options.settings)
     # Who divides data asks no method: parameters of one that do not fit so many peers are no matter here.
-    words = [word for word in (options.experiment, *options.settings) if not word.startswith("method.")]
-    options.experiment, options.settings = "", [*words, "method.name=local"]
-    _, experiment = _experiment(options)
-    dataset, shares = divide(experiment)
+    words = [word for word in request.settings if not word.startswith("method.")]
+    dataset, shares = divide(load(request.experiment, [*words, "method.name=local"]))
     print(data.describe_shares(dataset, shares))
     if options.svg:
         options.svg.write_text(data.draw_shares(dataset, shares), encoding="utf-8")
         print(f"drawn: {options.svg}")
-
-
-# -- bench -------------------------------------------------------------------------------------
-
-
-def _bench(options: argparse.Namespace) -> None:
-    from coterie import bench
-
-    bench.main(quick=options.quick, out=options.out)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

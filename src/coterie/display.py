@@ -17,7 +17,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColum
 from coterie.engines.simulation import Simulation
 from coterie.progress import RoundProgress
 from coterie.report.timing import time_to
-from coterie.report.words import aligned, duration, percent, size
+from coterie.report.words import aligned, duration, percent, short_name, size
 
 SECONDS_BETWEEN_LINES = 5.0
 
@@ -79,7 +79,7 @@ class Display:
 def progress_text(p: RoundProgress) -> str:
     parts = [f"round {p.round}/{p.rounds}"]
     if p.accuracy is not None:
-        parts.append(f"validation {p.accuracy:.1%}")
+        parts.append(f"validation {percent(p.accuracy)}")
     if p.neighbours is not None:
         parts.append(f"precision {p.neighbours.precision:.2f} recall {p.neighbours.recall:.2f}")
     parts.append(size(p.bytes))
@@ -90,14 +90,15 @@ def results(summary: dict[str, Any], folder: Path) -> str:
     """The figures of one run, as text."""
     last, selected = summary["accuracy"]["last"], summary["accuracy"]["selected"]
     exchanged = f"{size(summary['bytes']['total'])} in {summary['messages']['total']:,} messages"
+    name = short_name(summary["method"])
     lines = [
-        f"{summary['method']}: {summary['peers']} peers, {summary['rounds']} rounds, seed {summary['seed']}",
+        f"{name}: {summary['peers']} peers, {summary['rounds']} rounds, seed {summary['seed']}",
         f"  test accuracy, last round           {_accuracy(last)}",
         f"  test accuracy, validation-selected  {_accuracy(selected)}",
         f"  exchanged                           {exchanged}",
     ]
     if "neighbours" in summary:
-        scores = ", ".join(f"{name} {score:.2f}" for name, score in summary["neighbours"].items())
+        scores = ", ".join(f"{score} {value:.2f}" for score, value in summary["neighbours"].items())
         lines.append(f"  neighbours of one's own kind        {scores}")
     alone = summary.get("beside", {}).get("alone")
     if alone:
@@ -116,16 +117,17 @@ def results(summary: dict[str, Any], folder: Path) -> str:
 
 def comparison(summaries: Sequence[dict[str, Any]]) -> str:
     """Several methods on the same splits, beside each other."""
-    rows = [("method", "last", "selected", "worst decile", "exchanged", "idle", "simulated")]
+    rows: list[Sequence[str]] = [("method", "last", "selected", "worst decile", "exchanged", "idle", "simulated")]
     for s in summaries:
         last, selected = s["accuracy"]["last"], s["accuracy"]["selected"]
         figures = [percent(x) for x in (last["mean"], selected["mean"], last["worst_decile"])]
         idle = percent(s["idle"]["mean"]) if "idle" in s else "?"
-        rows.append((s["method"], *figures, size(s["bytes"]["total"]), idle, duration(s["simulated_seconds"])))
+        method, took = short_name(s["method"]), duration(s["simulated_seconds"])
+        rows.append((method, *figures, size(s["bytes"]["total"]), idle, took))
     first, second = (s["accuracy"]["last"]["mean"] for s in summaries[:2])
     table = [aligned(rows)]
     if None not in (first, second):
-        names = [s["method"] for s in summaries]
+        names = [short_name(s["method"]) for s in summaries]
         table.append(f"{names[0]} is {100 * (first - second):+.1f} points against {names[1]}")
         table += _times_to(summaries[:2])
     return "\n".join(["", *table])
@@ -137,7 +139,7 @@ def _times_to(summaries: Sequence[dict[str, Any]]) -> list[str]:
     if any(len(curve) < 3 for curve in curves):  # of the ends alone, nothing can be said
         return []
     target = min(max(accuracy for _, accuracy in curve) for curve in curves)
-    times = [(s["method"], time_to(curve, target)) for s, curve in zip(summaries, curves, strict=True)]
+    times = [(short_name(s["method"]), time_to(curve, target)) for s, curve in zip(summaries, curves, strict=True)]
     said = ", ".join(f"{name} {duration(time)}" for name, time in times if time is not None)
     return [f"simulated time to {percent(target)}: {said}"]
 
@@ -145,7 +147,8 @@ def _times_to(summaries: Sequence[dict[str, Any]]) -> list[str]:
 def _accuracy(spread: dict[str, Any]) -> str:
     if spread["mean"] is None:
         return "not measured"
-    return f"{spread['mean']:.1%} (± {spread['std']:.1%} over peers, worst decile {spread['worst_decile']:.1%})"
+    mean, std, worst = (percent(spread[name]) for name in ("mean", "std", "worst_decile"))
+    return f"{mean} (± {std} over peers, worst decile {worst})"
 
 
 @contextmanager

@@ -85,11 +85,14 @@ class PeerFile:
 
 def read_file(path: Path, words: Sequence[str] = ()) -> PeerFile:
     """A peer's TOML file: an experiment (usually on a shared `base`) with a [peer] section."""
+    if path.suffix != ".toml":
+        raise ConfigError(f"{path} is not a peer's .toml file: it has an experiment and a [peer] section")
     tables = read_tables(str(path))
     changes = settings.overrides(words)
-    mine = settings.merge({"peer": tables.pop("peer", {})}, {"peer": changes.pop("peer", {})})["peer"]
-    if not isinstance(mine, dict):
+    given = tables.pop("peer", {})
+    if not isinstance(given, dict):
         raise ConfigError("peer is a section: set one of its keys, such as peer.keys")
+    mine = settings.merge({"peer": given}, {"peer": changes.pop("peer", {})})["peer"]
     tables = over(tables, changes)
     _find_beside(path.parent, tables.get("data", {}), tables.get("model", {}))
     return PeerFile(path, settings.build(PeerSettings, mine, "peer."), from_tables(tables))
@@ -390,8 +393,8 @@ def _write_status(engine: NetworkEngine, path: Path, running: bool = True) -> No
     status = {
         "name": node.identity.name, "number": node.identity.number, "endpoint": node.book.mine.endpoint,
         "process": os.getpid() if running else None, "host": socket.gethostname(), "time": time.time(),
-        "state": node.book.mine.state,
-        "round": engine.round, "rounds": engine.rounds, "doing": engine.doing, "waits_for": engine.waits_for,
+        "state": node.book.mine.state, "round": min(engine.round, engine.rounds), "rounds": engine.rounds,
+        "doing": engine.doing, "waits_for": engine.waits_for,
         "awaits": [node.book.by_number.get(j, str(j)) for j in sorted(engine.awaited)],
         "deadline": round(engine.deadline.seconds, 3), "audit": {"records": node.audit.count, "head": node.audit.head},
         "roster": node.book.roster.version, "peers": others,

@@ -18,7 +18,8 @@ def text(what: str, name: str | None) -> str:
     if name is None:
         width = max(map(len, there))
         return "\n".join(f"{key:<{width}}  {line}" for key, line in there.items())
-    if name not in there and ":" not in name:
+    of_ones_own = what in ("methods", "models") and ":" in name
+    if name not in there and not of_ones_own:
         raise ConfigError(unknown(what.removesuffix("s"), name, there))
     found: str = detail(name)
     return found

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 from coterie.events import Event, Offence, PeerAway, PeerRound, RunStarted
 from coterie.graph import Neighbourhood, neighbour_scores
@@ -19,6 +20,11 @@ class RoundProgress:
     accuracy: float | None  # on validation data, so that nobody is tempted by the test set
     bytes: int  # so far
     neighbours: Neighbourhood | None
+
+
+def mean_accuracy(scores: Sequence[float]) -> float | None:
+    """The same to the last bit in whatever order the scores come: a terminal and a page show the same digits."""
+    return fmean(scores) if scores else None
 
 
 OnRound = Callable[[RoundProgress], None]
@@ -69,6 +75,6 @@ class Progress:
         for passed in [r for r in self.lists if r <= self.done]:
             del self.lists[passed]
         if tell and self.on_round:
-            accuracy = sum(scores) / len(scores) if scores else None
+            accuracy = mean_accuracy(scores)
             neighbours = neighbour_scores(lists, self.clusters) if lists and self.clusters else None
             self.on_round(RoundProgress(self.done, self.rounds, accuracy, self.bytes, neighbours))

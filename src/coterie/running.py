@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import shutil
 import time
@@ -45,6 +46,7 @@ def run(
     """Run an experiment into a new folder; returns its summary."""
     check_folder(out, overwrite)
     circle = gather(experiment)  # before anything is written or deleted: most mistakes show here
+    _check_cluster(experiment)
     if out.exists() and any(out.iterdir()):
         shutil.rmtree(out)
     out.mkdir(parents=True, exist_ok=True)
@@ -146,6 +148,13 @@ def _check_whole(events: Sequence[Event], rounds: int, path: Path) -> None:
         )
 
 
+def _check_cluster(e: Experiment) -> None:
+    if e.engine.name == RAY:
+        from coterie.engines.cluster import check_reachable
+
+        check_reachable(e.engine.address)
+
+
 def _stage(e: Experiment, circle: Circle) -> Stage:
     """Where the participants act: in this process, or on a cluster."""
     if e.engine.name == RAY:
@@ -153,7 +162,7 @@ def _stage(e: Experiment, circle: Circle) -> Stage:
 
         return Cluster(e, circle)
     trainer = Trainer(e.engine.batching, e.engine.workers, e.engine.threads)
-    return Stage(e.method, circle.participants, e.rounds, trainer, e.evaluate.every)
+    return Stage(e.method, circle.participants, e.rounds, trainer, e.evaluate.every, e.engine.spill)
 
 
 def _seen_by(progress: Progress, sinks: Sinks, event: Event) -> None:
@@ -183,9 +192,18 @@ def finish(out: Path, seconds: float) -> dict[str, Any]:
     return summary
 
 
+def new_folder(name: str) -> Path:
+    """A folder in runs/ by name and time; two that begin in the same second get different ones."""
+    stem = f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    names = itertools.chain([stem], (f"{stem}-{n}" for n in itertools.count(2)))
+    return next(folder for folder in map(Path("runs").joinpath, names) if not folder.exists())
+
+
 def check_folder(out: Path, overwrite: bool) -> None:
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return
+    if not out.is_dir():
+        raise RunError(f"{out} is a file: choose another --out")
     if not overwrite:
         raise RunError(f"{out} exists already: choose another --out, or --overwrite it, or go on with --resume {out}")
     if not ((out / "config.toml").exists() and (out / "events.jsonl").exists()):
@@ -195,7 +213,7 @@ def check_folder(out: Path, overwrite: bool) -> None:
 def run_started(e: Experiment, circle: Circle) -> RunStarted:
     samples = [p.samples for p in circle.participants[: e.peers]]
     return RunStarted(
-        e.method_name, e.seed, e.peers, e.rounds, circle.architectures, samples, circle.class_counts,
+        e.method_name, e.seed, e.peers, e.rounds, circle.architectures, samples, circle.holding.class_counts,
         circle.clusters, version(),
     )  # fmt: skip
 

@@ -81,7 +81,8 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(value, Mapping) and isinstance(below, Mapping):
             merged[key] = merge(below, value)
         elif isinstance(below, Mapping):
-            raise ConfigError(f"{key} is a section: set one of its keys, such as {key}.{next(iter(below), 'name')}=")
+            inner = next(iter(below), "name") if "name" not in below else "name"
+            raise ConfigError(f"{key} is a section: set one of its keys, such as {key}.{inner}=")
         else:
             merged[key] = value
     return merged

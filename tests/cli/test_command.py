@@ -16,6 +16,7 @@ import pytest
 from coterie.cli import FAILED, OK, STOPPED, main
 from coterie.experiment import presets
 from coterie.methods import METHODS
+from coterie.running import new_folder
 
 TINY = (
     "peers=4", "rounds=3", "data.clusters=2", "data.train=10", "data.validation=5", "data.test=5", "model.hidden=[4]",
@@ -68,6 +69,7 @@ def test_learned_weights_are_drawn(kind: str, drawn: bool, capsys: pytest.Captur
     small = [*TINY[:7], *TINY[10:], "method.k=1", "baseline="]
     assert main(["run", "panm-digits", f"method.name=learner.py:{kind}", *small, "--out", "x"]) == OK
     out = capsys.readouterr().out
+    assert out.startswith(f"learner.py:{kind}: 4 peers")  # its path is nobody's concern
     assert ("the weights of round 3" in out) == drawn
     assert ("is 0.5, the largest" in out) == drawn  # half one's own, half the one neighbour's
 
@@ -93,6 +95,8 @@ def test_runs_go_to_a_folder_by_name_and_time(tmp_path: Path) -> None:
         (["run", "panm-digits", "roundz=3"], "Did you mean 'rounds'"),
         (["run", "panm-digits", "train.lr=fast"], "train.lr must be a number"),
         (["run", "panm-digits", "method.k=99"], "method.k must be"),
+        (["run", "panm-digits", "peers=1"], "peers = 1: there is nobody to exchange with"),
+        (["run", "panm-digits", "peers=1", "method.name=gossip"], "Set peers to 2 or more, or method.name to local"),
         (["run", "panm-digits", "data.name=nowhere"], "nowhere"),
         (["run", "panm-digits", "data.partition=spiral"], "data.partition"),
         (["run", "panm-digits", "data.train=5000"], "data.train"),
@@ -119,6 +123,13 @@ def test_runs_go_to_a_folder_by_name_and_time(tmp_path: Path) -> None:
         (["run", "panm-digits", "engine.device=abacus"], "engine.device"),
         (["run", "--resume", "nothing-there"], "not the folder of a run"),
         (["run", "demo", "--resume", "x"], "--resume"),
+        (["run", "panm-digits", "clock.dropout=2"], "clock.dropout in [0, 1)"),
+        (["run", "panm-digits", "method=panm"], "such as method.name="),
+        (["run", "panm-digits", "--out", "file"], "file is a file: choose another --out"),
+        (["keys", "init", "file"], "file exists already, and is not a folder"),
+        (["compare", "panm", "panm-digits", "--out", "file"], "file exists already, and is not a folder"),
+        (["sweep", "panm-digits", "--over", "method.k="], "--over method.k=: has no values"),
+        (["list", "presets", "a:b"], "unknown preset 'a:b'"),
         (["list", "methods", "panmm"], "Did you mean 'panm'"),
         (["data", "get", "imagenet"], "imagenet"),
     ],
@@ -127,6 +138,7 @@ def test_runs_go_to_a_folder_by_name_and_time(tmp_path: Path) -> None:
 def test_mistakes_are_one_line_that_names_the_culprit(
     words: list[str], said: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
+    (tmp_path / "file").touch()
     assert main(words) == FAILED
     error = capsys.readouterr().err.strip().splitlines()
     assert len([line for line in error if line.startswith("coterie:")]) == 1
@@ -198,6 +210,19 @@ def test_a_setting_with_dashes_is_explained(capsys: pytest.CaptureFixture[str]) 
     with pytest.raises(SystemExit):
         main(["run", "panm-digits", "--rounds", "3"])
     assert "settings are words such as rounds=20" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["bench", "panm-digits"])
+    assert "unrecognized arguments: panm-digits\n" in capsys.readouterr().err  # it takes no settings
+
+
+def test_runs_that_begin_in_the_same_second_get_folders_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "strftime", lambda _: "20300101-000000")
+    for name in ("demo-20300101-000000", "demo-20300101-000000-2"):
+        assert new_folder("demo") == Path("runs", name)
+        (tmp_path / "runs" / name).mkdir(parents=True)
+    assert new_folder("demo") == Path("runs", "demo-20300101-000000-3")
 
 
 def test_importing_starts_nothing() -> None:
@@ -217,10 +242,35 @@ def test_public_names_are_there() -> None:
         _ = coterie.nothing_like_it
 
 
+AT_ONCE = "os.kill(os.getpid(), signal.SIGINT)"
+SWALLOWED = f"""
+try:
+    {AT_ONCE}
+except KeyboardInterrupt:
+    raise AttributeError("half of it is missing") from None
+"""
+
+
+@pytest.mark.parametrize("content", [AT_ONCE, SWALLOWED])
+@pytest.mark.parametrize("module", ["argparse", "torch"])  # among the first that are imported, and among the last
+def test_ctrl_c_during_an_import_is_one_line(module: str, content: str, tmp_path: Path) -> None:
+    (tmp_path / f"{module}.py").write_text(f"import os, signal\n{content}", encoding="utf-8")
+    places = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    command = [sys.executable, "-m", "coterie", "run", "panm-digits"]
+    done = subprocess.run(
+        command,
+        env={**os.environ, "PYTHONPATH": places},
+        capture_output=True,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # also where the tests run in the background
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (STOPPED, "", "coterie: stopped\n")
+
+
 def test_ctrl_c_leaves_a_run_that_can_go_on(tmp_path: Path) -> None:
     """The first Ctrl-C stops at a round's end; the resumed run equals the one that was never stopped."""
     words = ["panm-digits", *TINY, "baseline=", "rounds=400", "engine.checkpoint=0"]
-    command = [sys.executable, "-m", "coterie.cli", "run", *words]
+    command = [sys.executable, "-m", "coterie", "run", *words]
     process = subprocess.Popen([*command, "--out", "stopped"], stderr=subprocess.PIPE, text=True)
     events = tmp_path / "stopped" / "events.jsonl"
     deadline = time.monotonic() + 60

@@ -17,7 +17,7 @@ import pytest
 from coterie.cli import FAILED, OK, STOPPED, main
 from coterie.comparing import plan
 from coterie.comparing.plan import Job, Variant
-from coterie.comparing.workers import Crew
+from coterie.comparing.workers import Crew, _Worker
 
 TINY = (
     "panm-digits", "peers=4", "rounds=3", "data.clusters=2", "data.train=10", "data.validation=5", "data.test=5",
@@ -223,6 +223,27 @@ def test_ctrl_c_stops_at_a_checkpoint_and_the_same_command_goes_on(tmp_path: Pat
     rounds = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
     seen = [(r["peer"], r["round"]) for r in rounds if r["event"] == "round"]
     assert len(seen) == len(set(seen)) == 4 * 60
+
+
+def test_a_method_of_a_file_is_shown_without_its_path(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    Path("mine.py").write_text(BROKEN)
+    word = f"{tmp_path}/mine.py:Slow"
+    assert main(["compare", word, *TINY, "rounds=1", "--seeds", "0", "--out", "here", "--plain", "--no-local"]) == OK
+    assert capsys.readouterr().out.splitlines()[1].startswith("mine.py:Slow ")
+    assert list(json.loads(Path("here/comparison.json").read_text())["runs"]) == ["mine.py:Slow"]
+
+
+def test_ctrl_c_reaches_a_process_that_has_hardly_started(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """In the middle of its imports it would end with a traceback: it stops in its first run instead."""
+    (job,) = plan.jobs(TINY[0], [Variant("local", ("method.name=local",))], [0], TINY[1:], tmp_path)
+    worker = _Worker()
+    worker.interrupt()
+    worker.give(job)
+    told = next(said for said in iter(worker.hear, None) if said.kind != "round")
+    worker.job = None
+    worker.dismiss()
+    assert told.kind == "stopped", told
+    assert "Traceback" not in capfd.readouterr().err
 
 
 def wait_for(condition: Callable[[], bool], seconds: float = 120) -> None:

@@ -6,28 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from coterie.command_line import Request
 from coterie.comparing import plan
-from coterie.comparing.plan import Request, Variant
+from coterie.comparing.plan import Variant
 from coterie.errors import ConfigError, RunError
 from coterie.experiment import load
-
-
-def test_words_may_stand_in_any_order() -> None:
-    found = plan.told_apart(["rounds=3", "panm,metric=loss,k=2", "panm-digits", "my.py:Mine", "local"])
-    assert found == Request("panm-digits", ("panm,metric=loss,k=2", "my.py:Mine", "local"), ("rounds=3",))
-    assert plan.told_apart(["gossip"]).experiment == "demo"
-
-
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        (["pamn"], "Did you mean 'panm'"),
-        (["panm", "panm-digits", "demo"], "one experiment at a time"),
-    ],
-)
-def test_words_that_mean_nothing(words: list[str], told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
-        plan.told_apart(words)
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from dashboard_support import make_run, serving, write_round
 from playwright.sync_api import Browser
 
 from coterie.events import EventLog, Offence, PeerRound
+from coterie.report import words
 from coterie.run_state import RunState
 
 PHONE = {"width": 390, "height": 844}
@@ -70,6 +71,21 @@ def ink(page: Any, selector: str) -> int:
         .filter((value, i) => i % 4 === 3 && value > 0).length"""
     found: int = page.locator(selector).evaluate(script)
     return found
+
+
+def test_a_page_rounds_as_the_terminal_does(opened: Opened) -> None:
+    """A quarter of the 400ths are halves to the last bit: Python rounds 58.25 to 58.2, JavaScript to 58.3."""
+    values = [n / 400 for n in range(401)] + [n / 997 for n in range(998)]
+    bytes = [n * 125 for n in range(300)] + [12_345_678, 1_250_000, 1_225_000]
+    script = """async ([values, bytes]) => {
+        const { percent, size } = await import("/assets/format.js");
+        return [values.map(percent), bytes.map(size)];
+    }"""
+    with opened() as page:
+        percents, sizes = page.evaluate(script, [values, bytes])
+    assert percents == [words.percent(value) for value in values]
+    figures = [(float(figure), unit) for figure, unit in map(str.split, sizes)]  # a page does not leave 0 away: 1.20 kB
+    assert figures == [(float(figure), unit) for figure, unit in (words.size(n).split() for n in bytes)]
 
 
 def six_peers(folder: Path) -> EventLog:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,9 @@ from coterie.dashboard.tail import Tail
 from coterie.dashboard.ties import favourites, matrix, rows
 from coterie.dashboard.versions import Versions
 from coterie.dashboard.view import RunView
-from coterie.events import EventLog, PeerAway
+from coterie.events import EventLog, PeerAway, PeerRound
+from coterie.experiment import load
+from coterie.progress import Progress, RoundProgress
 
 
 def line(**values: object) -> bytes:
@@ -86,6 +89,20 @@ def test_the_figures_of_a_round() -> None:
     assert point["band"] == pytest.approx([0.26, 0.35, 0.65, 0.74])
     assert point["each"] == [0.2, 0.4, 0.6, 0.8]
     assert (sum(history.bytes.values()), history.messages["model"]) == (400, 4)
+
+
+def test_a_mean_is_the_one_of_the_terminal_to_the_last_bit() -> None:
+    """0.58249 must not become 0.5825, and then 58.3%; nor may it matter who is first: 0.1 + 0.2 + 0.3 is not 0.6."""
+    for scores in ([0.58249] * 3, [0.1, 0.2, 0.3], [0.3, 0.2, 0.1], [i / 7 for i in range(7)]):
+        history, told = History(), list[RoundProgress]()
+        progress = Progress(len(scores), 1, None, told.append)
+        history.see(start(len(scores), 1))
+        for peer, accuracy in enumerate(scores):
+            history.see(record(peer, 1, accuracy))
+            later = len(scores) - 1 - peer  # a simulation's peers may end their round in another order
+            progress.see(PeerRound(later, 1, 0.0, scores[later]))
+        [point] = history.points(set()).values()
+        assert point["validation"] == told[0].accuracy
 
 
 def test_nobody_waits_for_who_left() -> None:
@@ -177,6 +194,21 @@ def test_a_resumed_run_begins_anew_on_the_page(tmp_path: Path) -> None:
     assert told["anew"]
     assert told["set"]["figures"]["it"]["bytes"] == 400
     assert told["set"]["points"]["1"]["validation"] == pytest.approx(0.7)
+
+
+def test_a_run_that_has_just_begun_is_listed_before_there_are_events(tmp_path: Path) -> None:
+    for name in ("new", "old"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.toml").write_text(load("panm-digits", ["rounds=7"]).toml(), encoding="utf-8")
+    os.utime(tmp_path / "old" / "config.toml", (1e9, 1e9))
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "config.toml").write_text("[server]\nport = 80\n", encoding="utf-8")
+    found = find_runs(tmp_path, {})
+    assert {id: run.listed()["state"] for id, run in found.items()} == {"new": "starting", "old": "unfinished"}
+    assert (found["new"].listed()["method"], found["new"].listed()["rounds"]) == ("panm", 7)
+    view = RunView(found["new"])
+    assert not view.refresh()
+    assert view.versions.after(0)["set"]["figures"]["it"]["state"] == "starting"
 
 
 def test_runs_are_found_up_to_three_folders_down(tmp_path: Path) -> None:

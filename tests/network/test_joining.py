@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -205,6 +206,12 @@ def test_a_finished_peer_is_not_started_again_by_accident_but_another_method_is_
         asyncio.run(take_part(two.file("north", method="local"), say=lambda _: None))
 
 
+def test_what_must_be_a_section(tmp_path: Path) -> None:
+    (tmp_path / "north.toml").write_text("peer = 3\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match="peer is a section"):
+        read_file(tmp_path / "north.toml")
+
+
 def test_a_server_that_does_not_come(two: Circle) -> None:
     file = two.file("north", method="fedavg", peer='server = "hub"')
     file = read_file(file.path, ["network.gather=1"])
@@ -217,8 +224,11 @@ def test_status_of_a_peer_and_of_nothing(two: Circle, capsys: pytest.CaptureFixt
     assert cli.main(["status", str(two.folder / "north")]) == 0
     shown = capsys.readouterr().out
     assert "north (number 0)" in shown
-    assert "done, round 2/2" in shown
-    assert "south" in shown
+    assert "finished, round 2/2" in shown
+    assert re.search(r"^south +finished +2 ", shown, re.MULTILINE)
+    assert cli.main(["status", str(two.folder / "north"), "--json"]) == 0
+    status = json.loads(capsys.readouterr().out)
+    assert (status["state"], status["round"], status["rounds"]) == ("done", 2, 2)
     assert cli.main(["status", str(two.folder / "keys")]) == 2
     assert "has no status.json" in capsys.readouterr().err
 

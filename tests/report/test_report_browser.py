@@ -223,7 +223,7 @@ def test_hostile_names_run_nothing(open_page: Opened, tmp_path: Path) -> None:
         page.get_by_label("Pick out").select_option("peer 1")
         page.wait_for_timeout(100)
         assert page.title() != "ran"
-        assert page.title().startswith("</script><script>")
+        assert page.title().startswith("script><script>")  # of what looks like a path, the end
         assert page.locator("img").count() == 0
         assert page.locator("script").count() == 2
         assert drawing(page, "walks").locator("path.line").count() == 2

@@ -17,7 +17,7 @@ from coterie.report import graphs, matrix, measures, ordering, svg
 from coterie.report.figure import NothingToDraw
 from coterie.report.html import page, write_report
 from coterie.report.summary import summarise
-from coterie.report.words import duration, size
+from coterie.report.words import duration, short_name, size
 
 VOID = {"meta", "br"}
 
@@ -123,7 +123,7 @@ def test_hostile_names_are_only_text(tiny: list[Event]) -> None:
     start = replace(start_of(tiny), method=bad, architectures=[bad] * 3, version=bad)
     rounds = [replace(r, bytes={bad: 3}, messages={bad: 1}) for r in rounds_of(tiny)]
     seen = look([start, *rounds])
-    assert f"{bad} · seed 7" in seen.text
+    assert f"{short_name(bad)} · seed 7" in seen.text
     assert f"{bad} 24 B" in seen.text
 
 

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from coterie.command_line import Request
 from coterie.comparing import plan, tables
 from coterie.comparing.comparison import Comparison, gathered
 from coterie.comparing.plan import Job, Variant
@@ -55,7 +56,7 @@ def compare(
 ) -> Comparison:
     """What `coterie compare` does, from Python. A script that calls it needs `if __name__ == "__main__":`, for runs
     are processes of their own."""
-    request = plan.Request(experiment, tuple(methods), tuple(words))
+    request = Request(experiment, tuple(methods), tuple(words))
     variants = plan.with_local(plan.methods(request))
     place = out or plan.default_folder("compare", experiment, words)
     order = Order(experiment, tuple(variants), tuple(seeds), tuple(words), place, target)

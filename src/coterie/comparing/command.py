@@ -8,12 +8,14 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from coterie.command_line import EXPERIMENT, told_apart
 from coterie.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from coterie.comparing.plan import Request, Variant
+    from coterie.command_line import Request
+    from coterie.comparing.plan import Variant
 
 FAILED = 2
 
@@ -27,20 +29,20 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "fedavg panm-digits rounds=40. A method's own parameters follow after commas: panm,metric=loss",
     )
     compare.add_argument(
-        "settings", nargs="*", metavar="METHOD | EXPERIMENT | key=value", help="in any order; default: the demo"
+        "settings", nargs="*", metavar=f"METHOD | {EXPERIMENT}", help="in any order; default: the demo"
     )
-    compare.set_defaults(command=_compare, free_words=True)
+    compare.set_defaults(command=_compare)
     sweep = commands.add_parser(
         "sweep",
         help="one experiment over a grid of any keys",
         description="As compare, for every combination of the values given. Example: "
         "coterie sweep panm-digits --over method.k=1,2,4 --over train.lr=0.01,0.1 rounds=40",
     )
-    sweep.add_argument("settings", nargs="*", metavar="EXPERIMENT | key=value", help="in any order; default: the demo")
+    sweep.add_argument("settings", nargs="*", metavar=EXPERIMENT, help="in any order; default: the demo")
     sweep.add_argument(
         "--over", action="append", default=[], metavar="key=value,value", help="what to vary; repeatable"
     )
-    sweep.set_defaults(command=_sweep, free_words=True)
+    sweep.set_defaults(command=_sweep)
     for parser in (compare, sweep):
         add_options(parser)
         parser.add_argument("--target", type=float, help="accuracy (0 to 1) for the time to it; default: Local's last")
@@ -69,14 +71,14 @@ def seeds(text: str) -> tuple[int, ...]:
 def _compare(options: argparse.Namespace) -> int:
     from coterie.comparing import plan
 
-    request = plan.told_apart(options.settings)
+    request = told_apart(options.settings, with_methods=True)
     return _all(options, "compare", request, plan.methods(request))
 
 
 def _sweep(options: argparse.Namespace) -> int:
     from coterie.comparing import plan
 
-    request = plan.told_apart(options.settings)
+    request = told_apart(options.settings, with_methods=True)
     if request.methods:
         raise ConfigError(f"sweep varies keys: say --over method.name={','.join(request.methods)}")
     return _all(options, "sweep", request, plan.grid(options.over))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from coterie.comparing.statistics import Line, Summary, line, ranked
 from coterie.errors import RunError
 from coterie.events import read
 from coterie.report.summary import read_summary, summarise
+from coterie.report.words import short_names
 
 NEEDED = {"accuracy", "bytes", "messages", "over_time", "validation"}
 
@@ -45,25 +46,31 @@ def gathered(experiment: str, words: Sequence[str], found: Sequence[Job], target
         if label not in runs:
             blocks.setdefault((job.experiment.data, job.experiment.peers), []).append(job.variant)
         runs.setdefault(label, {})[seed] = summary(job.folder)
+    shown = short_names(runs)
     return Comparison(
         experiment,
         tuple(words),
         tuple(sorted({job.seed for job in found})),
-        tuple(_block(variants, runs, target, len(blocks) > 1) for variants in blocks.values()),
+        tuple(_block(variants, runs, shown, target, len(blocks) > 1) for variants in blocks.values()),
         tuple(job.name for job in found if (job.variant.label, job.seed) not in done),
-        {label: [done[label, seed].folder for seed in sorted(by_seed)] for label, by_seed in runs.items()},
+        {shown[label]: [done[label, seed].folder for seed in sorted(by_seed)] for label, by_seed in runs.items()},
     )
 
 
 def _block(
-    variants: Sequence[Variant], runs: Mapping[str, Mapping[int, Summary]], target: float | None, titled: bool
+    variants: Sequence[Variant],
+    runs: Mapping[str, Mapping[int, Summary]],
+    shown: Mapping[str, str],
+    target: float | None,
+    titled: bool,
 ) -> Block:
     lines = [
         line(v.label, runs[v.label], runs.get(local_twin(v).label, {}), target, is_alone=v == local_twin(v))
         for v in variants
     ]
     data = [word for word in variants[0].words if word.startswith(("data.", "peers="))]
-    return Block(" ".join(data) if titled else "", tuple(ranked(lines, runs)))
+    entries = tuple(replace(entry, label=shown[entry.label]) for entry in ranked(lines, runs))
+    return Block(" ".join(data) if titled else "", entries)
 
 
 def summary(folder: Path) -> Summary:

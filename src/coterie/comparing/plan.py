@@ -6,14 +6,14 @@ import hashlib
 import itertools
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from coterie import running, settings
-from coterie.errors import ConfigError, RunError, unknown
-from coterie.experiment import DEMO, Experiment, load, presets
-from coterie.methods import METHODS
+from coterie.command_line import Request
+from coterie.errors import ConfigError, RunError
+from coterie.experiment import Experiment, load
 
 LOCAL = "local"  # what everybody has without the others: the measure of who is hurt
 
@@ -38,42 +38,6 @@ class Job:
     @property
     def name(self) -> str:
         return f"{self.variant.label}, seed {self.seed}"
-
-
-@dataclass(frozen=True)
-class Request:
-    """The words of a command line, told apart."""
-
-    experiment: str
-    methods: tuple[str, ...]
-    settings: tuple[str, ...]
-
-
-def told_apart(words: Iterable[str]) -> Request:
-    """Methods, at most one experiment, and settings, in any order.
-
-    A method is a name, or `module:Class`; parameters of its own follow after commas: `panm,metric=loss,k=3`.
-    """
-    experiments: list[str] = []
-    methods: list[str] = []
-    changes: list[str] = []
-    for word in words:
-        first = word.split(",", 1)[0]
-        if "=" in first:
-            changes.append(word)
-        elif first in METHODS or ":" in first:
-            methods.append(word)
-        elif word in presets() or word.endswith(".toml"):
-            experiments.append(word)
-        else:
-            raise ConfigError(f"neither a method, a preset, a .toml file nor key=value: {_nearest(word)}")
-    if len(experiments) > 1:
-        raise ConfigError(f"one experiment at a time, not {' and '.join(experiments)}")
-    return Request((experiments or [DEMO])[0], tuple(methods), tuple(changes))
-
-
-def _nearest(word: str) -> str:
-    return unknown("word", word, [*METHODS, *presets()]).split(" Valid:")[0] + " See `coterie list methods|presets`"
 
 
 def of_method(word: str) -> Variant:
@@ -107,6 +71,8 @@ def grid(axes: Sequence[str]) -> list[Variant]:
         key, equals, text = axis.partition("=")
         if not equals or not key or key in ("seed", "baseline"):
             raise ConfigError(f"--over {axis}: needs key=value,value (seeds are given with --seeds)")
+        if not text:
+            raise ConfigError(f"--over {axis}: has no values; several stand between commas, such as {key}=1,2,4")
         choices.append([f"{key}={value}" for value in _values(text)])
     short = _short([axis.partition("=")[0] for axis in axes])
     return [Variant(" ".join(_shown(word, short) for word in words), words) for words in itertools.product(*choices)]
@@ -173,6 +139,7 @@ def fingerprint(e: Experiment) -> str:
     tables = e.tables()
     without_effect = {
         "name": "simulation", "address": "", "workers": 1, "checkpoint": 0, "models": True, "sinks": (),
+        "spill": "",
     }  # fmt: skip
     return json.dumps({**tables, "baseline": "", "engine": {**tables["engine"], **without_effect}}, sort_keys=True)
 

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -119,7 +120,8 @@ class _Worker:
         context = multiprocessing.get_context("spawn")
         self.connection, its = context.Pipe()
         self.process = context.Process(target=_work, args=(its,), daemon=True)
-        self.process.start()
+        with _interrupts_held_back():
+            self.process.start()
         its.close()  # so that the connection ends with the process
         self.job: Job | None = None
         self.there = True
@@ -178,6 +180,17 @@ def _on_interrupt(call: Callable[[], None]) -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
+@contextmanager
+def _interrupts_held_back() -> Iterator[None]:
+    """A process that starts here learns of Ctrl-C when it can take it: not in the middle of its imports."""
+    resource_tracker.ensure_running()  # it would be started first, and let interrupts through again
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+
+
 # -- in the worker's process -----------------------------------------------------------------------
 
 
@@ -185,6 +198,7 @@ def _work(connection: Connection) -> None:
     """Carry out what comes through the connection, until None does, or its other end is gone."""
     run = _Run(connection)
     signal.signal(signal.SIGINT, run.interrupted)  # the terminal's Ctrl-C reaches this process as well
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     with suppress(EOFError, BrokenPipeError):
         while (given := connection.recv()) is not None:
             connection.send(run.outcome(*given))

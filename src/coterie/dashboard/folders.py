@@ -5,18 +5,22 @@ from __future__ import annotations
 import json
 import math
 import os
+import time
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from coterie.report.words import short_name
 from coterie.run_state import FINISHED, read_state
 
 DEPTH = 3  # of folders below the one that is watched
 OWN = ".dashboard"  # where the dashboard keeps what runs that it started print
 CIRCLE, PEER, SIMULATION = "circle", "peer", "simulation"
+STARTING = "starting"
 UNFINISHED = "unfinished"  # nobody says whether it was stopped or killed: it was made before there was a state.json
 MOST_RUNS = 2_000
+BEGINNING = 60.0  # seconds in which a run without events has just begun
 
 
 @dataclass
@@ -37,8 +41,8 @@ class Run:
         return {
             "id": self.id, "kind": self.kind, "state": state["state"], "round": state["round"],
             "rounds": state["rounds"] or finite(config.get("rounds")), "peers": finite(config.get("peers")),
-            "seed": finite(config.get("seed")), "method": short_name(method.get("name")),
-            "data": short_name(data.get("name")), "partition": data.get("partition"), "validation": state["accuracy"],
+            "seed": finite(config.get("seed")), "method": short(method.get("name")),
+            "data": short(data.get("name")), "partition": data.get("partition"), "validation": state["accuracy"],
             "test": finite(last) if not isinstance(last, dict) else finite(last.get("mean")),
             "bytes": finite(total) if not isinstance(total, dict) else finite(total.get("total")),
             "error": state["error"], "time": self.changed(), "report": (self.folder / "report.html").exists(),
@@ -48,13 +52,16 @@ class Run:
         """How it is with this run, as far as its files tell."""
         said = read_state(self.folder) or {}
         about: dict[str, Any] = {key: finite(said.get(key)) for key in ("round", "rounds", "accuracy", "bytes", "age")}
-        state = str(said.get("state") or (FINISHED if summary else UNFINISHED))
+        state = str(said.get("state") or (FINISHED if summary else STARTING if self._has_just_begun() else UNFINISHED))
         if summary and not said:
             about["round"] = finite(summary.get("rounds"))
         return {
             **about, "state": state, "error": str(said.get("error", "")), "traceback": str(said.get("traceback", "")),
             "doings": [table(d) for d in sequence(said.get("peers"))],
         }  # fmt: skip
+
+    def _has_just_begun(self) -> bool:
+        return not (self.folder / "events.jsonl").exists() and time.time() - self.changed() < BEGINNING
 
     def config(self) -> dict[str, Any]:
         return self._file("config.toml", tomllib.loads) or {}
@@ -66,7 +73,7 @@ class Run:
     def changed(self) -> float:
         """When something was last written."""
         times = [0.0]
-        for name in ("events.jsonl", "state.json", "status.json"):
+        for name in ("config.toml", "events.jsonl", "state.json", "status.json"):
             try:
                 times.append((self.folder / name).stat().st_mtime)
             except OSError:
@@ -101,9 +108,9 @@ def finite(value: Any) -> Any:
     return value if isinstance(value, int | float) and math.isfinite(value) else None
 
 
-def short_name(name: Any) -> Any:
-    """A dataset or a method is a name, or a path: then its end will do."""
-    return Path(name).name if isinstance(name, str) else None
+def short(name: Any) -> str | None:
+    """A name for a table; None where a damaged file has something else."""
+    return short_name(name) if isinstance(name, str) else None
 
 
 def find_runs(top: Path, known: dict[str, Run]) -> dict[str, Run]:
@@ -122,11 +129,21 @@ def find_runs(top: Path, known: dict[str, Run]) -> dict[str, Run]:
 
 def kind_of(folder: Path) -> str | None:
     """What a folder holds the run of: a simulation, one real peer, or a circle that `coterie up` started."""
-    if not ((folder / "config.toml").exists() and (folder / "events.jsonl").exists()):
+    if not (folder / "config.toml").exists():
+        return None
+    if not (folder / "events.jsonl").exists() and not _is_of_a_run(folder / "config.toml"):
         return None
     if (folder / "peers").is_dir():
         return CIRCLE
     return PEER if (folder / "status.json").exists() else SIMULATION
+
+
+def _is_of_a_run(config: Path) -> bool:
+    """Whether it is what a run begins with, before there are events: other things have a config.toml, too."""
+    try:
+        return tomllib.loads(config.read_text(encoding="utf-8")).keys() >= {"rounds", "peers", "method", "engine"}
+    except (OSError, ValueError, RecursionError):
+        return False
 
 
 def _folders(top: Path, depth: int = 0) -> list[Path]:

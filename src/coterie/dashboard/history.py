@@ -10,13 +10,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.progress import mean_accuracy
+
 MOST_POINTS = 400  # of the curves; with more rounds, each point is the last measured round of several
 MOST_LINES = 40  # with more peers there is a band in the place of a line for each
 QUANTILES = (0.1, 0.25, 0.75, 0.9)
 KEPT_OFFENCES = 200
 MOST_PEERS = 20_000  # what a record says of more is not believed
 
-Floats = NDArray[np.float32]
+Floats = NDArray[np.float64]
 
 
 @dataclass
@@ -102,7 +104,7 @@ class History:
         self.validation[peer] = validation
         scores = self._scores.get(round)
         if scores is None:
-            nothing = np.full(self.peers, np.nan, dtype=np.float32)
+            nothing = np.full(self.peers, np.nan)
             scores = self._scores[round] = Scores(nothing, nothing.copy())
         scores.validation[peer] = validation
         if test is not None and math.isfinite(test):
@@ -160,14 +162,13 @@ class History:
 
     def _point(self, round: int) -> dict[str, Any]:
         scores = self._scores[round]
-        there = scores.validation[~np.isnan(scores.validation)].astype(np.float64)
-        tested = scores.test[~np.isnan(scores.test)].astype(np.float64)
-        point = {
+        there, tested = (values[~np.isnan(values)] for values in (scores.validation, scores.test))
+        point: dict[str, Any] = {
             "round": round,
             "of": len(there),
-            "validation": _short(there.mean()),
+            "validation": mean_accuracy(there.tolist()),  # whole: rounded twice, it would not be what a terminal shows
             "band": [_short(q) for q in np.quantile(there, QUANTILES)],
-            "test": _short(tested.mean()) if len(tested) else None,
+            "test": mean_accuracy(tested.tolist()),
         }
         if self.peers <= MOST_LINES:
             point["each"] = [None if math.isnan(v) else _short(v) for v in scores.validation.tolist()]

@@ -35,11 +35,12 @@ def _audit(options: argparse.Namespace) -> None:
 
 def text(summary: Summary) -> str:
     """What a person reads: the verdict, whose log it is, and two tables."""
-    from coterie.report.words import count, size
+    from coterie.report.words import count, short_name, size
 
+    methods = _listed([short_name(name) for name in summary.methods])
     said = [
         f"intact: {count(summary.records, 'record')} from {summary.first} to {summary.last}, head {summary.head}",
-        f"of {_printable(summary.who)} (certificate {_listed(summary.serials)}), method {_listed(summary.methods)}",
+        f"of {_printable(summary.who)} (certificate {_listed(summary.serials)}), method {methods}",
     ]
     if summary.cut:
         said.append(f"cut: {count(summary.cut, 'time')} a crash had left half a line, which was dropped")

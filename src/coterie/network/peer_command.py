@@ -9,7 +9,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from coterie.errors import CoterieError, Interrupted
+from coterie.command_line import EXPERIMENT, names_and_settings, only_one, told_apart
+from coterie.errors import ConfigError, CoterieError, Interrupted
 
 if TYPE_CHECKING:
     from coterie.events import PeerRound
@@ -26,8 +27,12 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         description="One peer from its TOML file: an experiment (usually on a shared base) and a [peer] section with "
         "its keys, address and seeds. Started again, it goes on where it was.",
     )
-    peer.add_argument("file", type=Path, help="the peer's .toml file")
-    peer.add_argument("settings", nargs="*", metavar="key=value", help="such as network.compress=zstd")
+    peer.add_argument(
+        "settings",
+        nargs="*",
+        metavar="FILE | key=value",
+        help="the peer's .toml file, and settings such as network.compress=zstd, in any order",
+    )
     peer.add_argument("--fresh", action="store_true", help="start anew, and drop the state of an earlier run")
     peer.set_defaults(command=_peer)
 
@@ -37,9 +42,12 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         description="So many real peers under mutual TLS, with throwaway keys. Example: "
         "coterie up 4 panm-digits method.l=2 method.k=1",
     )
-    up.add_argument("count", nargs="?", type=_count, default=0, help="how many peers")
-    up.add_argument("experiment", nargs="?", default="", help="a preset or a .toml file; default: the demo")
-    up.add_argument("settings", nargs="*", metavar="key=value", help="such as rounds=20 method.k=3")
+    up.add_argument(
+        "settings",
+        nargs="*",
+        metavar=f"COUNT | {EXPERIMENT}",
+        help="how many peers, a preset or a .toml file (default: the demo), and settings, in any order",
+    )
     up.add_argument("--out", type=Path, help="the run's folder; default runs/up-<name>-<time>")
     up.add_argument("--overwrite", action="store_true", help="replace the run that is in the folder")
     up.add_argument("--resume", type=Path, metavar="DIR", help="go on with a circle that was stopped")
@@ -56,18 +64,14 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     status.set_defaults(command=_status)
 
 
-def _count(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        hint = f"'{text}' is no number of peers: that comes first, such as coterie up 8 panm-digits"
-        raise argparse.ArgumentTypeError(hint) from None
-
-
 def _peer(options: argparse.Namespace) -> int:
     from coterie import joining
+    from coterie.report.words import percent
 
-    file = joining.read_file(options.file, options.settings)
+    files, words = names_and_settings(options.settings)
+    if not files:
+        raise ConfigError("say which peer: its .toml file, such as coterie peer north.toml")
+    file = joining.read_file(Path(only_one(files, "peer")), words)
     said = [0.0]
 
     def say(text: str) -> None:
@@ -77,7 +81,7 @@ def _peer(options: argparse.Namespace) -> int:
         now = time.monotonic()
         if now - said[0] >= LINE_EVERY or record.round == file.experiment.rounds:
             said[0] = now
-            accuracy = "" if record.validation is None else f", validation {record.validation:.1%}"
+            accuracy = "" if record.validation is None else f", validation {percent(record.validation)}"
             waited = float(record.notes.get("waited", 0.0))
             say(f"round {record.round}/{file.experiment.rounds}{accuracy}, waited {waited:.1f} s for others")
 
@@ -88,7 +92,7 @@ def _peer(options: argparse.Namespace) -> int:
         sys.stdout.flush()
         os._exit(STOPPED)  # a thread may still be training for minutes; everything that counts is on the disk
     last = summary["accuracy"]["last"]
-    shown = "" if last is None else f", test accuracy {last:.1%}"
+    shown = "" if last is None else f", test accuracy {percent(last)}"
     say(f"finished{shown}; received {summary['bytes']:,} bytes in {summary['messages']:,} messages. See {file.out}")
     return 0
 
@@ -99,7 +103,7 @@ def _up(options: argparse.Namespace) -> int:
 
     experiment = None
     if options.resume:
-        if options.count or options.experiment or options.settings or options.out:
+        if options.settings or options.out:
             raise CoterieError("--resume goes on with a circle as it was: it takes no number, experiment or settings")
         out = options.resume
     else:
@@ -120,16 +124,15 @@ def _up(options: argparse.Namespace) -> int:
 
 
 def _circle_of(options: argparse.Namespace) -> tuple[Path, Experiment]:
-    from coterie.experiment import DEMO, load
+    from coterie.experiment import load
+    from coterie.running import new_folder
 
-    if options.count < 1:
-        raise CoterieError("say how many peers: coterie up 4, or coterie up 8 panm-digits rounds=20")
-    name, words = options.experiment, list(options.settings)
-    if "=" in name:
-        name, words = "", [name, *words]
-    experiment = load(name or DEMO, [*words, f"peers={options.count}"])
-    stem = Path(name or DEMO).stem
-    return options.out or Path("runs") / f"up-{stem}-{time.strftime('%Y%m%d-%H%M%S')}", experiment
+    counts = [word for word in options.settings if word.removeprefix("-").isdecimal()]
+    request = told_apart(word for word in options.settings if word not in counts)
+    if not counts or int(counts[0]) < 1 or any(word.startswith("peers=") for word in request.settings):
+        raise CoterieError("say how many peers, as a number alone: coterie up 4, or coterie up 8 panm-digits rounds=20")
+    experiment = load(request.experiment, [*request.settings, f"peers={only_one(counts, 'number of peers')}"])
+    return options.out or new_folder(f"up-{request.stem}"), experiment
 
 
 def _status(options: argparse.Namespace) -> None:

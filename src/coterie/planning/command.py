@@ -10,8 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from coterie.command_line import EXPERIMENT, told_apart
 from coterie.errors import ConfigError, RunError
-from coterie.report.words import NOTHING, aligned, count, duration, size
+from coterie.report.words import NOTHING, aligned, count, duration, short_name, size
 
 if TYPE_CHECKING:
     from coterie.experiment import Experiment
@@ -28,8 +29,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         description="Rehearse an experiment for some seconds, without most of its computing, and say what running it "
         "would take on this machine. Example: coterie plan panm-digits peers=100 rounds=300",
     )
-    plan.add_argument("experiment", nargs="?", default="", help="a preset or a .toml file; default: the demo")
-    plan.add_argument("settings", nargs="*", metavar="key=value", help="such as rounds=20 method.k=3")
+    plan.add_argument("settings", nargs="*", metavar=EXPERIMENT, help="in any order; default: the demo")
     plan.add_argument(
         "--all-rounds", action="store_true", help="rehearse every round of a long run, too: slower, counted exactly"
     )
@@ -39,16 +39,15 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def _plan(options: argparse.Namespace) -> None:
     if options.check:
-        if options.experiment or options.settings:
+        if options.settings:
             raise ConfigError("--check plans a run as it was: it takes no experiment or settings")
         print(_checked(options.check, options.all_rounds))
         return
     from coterie import running
-    from coterie.experiment import DEMO, load
+    from coterie.experiment import load
 
-    words = [word for word in (options.experiment, *options.settings) if word]
-    name = DEMO if not words or "=" in words[0] else words.pop(0)
-    experiment = load(name, words)
+    request = told_apart(options.settings)
+    experiment = load(request.experiment, request.settings)
     baseline = running.baseline_of(experiment)
     experiments = [experiment] if baseline is None else [experiment, baseline]
     print("\n\n".join(text(plan) for plan in _plans(experiments, options.all_rounds)))
@@ -97,7 +96,7 @@ def text(plan: Plan) -> str:
         ("  by a peer", f"{_exchange(total / plan.peers, messages / plan.peers)}; the busiest {size(plan.busiest)}"),
         *((f"  {name}", _exchange(plan.bytes[name], plan.messages[name])) for name in plan.bytes),
     ]
-    head = f"{plan.method}: {count(plan.peers, 'peer')}, {count(plan.rounds, 'round')}"
+    head = f"{short_name(plan.method)}: {count(plan.peers, 'peer')}, {count(plan.rounds, 'round')}"
     return "\n".join([head, *("  " + line for line in aligned(rows).splitlines()), *_cautions(plan)])
 
 
@@ -122,7 +121,8 @@ def compared(plan: Plan, summary: dict[str, Any]) -> str:
         ("bytes", *_beside(sum(plan.bytes.values()), summary["bytes"]["total"], size)),
         ("messages", *_beside(sum(plan.messages.values()), summary["messages"]["total"], "{:,}".format)),
     ]
-    return "\n".join([f"{plan.method}: {plan.peers} peers, {plan.rounds} rounds", aligned(rows), *_cautions(plan)])
+    head = f"{short_name(plan.method)}: {plan.peers} peers, {plan.rounds} rounds"
+    return "\n".join([head, aligned(rows), *_cautions(plan)])
 
 
 def _beside(planned: T, actual: T, words: Callable[[T], str]) -> tuple[str, str, str]:

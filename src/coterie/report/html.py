@@ -18,7 +18,7 @@ from coterie.report.figure import Figure, OddNotes, drawn_from
 from coterie.report.graphs import KINDS, Frame, Graph
 from coterie.report.run import Run
 from coterie.report.tables import left, peer_table, round_table, table
-from coterie.report.words import count, duration, percent, size
+from coterie.report.words import count, duration, percent, short_name, size
 
 SCRIPTS = ("pick.js", "lines.js", "graph.js", "save.js")
 
@@ -32,7 +32,7 @@ def page(events: Sequence[Event], summary: dict[str, Any]) -> str:
     run = Run(events, summary)
     start = run.start
     amounts = f"{count(start.peers, 'peer')} · {count(start.rounds, 'round')}"
-    title = f"{start.method} · seed {start.seed} · {amounts}"
+    title = f"{short_name(start.method)} · seed {start.seed} · {amounts}"
     parts = [_about(events, start), _headline(summary), _sections(run).html()]
     tables = [round_table(run.points, run.scores, run.masses), peer_table(events, start, summary), *_own_tables(events)]
     names = [f"peer {p}" for p in range(start.peers)]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
 UNITS = ("B", "kB", "MB", "GB", "TB", "PB")  # of bytes, each 1000 of the one before
 NOTHING = "–"
@@ -30,6 +32,18 @@ def duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours:,} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
+def short_name(name: str) -> str:
+    """A dataset or a method is a name, or a path: then its end will do, also among settings such as `name=PATH k=3`."""
+    return re.sub(r"[^=,]*/", "", name)
+
+
+def short_names(names: Iterable[str]) -> dict[str, str]:
+    """Short ones, where they still differ."""
+    shorts = {name: short_name(name) for name in names}
+    often = Counter(shorts.values())
+    return {name: short if often[short] == 1 else name for name, short in shorts.items()}
 
 
 def markdown(rows: Sequence[Sequence[str]]) -> str:

@@ -8,6 +8,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from coterie.command_line import names_and_settings, only_one
 from coterie.comparing.command import add_options, ending
 from coterie.errors import ConfigError
 
@@ -28,8 +29,12 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         description="Run what is missing of a table, on all cores, and print it. Called again, it goes on. Example: "
         "coterie reproduce mapl-table1/scenario1 --small",
     )
-    parser.add_argument("table", help="TABLE or TABLE/COLUMN; list: which there are; all: every one")
-    parser.add_argument("settings", nargs="*", metavar="key=value", help="for every run, such as rounds=30")
+    parser.add_argument(
+        "settings",
+        nargs="*",
+        metavar="TABLE | key=value",
+        help="TABLE or TABLE/COLUMN (list: which there are; all: every one), and settings for every run, in any order",
+    )
     parser.add_argument("--small", action="store_true", help="the form for a machine with two cores")
     parser.add_argument("--only", default="", metavar="ROW,ROW", help="these rows only")
     parser.add_argument(
@@ -52,6 +57,10 @@ def _reproduce(options: argparse.Namespace) -> int:
     from coterie.report.words import aligned
     from coterie.reproducing import page, records, results, runs
 
+    tables, options.settings = names_and_settings(options.settings)
+    if not tables:
+        raise ConfigError("say which table: `coterie reproduce list` prints which there are")
+    options.table = only_one(tables, "table")
     if options.table == LIST:
         print(_list())
         return 0

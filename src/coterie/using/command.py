@@ -24,7 +24,9 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "data (a label column is ignored), a .npz file with an array x, an image, or a folder of images. Example: "
         "coterie predict runs/demo --peer 3 --input images/ --out said.csv",
     )
-    predict.add_argument("where", type=Path, help="the folder of a run, of a real peer, or of `coterie export`")
+    predict.add_argument(
+        "where", type=Path, metavar="DIR", help="the folder of a run, of a real peer, or of `coterie export`"
+    )
     predict.add_argument("--peer", metavar="P", help=PEER)
     predict.add_argument("--input", type=Path, required=True, metavar="FILE", help="the samples: a file or folder")
     predict.add_argument("--out", type=Path, metavar="FILE", help="the predictions; default: standard output")
@@ -39,7 +41,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "safetensors take scaled ones. A member that came as ONNX is written as such in either format. Example: "
         "coterie export runs/demo --peer 3 --out model-of-3",
     )
-    export.add_argument("where", type=Path, help="the folder of a run, or of a real peer")
+    export.add_argument("where", type=Path, metavar="DIR", help="the folder of a run, or of a real peer")
     export.add_argument("--peer", metavar="P", help=PEER)
     export.add_argument("--format", choices=["onnx", "safetensors"], default="onnx", help="default: onnx")
     export.add_argument("--out", type=Path, metavar="DIR", help="default: <the run's name>-peer-<number>")
@@ -67,6 +69,7 @@ def _predict(options: argparse.Namespace) -> None:
 
 
 def _export(options: argparse.Namespace) -> None:
+    from coterie.report.words import short_name
     from coterie.using.exporting import export
 
     personal = _personal(options.where, options.peer)
@@ -74,7 +77,7 @@ def _export(options: argparse.Namespace) -> None:
     out = options.out or Path(f"{options.where.resolve().name}-peer-{m.peer}")
     written = export(personal, out, options.format, overwrite=options.overwrite)
     what = f"the ensemble ({m.vote} vote) of {len(m.parts)} models" if m.vote else "the model"
-    print(f"{what} of {m.who}, {m.method}, round {m.round}: {out}")
+    print(f"{what} of {m.who}, {short_name(m.method)}, round {m.round}: {out}")
     for part in written.parts:
         about = f"{part.architecture or part.kind or 'portable'}, takes {part.takes} inputs"
         as_it_came = ", ONNX as it came" if part.is_portable and options.format != "onnx" else ""

@@ -72,8 +72,8 @@ def _personal(me: Peer, round: int, e: Experiment, circle: Circle, name: str) ->
     dataset = circle.dataset
     manifest = Manifest(
         e.method_name, e.seed, me.id, name, round, dataset.classes, tuple(dataset.x.shape[1:]), dataset.columns,
-        e.data.label, circle.scaling, dataclasses.asdict(e.model), "" if me.ensemble is None else me.ensemble.vote,
-        tuple(_part(member) for member in members), version(),
+        e.data.label, circle.holding.scaling, dataclasses.asdict(e.model),
+        "" if me.ensemble is None else me.ensemble.vote, tuple(_part(member) for member in members), version(),
     )  # fmt: skip
     return Personal(manifest, tuple(_content(member.model) for member in members))
 

@@ -3,7 +3,7 @@
 export const NOTHING = "–";
 const UNITS = ["B", "kB", "MB", "GB", "TB", "PB"];
 
-export const percent = (value) => (value === null || value === undefined ? NOTHING : `${(100 * value).toFixed(1)}%`);
+export const percent = (value) => (value === null || value === undefined ? NOTHING : `${fixed(100 * value, 1)}%`);
 export const number = (value) => (value === null || value === undefined ? NOTHING : value.toLocaleString("en"));
 
 export function size(bytes) {
@@ -11,7 +11,14 @@ export function size(bytes) {
   let value = bytes, unit = 0;
   while (value >= 999.5 && unit < UNITS.length - 1) { value /= 1000; unit += 1; }
   const digits = unit === 0 || value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2;
-  return `${value.toFixed(digits)} ${UNITS[unit]}`;
+  return `${fixed(value, digits)} ${UNITS[unit]}`;
+}
+
+/** With so many digits, rounded as the terminal rounds: a half goes to the even digit, where toFixed goes up. */
+export function fixed(value, digits) {
+  const text = value.toFixed(digits);
+  const isHalf = Math.abs(value * 2 ** (digits + 1)) % 2 === 1; // no other halves are numbers to the last bit
+  return isHalf && Number(text.at(-1)) % 2 ? (value - 0.5 * 10 ** -digits).toFixed(digits) : text;
 }
 
 export function ago(seconds) {

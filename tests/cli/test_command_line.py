@@ -1,0 +1,100 @@
+"""Which words of a command line are what."""
+
+from __future__ import annotations
+
+from itertools import permutations
+from pathlib import Path
+
+import pytest
+
+from coterie.cli import FAILED, main
+from coterie.command_line import Request, names_and_settings, told_apart
+from coterie.errors import ConfigError
+
+
+def test_words_may_stand_in_any_order() -> None:
+    for words in permutations(["rounds=3", "panm-digits", "method.k=2"]):
+        found = told_apart(words)
+        assert (found.experiment, set(found.settings)) == ("panm-digits", {"rounds=3", "method.k=2"})
+    assert told_apart(["rounds=3"]) == Request("demo", (), ("rounds=3",))
+
+
+def test_methods_are_told_from_settings_where_they_are_wanted() -> None:
+    words = ["rounds=3", "panm,metric=loss,k=2", "panm-digits", "my.py:Mine,k=2", "local"]
+    found = told_apart(words, with_methods=True)
+    assert found == Request("panm-digits", ("panm,metric=loss,k=2", "my.py:Mine,k=2", "local"), ("rounds=3",))
+    assert told_apart(["gossip"], with_methods=True).experiment == "demo"
+
+
+def test_a_file_in_a_folder_with_an_equals_sign_is_a_file() -> None:
+    assert told_apart(["runs/k=3-0/config.toml"]).experiment == "runs/k=3-0/config.toml"
+    assert names_and_settings(["data.name=a/b.csv"]) == ([], ["data.name=a/b.csv"])
+
+
+@pytest.mark.parametrize(
+    ("words", "methods", "told"),
+    [
+        (["pamn"], True, "Did you mean 'panm'"),
+        (["panm", "panm-digits", "demo"], True, "one experiment at a time, not panm-digits and demo"),
+        (["panm-digits", "mine.toml"], False, "one experiment at a time, not panm-digits and mine.toml"),
+        (["panm-digit"], False, "unknown preset 'panm-digit'. Did you mean 'panm-digits'"),
+        (["panm-digits", "rounds"], False, "unknown preset 'rounds'.*settings are words such as rounds=20"),
+        (["panm-digits", "gossip"], False, "gossip is a method, not an experiment: say method.name=gossip"),
+        (["mine.py:Mine,k=3"], False, "say method.name=mine.py:Mine$"),
+    ],
+)
+def test_words_that_mean_nothing(words: list[str], methods: bool, told: str) -> None:
+    for order in permutations(words):
+        if "one experiment" not in told or list(order) == words:  # these are named in the order given
+            with pytest.raises(ConfigError, match=told):
+                told_apart(order, methods)
+
+
+def test_the_folder_of_a_run_is_no_experiment(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").touch()
+    with pytest.raises(ConfigError, match=r"is the folder of a run: the same experiment is .*config\.toml"):
+        told_apart([str(tmp_path)])
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["run"], "unknown preset 'nope'"),
+        (["plan"], "unknown preset 'nope'"),
+        (["data", "show"], "unknown preset 'nope'"),
+        (["up", "2"], "unknown preset 'nope'"),
+        (["compare", "panm"], "unknown word 'nope'"),
+        (["sweep", "--over", "method.k=1,2"], "unknown word 'nope'"),
+        (["reproduce"], "unknown table 'nope'"),
+        (["peer"], "nope is not a peer's .toml file"),
+    ],
+    ids=" ".join,
+)
+def test_every_command_finds_a_name_behind_settings(
+    words: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*words, "rounds=1", "nope"]) == FAILED
+    assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["up", "panm-digits"], "say how many peers"),
+        (["up", "0"], "say how many peers"),
+        (["up", "-3"], "say how many peers"),
+        (["up", "2", "peers=5"], "say how many peers, as a number alone"),
+        (["up", "panm-digits", "2", "3"], "one number of peers at a time, not 2 and 3"),
+        (["up", "panm-digits", "2", "roundz=3"], "Did you mean 'rounds'"),
+        (["peer", "a.toml", "b.toml"], "one peer at a time, not a.toml and b.toml"),
+        (["peer", "network.compress=zstd"], "say which peer: its .toml file"),
+        (["reproduce", "a", "b"], "one table at a time, not a and b"),
+        (["reproduce"], "`coterie reproduce list` prints which there are"),
+        (["reproduce", "--small", "rounds=3"], "`coterie reproduce list` prints which there are"),
+    ],
+    ids=lambda v: " ".join(v) if isinstance(v, list) else None,
+)
+def test_what_is_missing_or_too_much_is_said(words: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == FAILED
+    (line,) = capsys.readouterr().err.splitlines()
+    assert told in line
