@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 
 from coterie import Method, Peer, mean, parameter, proximal
-from coterie.methods.base import need
+from coterie.methods.base import need, need_others
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class ProximalGossip(Method):
     mu: float = parameter(0.1, "strength of the pull towards the last average; 0 is plain gossip")
 
     def check(self, peers: int) -> None:
-        need(1 <= self.k < peers, "k", f"must be from 1 to {peers - 1} with {peers} peers, not {self.k}")
+        need_others(self.k, "k", peers)
         need(self.mu >= 0, "mu", f"must be at least 0, not {self.mu}")
 
     async def round(self, me: Peer, t: int) -> None:  # noqa: ARG002

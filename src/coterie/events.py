@@ -130,9 +130,12 @@ def _told(path: Path) -> Iterator[None]:
         raise RunError(f"{path} could not be written ({reason}): make room on the disk, then go on") from error
 
 
+_ENCODED = json.JSONEncoder(separators=(",", ":")).encode
+
+
 def _line(event: Event) -> str:
     # Not `asdict`, which copies every note and is most of the cost: records are plain values already.
-    return json.dumps(vars(event), separators=(",", ":")) + "\n"
+    return _ENCODED(vars(event)) + "\n"
 
 
 def read(path: Path) -> Iterator[Event]:

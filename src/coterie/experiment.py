@@ -15,26 +15,25 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from coterie import data, models, randomness, settings, sinks
-from coterie.architecture import Architecture
+from coterie.architecture import Architecture, Model
 from coterie.data import Dataset, PartitionSettings, Share
-from coterie.data.augmentation import Augmentation, FeatureAugmentation, ImageAugmentation
-from coterie.data.scaling import Scaling
-from coterie.engines.clock import ClockSettings
+from coterie.engines.clock import Clock, ClockSettings
+from coterie.engines.spill import Spill
 from coterie.errors import ConfigError, ModelError, unknown
+from coterie.holding import Holding, hold
 from coterie.kinds import Kinds
 from coterie.methods import METHODS, Method, find
 from coterie.models import ModelSettings, pretrained
 from coterie.network import settings as network_settings
 from coterie.network.settings import NetworkSettings
-from coterie.peer import Desk, Others, Peer, PeerData
+from coterie.peer import Desk, Others, Peer
 from coterie.portable.estimators import SUFFIX as ONNX_FILE
 from coterie.portable.estimators import is_estimator
 from coterie.topology import COMPLETE, TopologySettings, neighbours
-from coterie.training import Pool, Split, TrainSettings
+from coterie.training import TrainSettings
 
 
 @dataclass(frozen=True)
@@ -95,6 +94,10 @@ class EngineSettings:
     )
     checkpoint: int = field(default=25, metadata={"help": "rounds between two checkpoints; 0: none"})
     device: str = field(default="cpu", metadata={"help": "cpu | cuda | mps"})
+    spill: str = field(
+        default="",
+        metadata={"help": "a folder in which models lie on disk, where there are more than memory; empty: none do"},
+    )
     models: bool = field(
         default=True, metadata={"help": "write every peer's model into the run's folder at the end, to use or export"}
     )
@@ -295,6 +298,7 @@ def _check(e: Experiment) -> None:
     sinks.check(e.engine.sinks)
     _check_device(e.engine.device)
     _check_cluster(e.engine)
+    Clock(e.clock, e.peers, e.seed)  # it checks its settings
     e.method.check(e.peers)
 
 
@@ -322,10 +326,15 @@ class Circle:
 
     participants: list[Peer]  # the peers, then the server where there is one
     architectures: list[str]
-    clusters: list[int] | None
-    class_counts: list[list[int]]
-    dataset: Dataset
-    scaling: Scaling  # of raw samples to those that the models see
+    holding: Holding
+
+    @property
+    def dataset(self) -> Dataset:
+        return self.holding.dataset
+
+    @property
+    def clusters(self) -> list[int] | None:
+        return self.holding.clusters
 
 
 class _NoDesk:
@@ -345,10 +354,10 @@ def divide(e: Experiment) -> tuple[Dataset, list[Share]]:
     return dataset, list(data.partition(dataset.y, len(dataset.classes), e.peers, e.data, e.seed))
 
 
-def gather(e: Experiment) -> Circle:
-    """Load the data, divide it, and give every peer its part and its model."""
-    dataset, shares = divide(e)
-    held, counts, scaling = _hold(dataset, shares, e)
+def gather(e: Experiment, holding: Holding | None = None) -> Circle:
+    """Give every peer its part of the data (which are loaded and divided, unless they are at hand) and its model."""
+    holding = holding or hold(*divide(e), e.data)
+    dataset, held = holding.dataset, holding.splits(e.engine.device)
     shape, classes = dataset.x.shape[1:], len(dataset.classes)
     rng = randomness.generator(e.seed, "architectures")
     names = models.assign(e.model, e.peers, shape, classes, rng)
@@ -370,8 +379,7 @@ def gather(e: Experiment) -> Circle:
             raise ModelError(f"{e.method_name} shares the {part}, and {name} has none: leave it out of model.zoo")
     if e.method.same_features:
         _check_features({name: kinds.network(name) for name in sorted(set(names))}, e)
-    clusters = [s.cluster for s in shares]
-    truth = None if any(c is None for c in clusters) else [int(c) for c in clusters if c is not None]
+    truth = holding.clusters
     if e.method.needs_truth and truth is None:
         raise ConfigError(
             f"method.name = {e.method_name} must be told the true clusters, and data.partition = {e.data.partition} "
@@ -380,11 +388,12 @@ def gather(e: Experiment) -> Circle:
     count = e.peers
     server = count if e.method.with_server() else None
     desk: Desk = _NoDesk()
+    placed = Spill(e.engine.spill).copied if e.engine.spill else _as_it_is
     links = links_of(e)
     e.method.check_circle(names, kinds, links)
     members = [
         Peer(
-            i, e.seed, Others(count, i), kinds.network(_network(names[i])).initial(e.seed), e.train, desk,
+            i, e.seed, Others(count, i), placed(kinds.network(_network(names[i])).initial(e.seed)), e.train, desk,
             held[i], server, None if links is None else links[i], truth, rounds=e.rounds, kind=names[i], kinds=kinds,
         )
         for i in range(count)
@@ -397,7 +406,11 @@ def gather(e: Experiment) -> Circle:
                 rounds=e.rounds, kinds=kinds,
             )
         )  # fmt: skip
-    return Circle(members, names, truth, counts, dataset, dataset.scaling or scaling)
+    return Circle(members, names, holding)
+
+
+def _as_it_is(model: Model) -> Model:
+    return model
 
 
 def _architecture(e: Experiment, build: Callable[[str], models.Net], name: str) -> Architecture:
@@ -425,48 +438,3 @@ def _check_features(kinds: Mapping[str, Architecture], e: Experiment) -> None:
             f"{e.method_name} exchanges what reads features, so all architectures need the same number of them, but "
             f"{has}: set model.d_z (such as {max(widths.values())}), and a linear layer adapts them"
         )
-
-
-def _hold(dataset: Dataset, shares: Sequence[Share], e: Experiment) -> tuple[list[PeerData], list[list[int]], Scaling]:
-    """All peers' samples, transformed as their shares say, in one pool on the device; and how that was scaled."""
-    total = sum(len(s.train) + len(s.validation) + len(s.test) for s in shares)
-    pool_x = np.empty((total, *dataset.x.shape[1:]), dtype=np.float32)
-    pool_y = np.empty(total, dtype=np.int64)
-    at, places, counts = 0, [], []
-    for share in shares:
-        rows = np.concatenate([share.train, share.validation, share.test])
-        x, y = share.transform.apply(dataset.x[rows], dataset.y[rows])
-        pool_x[at : at + len(rows)], pool_y[at : at + len(rows)] = x, y
-        places.append((at, at + len(share.train), at + len(share.train) + len(share.validation), at + len(rows)))
-        counts.append(np.bincount(y[: len(share.train)], minlength=len(dataset.classes)).tolist())
-        at += len(rows)
-    augment, scaling = _scale(pool_x, e.data, dataset.x.dtype == np.uint8)
-    device = e.engine.device
-    pool = Pool(torch.from_numpy(pool_x).to(device), torch.from_numpy(pool_y).to(device), augment)
-    cut = [[Split(pool, torch.arange(a, b, device=device)) for a, b in itertools.pairwise(p)] for p in places]
-    return [PeerData(*splits) for splits in cut], counts, scaling
-
-
-def _scale(x: np.ndarray, settings: DataSettings, are_bytes: bool) -> tuple[Augmentation, Scaling]:
-    """Bytes to small numbers, in place; returns how views are made of what comes out, and what was done.
-
-    The standard scale is taken over everybody's images, as is usual.
-    """
-    if x.ndim != 4:
-        features = math.prod(x.shape[1:])
-        return FeatureAugmentation(features, settings.noise, settings.drop), Scaling.none(features)
-    mean, std, black, white = np.zeros(x.shape[1]), np.ones(x.shape[1]), 0.0, 255.0
-    if not are_bytes:  # numbers of the user's own: from the darkest to the brightest there is
-        black, white = float(x.min()), float(x.max())
-    elif settings.scale == "unit":
-        std = np.full(x.shape[1], 255.0)
-    else:
-        mean, std = x.mean(axis=(0, 2, 3)), x.std(axis=(0, 2, 3)) + 1e-6
-    scaling = Scaling(tuple(mean.tolist()), tuple(std.tolist()))
-    scaling.of_images(x)
-    reach = max(white - black, 1e-12)
-    augment = ImageAugmentation(
-        tuple(((mean - black) / reach).tolist()), tuple((std / reach).tolist()), scale=(settings.crop, 1.0),
-        flip=settings.flip, jitter=settings.jitter, grey=settings.grey, blur=settings.blur,
-    )  # fmt: skip
-    return augment, scaling

@@ -316,7 +316,10 @@ class Peer:
 
     def rng(self, purpose: str) -> np.random.Generator:
         """Randomness of one's own: keyed by (seed, peer, round, purpose), fresh at every call."""
-        return randomness.generator(self.seed, self.id, self.round, purpose, self._count(purpose))
+        return randomness.generator(*self._key_of_draw(purpose))
+
+    def _key_of_draw(self, purpose: str) -> tuple[object, ...]:
+        return self.seed, self.id, self.round, purpose, self._count(purpose)
 
     def sample(self, count: int, among: Sequence[int] | None = None, but: Collection[int] = ()) -> list[int]:
         """Different peers drawn at random, as many as there are if there are fewer; in ascending order.
@@ -324,7 +327,8 @@ class Peer:
         `but` are left out: so many more are drawn, which costs the same however many peers there are.
         """
         choice = self.peers if among is None else among
-        drawn = self.rng("sample").choice(len(choice), min(count + len(but), len(choice)), replace=False)
+        rng = randomness.passing(*self._key_of_draw("sample"))
+        drawn = rng.choice(len(choice), min(count + len(but), len(choice)), replace=False)
         wanted = [peer for peer in (choice[i] for i in drawn.tolist()) if peer not in but]
         return sorted(wanted[:count])
 
@@ -377,8 +381,13 @@ def _override(settings: TrainSettings, changes: Mapping[str, Any]) -> TrainSetti
     return replace(settings, **changes)
 
 
+_JSON_VALUES = frozenset((str, int, float, bool, type(None)))
+
+
 def _plain(value: Any, key: str) -> Any:
     """A copy that JSON can write and later changes do not touch."""
+    if type(value) in _JSON_VALUES:  # most are, and there are many
+        return value
     if isinstance(value, Tensor | np.ndarray | np.generic):
         value = value.tolist()
     if isinstance(value, Mapping):

@@ -151,8 +151,7 @@ class Frozen:
 
 def as_weights(tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
     """What an artifact carries, or the mapping itself."""
-    content = getattr(tensors, "content", tensors)
-    assert isinstance(content, Mapping)
+    content: Mapping[str, Tensor] = getattr(tensors, "content", tensors)
     return content
 
 

@@ -89,6 +89,7 @@ def test_what_goes_wrong_at_a_peer_is_told_as_ever(tmp_path: Path) -> None:
         running.run(e, tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_a_busy_cluster_is_used_as_far_as_it_goes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -114,3 +115,10 @@ def test_a_busy_cluster_is_used_as_far_as_it_goes(
 def test_settings(words: tuple[Any, ...], told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         small("gossip", *words)
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "127.0.0.1:head"])
+def test_a_cluster_that_does_not_answer_is_told_before_anything_is_written(address: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=f"engine.address = '{address}' does not answer"):
+        running.run(small("gossip", "engine.name=ray", f"engine.address={address}"), tmp_path / "run")
+    assert not (tmp_path / "run").exists()

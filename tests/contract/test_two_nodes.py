@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from contract_support import Outcome, read_graph, same, simulate, small
 
@@ -40,6 +41,23 @@ def on(nodes: object) -> tuple[str, ...]:
 @pytest.mark.parametrize("case", ["gossip", "fedavg"])
 def test_equals_the_simulation(nodes: object, case: str) -> None:
     same(simulate(small(case)), simulate(small(case, *on(nodes))))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("data.train=200", "model.hidden=[200, 200]", "train.batch=100", "train.epochs=3", "peers=100"),
+        ("data.train=200", "model.zoo=lenet", "train.batch=50", "peers=10"),
+    ],
+    ids=["w1", "cnn"],
+)
+def test_larger_workloads_equal_the_simulation(nodes: object, words: tuple[str, ...], tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    file, shape = tmp_path / "made-up.npz", (3, 32, 32) if "model.zoo=lenet" in words else (784,)
+    count = 240 * int(words[-1].removeprefix("peers="))
+    np.savez(file, x=rng.integers(0, 256, (count, *shape), dtype=np.uint8), y=np.arange(count) % 10)
+    common = (f"data.name={file}", "data.partition=iid", "data.validation=20", "data.test=20", "rounds=3", *words)
+    same(simulate(small("gossip", *common)), simulate(small("gossip", *common, *on(nodes))))
 
 
 def test_goes_on_when_a_node_is_lost(nodes: object, tmp_path: Path) -> None:

@@ -34,6 +34,23 @@ def test_who_did_not_shelve_in_a_round_is_asked_for_the_next() -> None:
     assert found(board, 2) == 3
 
 
+def test_what_nobody_will_ask_for_any_more_is_forgotten() -> None:
+    board = Board(asynchronous=False)
+    board.put(version(1), 0, 1)
+    board.put(version(2, author=1), 0, 1)
+    board.settle(2)
+    assert [v.artifact.author for v in board.everything()] == [1]
+    assert found(board, 1) is None
+    assert found(board, 2, author=1) == 2
+
+
+def test_without_common_rounds_the_latest_is_kept() -> None:
+    board = Board(asynchronous=True)
+    board.put(version(1), 0.0, 1)
+    board.settle(5)
+    assert found(board, 5, time=9.0) == 1
+
+
 def test_shelved_twice_in_a_round_the_later_counts() -> None:
     board = Board(asynchronous=False)
     first, second = version(1), version(1)

@@ -12,7 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.randomness import generator, number, permutations, torch_seeded, uniforms
+from coterie.randomness import generator, number, passing, permutations, torch_seeded, uniforms
 
 keys = st.lists(st.integers() | st.sampled_from(["train", "sample", "speed", "a", "aa"]), min_size=1, max_size=4)
 
@@ -49,6 +49,13 @@ def test_streams_do_not_share_state() -> None:
         mixed.append(a.random())
         b.random()
     assert mixed == alone
+
+
+@given(keys, keys)
+def test_a_passing_stream_is_the_lasting_one_whatever_was_drawn_before(a: list[object], b: list[object]) -> None:
+    passing(*a).integers(7, size=3, dtype=np.int32)  # leaves half of a number behind
+    drawn = passing(*b).choice(50, 5, replace=False).tolist()
+    assert drawn == generator(*b).choice(50, 5, replace=False).tolist()
 
 
 def test_torch_seeded_repeats_and_restores() -> None:

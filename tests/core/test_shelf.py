@@ -293,3 +293,10 @@ def test_pickles_are_neither_read_nor_written(monkeypatch: pytest.MonkeyPatch) -
     for data in (stored, torch_stored.getvalue()):
         with pytest.raises(ArtifactError):
             Artifact.from_bytes(data)
+
+
+@pytest.mark.parametrize(("worst", "wrong"), [(3e38, ""), (float("inf"), "b"), (float("nan"), "b")])
+def test_numbers_that_are_not_finite_are_told_from_a_sum_that_is_not(worst: float, wrong: str) -> None:
+    """Twice 3e38 is more than float32 has; each of them is a number all the same."""
+    weights = Weights.of({"a": torch.full((2,), 3e38), "b": torch.full((2,), worst)})
+    assert Artifact.snapshot("model", 0, 1, weights, {}).not_finite == wrong

@@ -39,6 +39,15 @@ class Board:
         while len(versions) > 1 and (versions[0].artifact.round < oldest_round or len(versions) > self.most):
             versions.pop(0)
 
+    def settle(self, oldest_round: int) -> None:
+        """Nobody is in a round before this one any more, and so nobody will ask for what was shelved in it."""
+        if self.asynchronous:
+            return
+        for key, versions in list(self._shelves.items()):
+            versions[:] = [v for v in versions if v.artifact.round >= oldest_round]
+            if not versions:
+                del self._shelves[key]
+
     def knows(self, name: str) -> bool:
         """Whether anybody has ever shelved something under this name."""
         return name in self._names

@@ -71,7 +71,7 @@ class Clock:
     def sits_out(self, peer: int, round: int) -> bool:
         if not self.settings.dropout or peer >= self.peers:
             return False
-        return bool(randomness.generator(self.seed, "dropout", peer, round).random() < self.settings.dropout)
+        return bool(randomness.passing(self.seed, "dropout", peer, round).random() < self.settings.dropout)
 
 
 def _check(s: ClockSettings, peers: int) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import socket
 import weakref
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,11 +28,13 @@ from coterie.engines.sharding import sharded
 from coterie.engines.stage import Stage
 from coterie.errors import ConfigError, CoterieError, StageLost
 from coterie.experiment import Circle, Experiment, from_tables, gather
+from coterie.holding import Holding
 from coterie.peer import Fetch, Send
 from coterie.shelf import Artifact
 from coterie.training import Trainer
 from coterie.weights import Layout, Weights
 
+TO_ANSWER = 10.0  # seconds that a cluster has to
 PATIENCE = 60.0  # seconds that actors have to begin
 
 _log = logging.getLogger(__name__)
@@ -94,11 +97,11 @@ def _tensor(array: Any) -> Tensor:
 class Shard:
     """Some of the participants, in a process of their own."""
 
-    def begin(self, number: int, tables: dict[str, Any], members: Sequence[int]) -> None:
+    def begin(self, number: int, tables: dict[str, Any], members: Sequence[int], holding: Holding) -> None:
         e = from_tables(tables)
-        mine = [peer for peer in gather(e).participants if peer.id in set(members)]
+        mine = [peer for peer in gather(e, holding).participants if peer.id in set(members)]
         trainer = Trainer(e.engine.batching, 1, e.engine.threads)
-        self.number, self.stage = number, Stage(e.method, mine, e.rounds, trainer, e.evaluate.every)
+        self.number, self.stage = number, Stage(e.method, mine, e.rounds, trainer, e.evaluate.every, e.engine.spill)
         self._count = itertools.count(1)
         self._artifacts: dict[Key, Artifact] = {}  # its own, and those that it has borrowed
 
@@ -175,7 +178,8 @@ class Cluster(Stage):
         self._has: dict[int, set[Key]] = defaultdict(set)  # what each shard has borrowed
         self._restored = itertools.count(1)
         begun = zip(self._shards, self.members, strict=False)
-        self._get([shard.begin.remote(n, e.tables(), members) for n, (shard, members) in enumerate(begun)])
+        holding = ray.put(circle.holding.without_raw())  # each machine has it once, whatever the number of shards
+        self._get([shard.begin.remote(n, e.tables(), members, holding) for n, (shard, members) in enumerate(begun)])
 
     def end(self) -> None:
         """Everybody may still be asked for its state."""
@@ -208,7 +212,7 @@ class Cluster(Stage):
 
     def _get(self, wishes: Sequence[Any]) -> list[Any]:
         try:
-            found: list[Any] = ray.get(list(wishes))
+            found = [ray.get(wish) for wish in wishes]  # one by one: of several errors the first in order is told
         except RayTaskError as error:
             cause = error.cause
             raise cause if isinstance(cause, CoterieError) else error from None
@@ -290,6 +294,20 @@ def _tickets(turns: Sequence[Turn]) -> Iterable[Key]:
 
 
 # -- the cluster itself ------------------------------------------------------------------------
+
+
+def check_reachable(address: str) -> None:
+    """Ray itself would try for minutes. (Where `auto` leads to, it knows at once.)"""
+    host, colon, port = address.rpartition(":")
+    if not colon:
+        return
+    try:
+        socket.create_connection((host, int(port)), TO_ANSWER).close()
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"engine.address = '{address}' does not answer ({error}): it should be HOST:PORT as `ray start --head` "
+            "prints it, or auto on a machine of the cluster"
+        ) from error
 
 
 def connected(e: Experiment) -> Callable[[], None]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import NamedTuple
 
+from coterie.architecture import Model
 from coterie.ensemble import Ensemble, Member, voted
 from coterie.events import PeerRound
 from coterie.peer import Peer
@@ -43,12 +44,12 @@ class Measured(NamedTuple):
         return replace(record, validation=validation, test=test, loss=loss, notes=notes)
 
 
-def measure_of(me: Peer) -> Measure:
+def measure_of(me: Peer, copied: Callable[[Model], Model] = Model.copy) -> Measure:
     if me.data is None:  # a server
         return Measure(me)
     if me.ensemble is not None:
         return Measure(me, ensembles={**me.beside, "": me.ensemble})
-    model = me.model.copy()
+    model = copied(me.model)
     return Measure(me, [EvaluateJob(model, me.data.validation), EvaluateJob(model, me.data.test)], dict(me.beside))
 
 

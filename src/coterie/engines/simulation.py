@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from coterie import memory
 from coterie.engines import checkpoint
 from coterie.engines.acts import SETUP, Computed, Letters, Reply, Turn, Working
 from coterie.engines.board import Board, Shelved
@@ -92,13 +93,8 @@ class Simulation:
             for start, _ in windows:
                 self._push(start, EXPIRE, peer, None)
         try:
-            while True:
-                if self._nothing_will_come():
-                    self._tell_of_silence(self.bulletin.silence(self.now))
-                if not self._events:
-                    break
-                self._instant()
-            self._record_rounds(self.rounds)
+            with memory.seldom_searched():
+                self._until_the_end()
         finally:
             self.stage.end()
             if self.log:
@@ -106,6 +102,15 @@ class Simulation:
         self._check_deadlock()
         for name in sorted(self._asked_in_vain):
             _log.warning("nobody ever shelved '%s', which was asked for: a slip in the method?", name)
+
+    def _until_the_end(self) -> None:
+        while True:
+            if self._nothing_will_come():
+                self._tell_of_silence(self.bulletin.silence(self.now))
+            if not self._events:
+                break
+            self._instant()
+        self._record_rounds(self.rounds)
 
     def stop(self) -> None:
         """Stop at the next round that everybody can finish, leaving a checkpoint. Safe in a signal handler."""
@@ -452,6 +457,7 @@ class Simulation:
             return
         self._settled = oldest
         self._record_rounds(oldest - 1)
+        self.board.settle(oldest)
         self._sat_out = {s for s in self._sat_out if s[1] >= oldest}
         self._letters = [x for x in self._letters if not (x.sent_in < oldest and x.had_by(oldest - 1))]
 

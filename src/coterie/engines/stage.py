@@ -11,11 +11,13 @@ from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from coterie.architecture import Model
 from coterie.engines import checkpoint
 from coterie.engines.acts import SETUP, Computed, Letters, Reply, Turn, Working
 from coterie.engines.clock import EVALUATION_COST
 from coterie.engines.measuring import Measure, Measured, is_due, measure_of, settle
 from coterie.engines.participants import packed, unpacked
+from coterie.engines.spill import Spill
 from coterie.methods.base import Method
 from coterie.peer import Compute, Evaluate, Peer, Predict, Request, Train
 from coterie.shelf import Artifact
@@ -34,7 +36,13 @@ class Stage:
     """Participants in this process, and the trainer that computes for them. It is their `me.desk`."""
 
     def __init__(
-        self, method: Method, participants: Sequence[Peer], rounds: int, trainer: Trainer, evaluate_every: int = 1
+        self,
+        method: Method,
+        participants: Sequence[Peer],
+        rounds: int,
+        trainer: Trainer,
+        evaluate_every: int = 1,
+        spill: str = "",
     ) -> None:
         self.method, self.rounds, self.trainer, self.evaluate_every = method, rounds, trainer, evaluate_every
         self.peers = {peer.id: peer for peer in participants}
@@ -49,6 +57,8 @@ class Stage:
         self._measures: dict[int, list[Measure]] = defaultdict(list)  # by round
         self._kept: dict[int, dict[int, dict[str, Any]]] = defaultdict(dict)  # for checkpoints, by round and peer
         self._acting = Reply(-1)
+        self._spill = Spill(spill) if spill else None
+        self._copied = self._spill.copied if self._spill else Model.copy
         for peer in participants:
             peer.desk = self
 
@@ -104,7 +114,7 @@ class Stage:
         """It is as it will be measured, whenever that is done: on a copy."""
         reply.notes = me.notes
         if me.round != SETUP and is_due(me.round, self.evaluate_every, self.rounds):
-            self._measures[me.round].append(measure_of(me))
+            self._measures[me.round].append(measure_of(me, self._copied))
 
     def end(self) -> None:
         """Nobody will go on any more."""
@@ -121,7 +131,7 @@ class Stage:
     # -- for participants: `me.desk` -------------------------------------------------------------
 
     def shelve(self, artifact: Artifact) -> None:
-        self._acting.shelved.append(artifact)
+        self._acting.shelved.append(self._spill.moved(artifact) if self._spill else artifact)
 
     def inbox(self, peer: int, name: str) -> list[Artifact]:
         self._acting.emptied.append(name)

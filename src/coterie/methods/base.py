@@ -65,6 +65,15 @@ class Method(ABC):
         """What the server does in round t, where there is one."""
 
 
+def need_others(count: int, key: str, peers: int) -> None:
+    """A method's check of a parameter that is a number of other peers, one at the least."""
+    if peers < 2:
+        raise ConfigError(
+            f"peers = {peers}: there is nobody to exchange with. Set peers to 2 or more, or method.name to local"
+        )
+    need(1 <= count < peers, key, f"must be from 1 to {peers - 1} with {peers} peers, not {count}")
+
+
 def need(condition: bool, key: str, message: str) -> None:
     """A method's check of one parameter."""
     if not condition:

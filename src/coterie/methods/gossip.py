@@ -5,20 +5,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from coterie.methods.base import Method, need, parameter
+from coterie.methods.base import Method, need_others, parameter
 from coterie.peer import Peer
 from coterie.shelf import Artifact
 from coterie.weights import mean
 
+WORTH_A_WORKER = 50_000  # numbers: models of this size are averaged side by side, on all cores
+
 
 async def average_with(me: Peer, neighbours: Sequence[int]) -> None:
     """Fetch these peers' models and average them with one's own, equally; who is absent does not count."""
-    average(me, await me.fetch(neighbours, "model", like=me.model))
+    await average(me, await me.fetch(neighbours, "model", like=me.model))
 
 
-def average(me: Peer, models: Mapping[int, Artifact]) -> None:
+async def average(me: Peer, models: Mapping[int, Artifact]) -> None:
     """Average these peers' models with one's own, equally."""
-    me.model.load(mean([me.model, *models.values()]))
+    all_of_them = [me.model, *models.values()]
+    large = me.model.vector.numel() >= WORTH_A_WORKER
+    me.model.load(await me.compute(mean, all_of_them) if large else mean(all_of_them))
     me.note(weights=dict.fromkeys([me.id, *models], 1 / (1 + len(models))))
 
 
@@ -29,7 +33,7 @@ class _Neighbours(Method):
     k: int = parameter(5, "neighbours to average with in a round, from 1 to peers - 1")
 
     def check(self, peers: int) -> None:
-        need(1 <= self.k < peers, "k", f"must be from 1 to {peers - 1} with {peers} peers, not {self.k}")
+        need_others(self.k, "k", peers)
 
     @abstractmethod
     def neighbours(self, me: Peer) -> Sequence[int]: ...

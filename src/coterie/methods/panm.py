@@ -14,7 +14,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from coterie.methods.base import Method, need, parameter
+from coterie.methods.base import Method, need, need_others, parameter
 from coterie.methods.gossip import average, average_with
 from coterie.peer import Peer
 from coterie.shelf import Artifact
@@ -43,7 +43,7 @@ class PANM(Method):
     def check(self, peers: int) -> None:
         need(self.metric in ("loss", "grad"), "metric", f"must be loss or grad, not '{self.metric}'")
         need(self.tries >= 0, "tries", f"must be 0 (all) or a number of samples, not {self.tries}")
-        need(1 <= self.l < peers, "l", f"must be from 1 to {peers - 1} with {peers} peers, not {self.l}")
+        need_others(self.l, "l", peers)
         need(1 <= self.k <= self.l, "k", f"must be from 1 to l = {self.l}, not {self.k}")
         need(self.tau >= 1, "tau", f"must be at least 1, not {self.tau}")
         need(0 <= self.alpha <= 1, "alpha", f"must be from 0 to 1, not {self.alpha}")
@@ -73,7 +73,7 @@ class PANM(Method):
         models, similar = await self.compare(me, [*known, *self.strangers(me, self.l)], update, self.tries)
         best = sorted(similar, key=lambda j: (-similar[j], j))[: self.k]
         me.state["neighbours"] = sorted(best)
-        average(me, {j: models[j] for j in sorted(best)})
+        await average(me, {j: models[j] for j in sorted(best)})
 
     async def match(self, me: Peer, update: Weights) -> None:
         """HNM: of l neighbours and as many strangers, those of one's cluster stay or become neighbours."""
@@ -86,7 +86,7 @@ class PANM(Method):
         if not neighbours and similar:  # never left alone: the most similar of the selected
             neighbours = [max(selected or similar, key=lambda j: similar.get(j, -np.inf))]
         me.state["neighbours"] = neighbours
-        average(me, {j: models[j] for j in me.sample(self.k, [j for j in neighbours if j in models])})
+        await average(me, {j: models[j] for j in me.sample(self.k, [j for j in neighbours if j in models])})
 
     def strangers(self, me: Peer, count: int) -> list[int]:
         return me.sample(count, but=set(me.state["neighbours"]))

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from coterie.methods.base import Method, need, parameter
+from coterie.methods.base import Method, need, need_others, parameter
 from coterie.methods.gossip import average, average_with
 from coterie.peer import Peer
 
@@ -22,7 +22,7 @@ class PENS(Method):
     )
 
     def check(self, peers: int) -> None:
-        need(1 <= self.l < peers, "l", f"must be from 1 to {peers - 1} with {peers} peers, not {self.l}")
+        need_others(self.l, "l", peers)
         need(1 <= self.k <= self.l, "k", f"must be from 1 to l = {self.l}, not {self.k}")
 
     async def setup(self, me: Peer) -> None:
@@ -45,7 +45,7 @@ class PENS(Method):
         for j in best:
             me.state["chosen"][j] = me.state["chosen"].get(j, 0) + 1
         me.note(neighbours=sorted(best))
-        average(me, {j: models[j] for j in sorted(best)})
+        await average(me, {j: models[j] for j in sorted(best)})
 
     def permanent(self, me: Peer) -> list[int]:
         """The peers chosen more often than chance in stage one; the k most chosen if there are none."""

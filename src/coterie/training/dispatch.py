@@ -20,6 +20,7 @@ from coterie.training.portables import PortableRunner
 # Models, gradients and momentum of one chunk should stay in the cache; measured with `coterie bench`.
 CHUNK_BYTES = 24_000_000
 LARGEST_CHUNK = 512
+SMALLEST_CHUNK = 16  # of what is divided so that every worker has some
 # Above this a single model keeps all cores busy and stacking only costs memory traffic.
 LARGEST_BATCHED_MODEL = 16_000_000
 
@@ -37,7 +38,7 @@ class Trainer:
         if batching not in ("auto", "always", "never"):
             raise ConfigError(f"engine.batching must be auto, always or never, not '{batching}'")
         self.batching = batching
-        self.threads = threads
+        self.workers, self.threads = workers, threads
         torch.set_num_threads(threads)
         _keep_freed_memory()
         # The threads per operation do not depend on the number of workers: so the numbers do not either. One is
@@ -121,7 +122,8 @@ class Trainer:
         architecture = job.model.architecture
         model_bytes = 4 * architecture.layout.size
         most = max(2, min(LARGEST_CHUNK, CHUNK_BYTES // (3 * model_bytes)))
-        chunk = math.ceil(count / math.ceil(count / most))  # chunks of equal size: equal work, recorded once
+        lots = max(math.ceil(count / most), min(self.workers, count // SMALLEST_CHUNK))
+        chunk = math.ceil(count / max(lots, 1))  # chunks of equal size: equal work, recorded once
         if self.batching == "always":
             if not architecture.can_batch:
                 raise ConfigError(

@@ -46,7 +46,7 @@ class Split:
     rows: Tensor
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return self.rows.shape[0]
 
     @property
     def x(self) -> Tensor:
