@@ -1,0 +1,73 @@
+"""The engine against a plain PyTorch loop (one module and one optimiser a peer), in one run.
+
+Both do the same work on the same made-up samples, in turns, and the best of several turns counts: on a
+shared machine only such a ratio means anything.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from coterie.bench.engine import Engine
+from coterie.bench.plain_loop import PlainLoop
+from coterie.bench.workloads import Workload
+
+SHORTEST_TURN = 0.3  # seconds
+HEAD = f"{'workload':<32}{'training':>10}{'loop':>9}{'ratio':>8}   {'round':>9}{'loop':>9}{'ratio':>8}"
+
+
+@dataclass
+class Result:
+    name: str
+    title: str
+    train_loop: float
+    train_engine: float
+    round_loop: float
+    round_engine: float
+
+    @property
+    def train_ratio(self) -> float:
+        return self.train_loop / self.train_engine
+
+    @property
+    def round_ratio(self) -> float:
+        return self.round_loop / self.round_engine
+
+    def __str__(self) -> str:
+        return (
+            f"{f'{self.name}: {self.title}':<32}{self.train_engine:>10.4f}{self.train_loop:>9.4f}"
+            f"{self.train_ratio:>7.2f}x   {self.round_engine:>9.4f}{self.round_loop:>9.4f}{self.round_ratio:>7.2f}x"
+        )
+
+
+def compare(work: Workload, turns: int) -> Result:
+    """Loop and engine in turns, the best of each; a turn of quick work is several rounds in a row, as in a run."""
+    with tempfile.TemporaryDirectory() as folder:
+        loop, engine = PlainLoop(work), Engine(work, Path(folder))
+        engine.rounds()
+        engine.rounds()
+        cores = os.cpu_count() or 1
+        # The loop with one thread and with one on every core, as small operations are slower on many; the engine
+        # uses the cores by its workers.
+        timed: list[tuple[int, Callable[[], None]]]
+        timed = [(threads, do) for do in (loop.train, loop.round) for threads in (1, cores)]
+        timed += [(1, engine.train), (1, engine.rounds)]
+        best = [float("inf")] * len(timed)
+        for _ in range(turns):
+            for i, (threads, work_once) in enumerate(timed):
+                torch.set_num_threads(threads)
+                began, count = time.perf_counter(), 0
+                while count == 0 or time.perf_counter() - began < SHORTEST_TURN:
+                    work_once()
+                    count += 1
+                best[i] = min(best[i], (time.perf_counter() - began) / count)
+        engine.trainer.close()
+    train_loop, round_loop = min(best[0:2]), min(best[2:4])
+    return Result(work.name, work.title, train_loop, best[4], round_loop, best[5])

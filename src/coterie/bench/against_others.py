@@ -1,0 +1,140 @@
+"""The engine, a plain loop and other frameworks side by side: the same workload, each in a process of its own.
+
+They take turns, and the best of each counts, as everywhere here. What another framework cannot do is a line that says
+why; the rest goes on.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from coterie.bench.frameworks import DRIVERS, Framework, home
+from coterie.bench.watching import Turn, watched
+from coterie.bench.workloads import Workload
+from coterie.errors import CoterieError
+from coterie.report.words import NOTHING, aligned, duration, size
+
+LOOP, OURS = "plain loop", "Coterie"
+METHODS = {"gossip": "gossip", "fedavg": "FedAvg"}
+Say = Callable[[str], None]
+
+
+@dataclass
+class Contestant:
+    """Somebody who takes turns: how to start it, and what came of it."""
+
+    title: str
+    method: str
+    command: Callable[[Say], list[str]]  # without the workload
+    environment: Mapping[str, str]
+    turns: list[Turn] = field(default_factory=list)
+    failure: str = ""
+
+    @property
+    def seconds(self) -> float | None:
+        """Of a round: the best that was seen."""
+        return min((s for turn in self.turns for s in turn.seconds), default=None)
+
+    @property
+    def startup(self) -> float:
+        return min(turn.startup for turn in self.turns)
+
+    @property
+    def memory(self) -> int:
+        return max(turn.memory for turn in self.turns)
+
+
+@dataclass(frozen=True)
+class Plan:
+    turns: int
+    rounds: int  # in a turn, with the first, which is not counted
+    limit: float  # seconds for a turn
+
+
+def contest(work: Workload, frameworks: Sequence[Framework], plan: Plan, say: Say) -> list[Contestant]:
+    """Everybody's turns with one workload."""
+    everybody = contestants(frameworks)
+    for number in range(1, plan.turns + 1):
+        for one in everybody:
+            if not one.failure:
+                say(f"{work.name}, turn {number} of {plan.turns}: {one.title}, {METHODS[one.method]}")
+                _take_turn(one, work, plan, say)
+    return everybody
+
+
+def contestants(frameworks: Sequence[Framework]) -> list[Contestant]:
+    """The loop and the engine with gossip, and with whatever else the frameworks do; then these."""
+    methods = ["gossip", *sorted({f.method for f in frameworks} - {"gossip"})]
+    ours = [
+        Contestant(title, method, partial(_own_command, driver), os.environ)
+        for method in methods
+        for title, driver in ((LOOP, "loop_driver.py"), (OURS, "coterie_driver.py"))
+    ]
+    return ours + [Contestant(f.title, f.method, f.command, f.environment()) for f in frameworks]
+
+
+def _own_command(driver: str, say: Say) -> list[str]:  # noqa: ARG001
+    return [sys.executable, str(DRIVERS / driver)]
+
+
+def _take_turn(one: Contestant, work: Workload, plan: Plan, say: Say) -> None:
+    output = home() / f"{one.title}-{work.name}.log".replace(" ", "-").lower()
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.unlink(missing_ok=True)
+    try:
+        command = one.command(say)
+        told = {**work.as_json(), "method": one.method, "rounds": plan.rounds, "began": time.time()}
+        one.turns.append(watched([*command, json.dumps(told)], plan.limit, one.environment, output))
+    except CoterieError as error:
+        one.failure = f"{error}" + (f" (all that it said: {output})" if output.exists() else "")
+
+
+# -- as text and as JSON -------------------------------------------------------------------------
+
+
+def table(everybody: Sequence[Contestant]) -> str:
+    """A row for everybody who has figures, and a line for each failure."""
+    head = ["", "does", "a round", "against the loop", "Coterie is", "start-up", "memory"]
+    rows = [_row(one, everybody) for one in everybody if one.turns]
+    failures = [f"{one.title}, {METHODS[one.method]}: {one.failure}" for one in everybody if one.failure]
+    return "\n".join([*([aligned([head, *rows])] if rows else []), *failures])
+
+
+def _row(one: Contestant, everybody: Sequence[Contestant]) -> list[str]:
+    seconds = one.seconds
+    assert seconds is not None
+    loop, ours = (_seconds_of(title, one.method, everybody) for title in (LOOP, OURS))
+    return [
+        one.title if one.title == LOOP else f"{one.title} {one.turns[0].version}",
+        METHODS[one.method],
+        duration(seconds),
+        f"{loop / seconds:.2f}x" if loop else NOTHING,
+        f"{seconds / ours:.2f}x as fast" if ours else NOTHING,
+        duration(one.startup),
+        size(one.memory) if one.memory else NOTHING,
+    ]
+
+
+def _seconds_of(title: str, method: str, everybody: Sequence[Contestant]) -> float | None:
+    return next((one.seconds for one in everybody if (one.title, one.method) == (title, method)), None)
+
+
+def figures(work: Workload, everybody: Sequence[Contestant]) -> dict[str, Any]:
+    """For --out."""
+    return {"workload": work.name, "title": work.title, "contestants": [_figures_of(one) for one in everybody]}
+
+
+def _figures_of(one: Contestant) -> dict[str, Any]:
+    known = {"title": one.title, "method": one.method, "failure": one.failure}
+    if not one.turns:
+        return known
+    turns = [list(turn.seconds) for turn in one.turns]
+    best = {"seconds_per_round": one.seconds, "startup": one.startup, "peak_memory": one.memory}
+    return {**known, "version": one.turns[0].version, **best, "turns": turns}

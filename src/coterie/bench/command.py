@@ -1,0 +1,117 @@
+"""`coterie bench`: arguments to calls, and the tables as text."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from coterie.errors import ConfigError, unknown
+
+NAMES = ("w1", "w2", "w3", "w4", "growth")
+OTHERS_DO = ("w1", "w2", "w3")  # what drivers have the models for
+LIMIT = 600.0
+
+
+def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    bench = commands.add_parser(
+        "bench",
+        help="this engine against a plain PyTorch loop and other frameworks, on this machine, in one run",
+        description="Measure the engine against a plain PyTorch loop, in turns; or against other frameworks, too. "
+        "Example: coterie bench --against flower,fluke --only w2",
+    )
+    bench.add_argument(
+        "--against",
+        metavar="NAMES",
+        help="other frameworks, such as flower,fluke, or all; each is installed into an environment of its own",
+    )
+    bench.add_argument("--only", metavar="NAMES", help=f"some of {','.join(NAMES)}; default: all")
+    bench.add_argument("--quick", action="store_true", help="smaller and fewer measurements")
+    bench.add_argument(
+        "--limit", type=float, default=LIMIT, metavar="SECONDS", help="for one turn of a framework; default 600"
+    )
+    bench.add_argument("--out", type=Path, help="also write the figures as JSON")
+    bench.set_defaults(command=_bench)
+
+
+def _bench(options: argparse.Namespace) -> None:
+    if options.against is None:
+        report = _against_loop(_names(options.only, NAMES), options.quick)
+    else:
+        report = _against_others(options, _names(options.only, OTHERS_DO))
+    if options.out:
+        options.out.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+
+
+def _names(only: str | None, valid: Sequence[str]) -> list[str]:
+    """From `w1,w3`; without it, all."""
+    names = list(valid) if only is None else [word.strip() for word in only.split(",")]
+    for name in names:
+        if name not in valid:
+            raise ConfigError(unknown("workload", name, valid))
+    return names
+
+
+def _machine() -> str:
+    import os
+    import platform
+
+    import torch
+
+    return (
+        f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}, torch {torch.__version__}"
+    )
+
+
+def _against_loop(names: Sequence[str], quick: bool) -> dict[str, Any]:
+    from coterie import memory
+    from coterie.bench import against_loop, growth
+    from coterie.bench.workloads import NEIGHBOURS, chosen
+    from coterie.report.words import size
+
+    turns = 3 if quick else 7
+    report: dict[str, Any] = {"machine": _machine(), "results": [], "growth": []}
+    works = chosen([name for name in names if name != "growth"])
+    print(f"{_machine()}; best of {turns} turns; seconds, and how many times faster than the plain loop\n")
+    if works:
+        print(against_loop.HEAD, flush=True)
+    for work in works:
+        result = against_loop.compare(work, turns)
+        report["results"].append(asdict(result))
+        print(result, flush=True)
+    report["peak_memory"] = memory.peak()
+    if works:
+        print(f"\npeak memory of the comparison: {size(report['peak_memory'])}\n")
+    if "growth" in names:
+        print(f"{growth.SMALL.title}, gossip with {NEIGHBOURS}: growth with the number of peers (a process each)")
+        for peers in growth.PEERS[:-1] if quick else growth.PEERS:
+            grown = growth.grow(peers)
+            report["growth"].append(asdict(grown))
+            print(grown, flush=True)
+    return report
+
+
+def _against_others(options: argparse.Namespace, names: Sequence[str]) -> dict[str, Any]:
+    from coterie.bench.against_others import Plan, contest, figures, table
+    from coterie.bench.frameworks import named
+    from coterie.bench.workloads import chosen
+    from coterie.report.words import count
+
+    frameworks = named(options.against)
+    plan = Plan(turns=1 if options.quick else 3, rounds=3 if options.quick else 5, limit=options.limit)
+    report: dict[str, Any] = {"machine": _machine(), "results": []}
+    turns = count(plan.turns, "turn")
+    print(f"{_machine()}; best of {turns}, of {plan.rounds - 1} rounds each after a first one")
+    for work in chosen(names):
+        everybody = contest(work, frameworks, plan, _say)
+        report["results"].append(figures(work, everybody))
+        print(f"\n{work.name}: {work.summary}\n{table(everybody)}", flush=True)
+    return report
+
+
+def _say(text: str) -> None:
+    print(f"coterie: {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,27 @@
+"""The plain PyTorch loop's turn, with one thread or one on every core, whichever is faster."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import driving
+import torch
+
+from coterie.bench.plain_loop import PlainLoop
+from coterie.bench.workloads import chosen
+
+SOME = 5  # peers that are trained to see how many threads are best
+
+
+def main() -> None:
+    work = driving.the_work()
+    loop, rounds = PlainLoop(chosen([work.name])[0], work.method), driving.Rounds(work)
+    driving.choose_threads(partial(loop.train, SOME))
+    for _ in range(work.rounds):
+        loop.round()
+        rounds.end()
+    rounds.say(torch.__version__)
+
+
+if __name__ == "__main__":
+    main()

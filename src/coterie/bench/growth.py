@@ -1,0 +1,53 @@
+"""Time and memory as peers become more: gossip with the small MLP, each number of peers in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from coterie import memory
+from coterie.bench.engine import Engine
+from coterie.bench.workloads import chosen
+from coterie.errors import RunError
+from coterie.report.words import duration, size
+
+[SMALL] = chosen(["w2"])
+PEERS = (100, 1_000, 10_000, 50_000)
+
+
+@dataclass
+class Growth:
+    peers: int
+    seconds_per_round: float
+    peak_memory: int
+
+    def __str__(self) -> str:
+        rate = 1e6 * self.seconds_per_round / self.peers
+        return (
+            f"{self.peers:>7,} peers: {duration(self.seconds_per_round)} a round ({rate:.0f} us a peer), "
+            f"peak memory {size(self.peak_memory)}"
+        )
+
+
+def grow(peers: int, rounds: int = 3) -> Growth:
+    """Some rounds of gossip in a process of its own, so that its peak memory is its own."""
+    code = f"from coterie.bench.growth import grow_here; grow_here({peers}, {rounds})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RunError(f"the run of {peers} peers failed: {done.stderr.strip().splitlines()[-1:]}")
+    return Growth(**json.loads(done.stdout.splitlines()[-1]))
+
+
+def grow_here(peers: int, rounds: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        engine = Engine(replace(SMALL, peers=peers), Path(folder))
+        engine.rounds(1)  # what is done once (recording operations) is not what grows
+        began = time.perf_counter()
+        engine.rounds(rounds)
+        seconds = (time.perf_counter() - began) / rounds
+    print(json.dumps(asdict(Growth(peers, seconds, memory.peak()))))
