@@ -84,7 +84,7 @@ def test_the_list_names_all(capsys: pytest.CaptureFixture[str]) -> None:
         ("fedpae-table1", "cifar10-0.3", "FedGH", "fedpae-cifar10-small",
          ["data.alpha=0.3", "method.name=fedgh", "model.d_z=64"]),
         ("compfl-figure7", "classes3", "walks p=0.6", "compfl-cifar10-small",
-         ["data.classes_per_peer=3", "method.setting=device-by-device", "rounds=200", "evaluate.every=25",
+         ["data.classes_per_peer=3", "method.setting=device-by-device", "rounds=120", "evaluate.every=25",
           "graph.kind=erdos-renyi", "graph.p=0.6"]),
         ("panm-table2", "cifar10", "Random", "panm-cifar10-short", ["method.name=gossip"]),
         # the column's k is Random's, too; its l, t1 and tau are not Random's to have

@@ -143,11 +143,11 @@ _ZOO = {
     "googlenet": _Architecture(
         "GoogLeNet, stem for small images, no auxiliary heads", _normed(googlenet), channels_last=True
     ),
-    "resnet9": _Architecture("ResNet-9", _sized(resnet9)),
+    "resnet9": _Architecture("ResNet-9", _sized(resnet9), channels_last=True),
     "densenet121": _Architecture("DenseNet-121, stem for small images (slow)", _normed(densenet121)),
     "alexnet": _Architecture("AlexNet-like, for small images", _normed(alexnet)),
     "vgg11": _Architecture("VGG-11, without the dense layers of 4096", _normed(vgg11)),
-    "resnet18": _Architecture("ResNet-18, stem for small images", _sized(resnet18)),
+    "resnet18": _Architecture("ResNet-18, stem for small images", _sized(resnet18), channels_last=True),
 }
 
 
