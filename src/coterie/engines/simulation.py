@@ -8,8 +8,6 @@ so first, and fetches are served after: what a fetch sees never depends on the o
 
 from __future__ import annotations
 
-import heapq
-import itertools
 import logging
 import math
 from collections import Counter, defaultdict
@@ -19,11 +17,14 @@ from typing import Any
 
 from coterie import memory
 from coterie.engines import checkpoint
-from coterie.engines.acts import SETUP, Computed, Letters, Reply, Turn, Working
+from coterie.engines.acts import SETUP, Computed, Reply, Turn, Working
+from coterie.engines.agenda import DELIVER, EXPIRE, RESUME, SERVE, SILENCE, TO_ALL, Agenda
 from coterie.engines.board import Board, Shelved
 from coterie.engines.bulletin import Bulletin, Silence
 from coterie.engines.clock import Clock
-from coterie.engines.participants import Letter, OpenFetch, Participant, packed, plea, unpacked
+from coterie.engines.fetching import Fetching
+from coterie.engines.participants import OpenFetch, Participant, packed, plea, unpacked
+from coterie.engines.post import Post
 from coterie.engines.stage import Stage
 from coterie.errors import CoterieError, DeadlockError, Interrupted, RunError
 from coterie.events import EventLog, PeerAway, PeerRound
@@ -32,9 +33,6 @@ from coterie.shelf import Artifact
 
 _log = logging.getLogger(__name__)
 
-# The order of what happens at one instant.
-DELIVER, RESUME, SERVE, EXPIRE, SILENCE = range(5)
-TO_ALL = -1  # in the place of a peer
 NEXT_ROUND, COMPUTED = object(), Computed()  # with what a participant goes on, if not with an answer
 
 
@@ -59,25 +57,20 @@ class Simulation:
         self.seconds = seconds  # of computing so far, over all parts of a resumed run
         self.all = [Participant(id) for id in sorted(stage.peers)]
         self.board = Board(asynchronous or stage.asynchronous)
-        self.now = 0.0
+        self.agenda = Agenda()
+        self.fetching = Fetching(self.agenda, clock, self.board, self.all)
+        self.post = Post(self.agenda, clock, stage, self.all, keeps=folder is not None)
         self.start_after = 0  # rounds that a checkpoint says are done
         self.stop_at: int | None = None
         self.following: Callable[[int], int] = lambda round: round + 1  # a rehearsal leaps over some rounds
         self._stop_asked = False
-        self._events: list[tuple[float, int, int, Any, Any]] = []
-        self._order = itertools.count()
         self._asked: dict[int, set[int]] = defaultdict(set)  # who waits for something to be computed, by round
         self._records: list[PeerRound | PeerAway] = []  # which are still to be measured
-        self._waiting: dict[int, dict[OpenFetch, None]] = defaultdict(dict)  # by the peer waited for
         self._listening: set[int] = set()  # who waits for news
         self._tells_news_at = math.nan
         self.bulletin = Bulletin()
         self._at_round: Counter[int] = Counter()
         self._settled = 0  # the oldest round that somebody is in
-        self._sat_out: set[tuple[int, int]] = set()
-        self._asked_in_vain: set[str] = set()  # names of artifacts that nobody has shelved so far
-        self._letters: list[Letter] = []
-        self._known_letters: set[tuple[int, int]] = set()
         self._cuts: dict[int, dict[int, dict[str, Any]]] = {}
 
     # -- running -------------------------------------------------------------------------------
@@ -88,10 +81,10 @@ class Simulation:
             if p.gone:
                 continue
             self._at_round[p.round] += 1
-            self._push(p.time, RESUME, p.id, NEXT_ROUND)
+            self.agenda.put(p.time, RESUME, p.id, NEXT_ROUND)
         for peer, windows in self.clock.windows.items():
             for start, _ in windows:
-                self._push(start, EXPIRE, peer, None)
+                self.agenda.put(start, EXPIRE, peer, None)
         try:
             with memory.seldom_searched():
                 self._until_the_end()
@@ -100,14 +93,14 @@ class Simulation:
             if self.log:
                 self.log.flush()
         self._check_deadlock()
-        for name in sorted(self._asked_in_vain):
+        for name in sorted(self.fetching.asked_in_vain):
             _log.warning("nobody ever shelved '%s', which was asked for: a slip in the method?", name)
 
     def _until_the_end(self) -> None:
         while True:
             if self._nothing_will_come():
                 self._tell_of_silence(self.bulletin.silence(self.now))
-            if not self._events:
+            if not self.agenda:
                 break
             self._instant()
         self._record_rounds(self.rounds)
@@ -116,34 +109,36 @@ class Simulation:
         """Stop at the next round that everybody can finish, leaving a checkpoint. Safe in a signal handler."""
         self._stop_asked = True
 
+    @property
+    def now(self) -> float:
+        """Simulated seconds."""
+        return self.agenda.now
+
+    def without_checkpoints(self) -> None:
+        """Keep nothing that only a checkpoint would need."""
+        self.folder, self.post.keeps = None, False
+
     def _instant(self) -> None:
         """Everything of one time and one phase."""
-        self.now, phase = self._events[0][:2]
-        batch = []
-        while self._events and self._events[0][:2] == (self.now, phase):
-            batch.append(heapq.heappop(self._events))
+        phase, events = self.agenda.instant()
         if phase == RESUME:
-            self._go_on([(self.all[peer], what) for _, _, peer, _, what in batch])
+            self._go_on([(self.all[peer], what) for peer, what in events])
             return
-        for _, _, peer, _, what in batch:
+        for peer, what in events:
             if phase == SERVE:
                 if isinstance(what, OpenFetch):
-                    self._serve(what)
+                    self.fetching.serve(what)
                 else:
                     self._tell_news()
             elif phase == DELIVER:
-                self._deliver(what)
+                self.post.deliver(what)
             elif phase == EXPIRE:
-                self._expire(peer, what)
+                if what is None:
+                    self._goes_away(self.all[peer])
+                else:
+                    self.fetching.expire(what)
             else:
                 self._tell_of_silence(self.bulletin.silence_ahead())
-
-    def _post(self, time: float, letter: Letter) -> None:
-        """Letters of one instant come in the order of their arrival, then of their senders: also after a resume."""
-        heapq.heappush(self._events, (time, DELIVER, letter.to, (letter.arrival, *letter.number), letter))
-
-    def _push(self, time: float, phase: int, peer: int, what: Any) -> None:
-        heapq.heappush(self._events, (time, phase, peer, next(self._order), what))
 
     def _catch_up(self, p: Participant) -> int:
         """The round to do next: one's own, or the circle's current one after having been away."""
@@ -152,7 +147,7 @@ class Simulation:
             others = [q.round for q in self.all if not (q.gone or q.done or q.was_away) and q.time <= self.now]
             before, after = p.round, min(max([p.round, *others]), max(p.round, self.rounds))
             for skipped in range(before, after):
-                self._sit_out(p.id, skipped)
+                self.fetching.sits_out(p.id, skipped)
             self._enter(p, after)
         p.was_away = False
         return p.round
@@ -163,9 +158,7 @@ class Simulation:
         self._leave_round(p)
         p.round = round
         self._at_round[round] += 1
-        for waiting in list(self._waiting.get(p.id, ())):
-            if not self._may_shelve(p.id, waiting.request.round):
-                self._arrive(waiting, p.id, None)
+        self.fetching.went_on(p)
         for done in range(before, round):
             if self._is_cut(done):
                 if done not in self._cuts:
@@ -206,7 +199,7 @@ class Simulation:
             return None
         round = self._catch_up(p)
         if self.clock.sits_out(p.id, round):
-            self._sit_out(p.id, round)
+            self.fetching.sits_out(p.id, round)
             self._end_round(p, PeerAway(p.id, round, self.now, self.now))
             return None
         return Turn(p.id, round)
@@ -231,7 +224,7 @@ class Simulation:
     def _leave(self, p: Participant, until: float, what: Any) -> None:
         p.was_away = True
         if until < math.inf:
-            self._push(until, RESUME, p.id, what)
+            self.agenda.put(until, RESUME, p.id, what)
             return
         p.gone = True
         self._listening.discard(p.id)
@@ -245,14 +238,13 @@ class Simulation:
         if isinstance(request, Working):
             p.computed = False
             self._asked[p.round].add(id)
-            self._push(self.now + self.clock.training(id, request.samples), RESUME, id, COMPUTED)
+            self.agenda.put(self.now + self.clock.training(id, request.samples), RESUME, id, COMPUTED)
         elif isinstance(request, Fetch):
-            p.fetching = OpenFetch(request, id, self.now, set(request.peers))
-            self._push(self.now, SERVE, id, p.fetching)
+            self.fetching.open(p, request)
         elif isinstance(request, Send):
-            self._send(p, request)
+            self.post.send(p, request)
         elif isinstance(request, Receive):
-            self._hand_over(p)
+            self.post.hand_over(p)
         elif isinstance(request, News):
             self._listening.add(id)
             self._tell_news_at(self.now)
@@ -266,92 +258,23 @@ class Simulation:
         for id in self._asked.pop(round, ()):
             self.all[id].computed = True
 
-    # -- fetching ------------------------------------------------------------------------------
-
     def _shelve(self, artifact: Artifact) -> None:
         self.board.put(artifact, self.now, self._oldest_round())
-        self._asked_in_vain.discard(artifact.name)
         self.all[artifact.author].shelved += 1
         self.bulletin.shelve(self.now, artifact.round)
         if self._listening:
             self._tell_news_at(self.now)
-        for open_fetch in list(self._waiting.get(artifact.author, ())):
-            wanted = open_fetch.request
-            if wanted.name == artifact.name and artifact.round >= wanted.round:
-                self._arrive(open_fetch, artifact.author, Shelved(self.now, artifact))
+        self.fetching.shelved(artifact)
 
     def _oldest_round(self) -> int:
         return min(self._at_round, default=0)
 
-    def _serve(self, f: OpenFetch) -> None:
-        """Answer a fetch with what is there; wait for the rest, if it can still come."""
-        if f.request.peers and not self.board.knows(f.request.name):
-            self._asked_in_vain.add(f.request.name)
-        for author in f.request.peers:
-            found = None
-            if self._reachable(author, f.request.round):
-                found = self.board.find(author, f.request.name, f.request.round, self.now)
-                if found is None and self._may_shelve(author, f.request.round):
-                    self._waiting[author][f] = None
-                    continue
-            f.missing.discard(author)
-            if found is not None:
-                f.arrived[author] = found
-        if f.missing and self.clock.settings.deadline:
-            self._push(self.now + self.clock.settings.deadline, EXPIRE, f.by, f)
-        self._finish_if_whole(f)
-
-    def _may_shelve(self, author: int, round: int) -> bool:
-        """Whether something of this round may still come: who has gone on to another shelves no more of it."""
-        return not self.board.asynchronous and self.all[author].round <= round
-
-    def _reachable(self, author: int, round: int) -> bool:
-        if not 0 <= author < len(self.all):
-            raise CoterieError(f"peer {author} was asked for something, but there are {len(self.all)} participants")
-        if self.clock.away_until(author, self.now) is not None:
-            return False
-        # Without common rounds, sitting one out takes no time, and what is on the shelf stays there.
-        return self.board.asynchronous or (author, round) not in self._sat_out
-
-    def _arrive(self, f: OpenFetch, author: int, found: Shelved | None) -> None:
-        self._waiting[author].pop(f, None)
-        f.missing.discard(author)
-        if found is not None:
-            f.arrived[author] = found
-        self._finish_if_whole(f)
-
-    def _finish_if_whole(self, f: OpenFetch) -> None:
-        if f.missing:
-            return
-        p = self.all[f.by]
-        p.waited += self.now - f.time
-        sizes = {a: s.artifact.nbytes for a, s in f.arrived.items() if a != f.by}
-        p.bytes[f.request.name] += sum(sizes.values())
-        p.messages[f.request.name] += len(sizes)
-        takes = self.clock.transfer(f.by, sum(sizes.values())) if sizes else 0.0
-        self._push(self.now + takes, RESUME, f.by, {a: f.arrived[a].artifact for a in sorted(f.arrived)})
-
-    def _expire(self, peer: int, f: OpenFetch | None) -> None:
-        """A fetch's deadline has passed, or (no fetch named) a peer that others wait for goes away."""
-        if f is None:
-            for waiting in list(self._waiting.get(peer, ())):
-                self._arrive(waiting, peer, None)
-            p = self.all[peer]
-            if (
-                isinstance(p.waits_for, Receive | News)
-                and not p.gone
-                and self.clock.away_until(peer, self.now) == math.inf
-            ):
-                self._leave(p, math.inf, None)
-            return
-        for author in list(f.missing):
-            self._arrive(f, author, None)
-
-    def _sit_out(self, peer: int, round: int) -> None:
-        self._sat_out.add((peer, round))
-        for waiting in list(self._waiting.get(peer, ())):
-            if waiting.request.round == round:
-                self._arrive(waiting, peer, None)
+    def _goes_away(self, p: Participant) -> None:
+        """Others wait for it in vain. Who itself waits for others would never notice that it has gone for good."""
+        self.fetching.goes_away(p.id)
+        waits = isinstance(p.waits_for, Receive | News) and not p.gone
+        if waits and self.clock.away_until(p.id, self.now) == math.inf:
+            self._leave(p, math.inf, None)
 
     # -- news ----------------------------------------------------------------------------------
 
@@ -359,7 +282,7 @@ class Simulation:
         """Tell all who listen, once, after everybody has gone on at that time."""
         if self._tells_news_at != time:
             self._tells_news_at = time
-            self._push(time, SERVE, TO_ALL, None)
+            self.agenda.put(time, SERVE, TO_ALL, None)
 
     def _tell_news(self) -> None:
         """Let those go on for whom there is more on the others' shelves than they have been told of."""
@@ -375,7 +298,7 @@ class Simulation:
         """Whether all who are left wait for news, and nothing is under way."""
         if not self._listening or len(self._listening) < self._at_round.total():
             return False
-        return all(phase == EXPIRE and what is None for _, phase, _, _, what in self._events)
+        return self.agenda.has_only_departures()
 
     def _tell_of_silence(self, silence: Silence) -> None:
         """There is no news. (After a resume, some may have been told before.)"""
@@ -387,50 +310,7 @@ class Simulation:
     def _answer_news(self, p: Participant, there_is: bool) -> None:
         self._listening.discard(p.id)
         p.waits_for = None
-        self._push(self.now, RESUME, p.id, there_is)
-
-    # -- sending -------------------------------------------------------------------------------
-
-    def _send(self, p: Participant, request: Send) -> None:
-        if not 0 <= request.to < len(self.all):
-            raise CoterieError(f"peer {request.to} was sent something, but there are {len(self.all)} participants")
-        size = request.artifact.nbytes
-        arrival = self.now + self.clock.transfer(p.id, size)
-        letter = Letter((p.id, p.letters_sent), p.round, request.to, arrival, request.artifact)
-        p.letters_sent += 1
-        delivered = self.clock.away_until(request.to, arrival) != math.inf
-        if delivered:
-            p.bytes[request.artifact.name] += size
-            p.messages[request.artifact.name] += 1
-        if self.folder is not None:  # kept for checkpoints alone
-            self._letters.append(letter)
-        if letter.number in self._known_letters:
-            letter.delivered_in = self.start_after
-        else:
-            self._post(arrival, letter)
-        self._push(self.now, RESUME, p.id, delivered)
-
-    def _deliver(self, letter: Letter) -> None:
-        p = self.all[letter.to]
-        back = self.clock.away_until(letter.to, self.now)
-        if back is not None:  # waits at the door
-            if back < math.inf:
-                self._post(back, letter)
-            elif letter in self._letters:
-                self._letters.remove(letter)  # nobody will ever open it
-            return
-        letter.delivered_in = p.round
-        self.stage.deliver(p.id, letter.artifact)
-        p.inbox[letter.artifact.name] += 1
-        self._hand_over(p)
-
-    def _hand_over(self, p: Participant) -> None:
-        """If a participant waits for messages and there are some, it goes on."""
-        if isinstance(p.waits_for, Receive) and p.inbox[p.waits_for.name]:
-            p.waited += self.now - p.time
-            name = p.waits_for.name
-            self._push(self.now, RESUME, p.id, Letters(name, p.inbox.pop(name)))
-            p.waits_for = None
+        self.agenda.put(self.now, RESUME, p.id, there_is)
 
     # -- the end of a round, checkpoints -------------------------------------------------------
 
@@ -448,7 +328,7 @@ class Simulation:
             self.stop_at = max(q.round for q in self.all if not q.gone)
         self._enter(p, self.following(p.round))
         self._settle()
-        self._push(self.now, RESUME, p.id, NEXT_ROUND)
+        self.agenda.put(self.now, RESUME, p.id, NEXT_ROUND)
 
     def _settle(self) -> None:
         """When everybody has left a round behind: measure it, and forget what was only kept for it."""
@@ -457,9 +337,8 @@ class Simulation:
             return
         self._settled = oldest
         self._record_rounds(oldest - 1)
-        self.board.settle(oldest)
-        self._sat_out = {s for s in self._sat_out if s[1] >= oldest}
-        self._letters = [x for x in self._letters if not (x.sent_in < oldest and x.had_by(oldest - 1))]
+        self.fetching.settle(oldest)
+        self.post.settle(oldest - 1)
 
     def _record_rounds(self, until: int) -> None:
         """Those up to this one, each measured and written down at once; measuring takes no simulated time."""
@@ -502,20 +381,16 @@ class Simulation:
         gone = [p.id for p in self.all if p.gone and p.id not in cut]
         cut.update({id: self._snapshot(self.all[id], round) for id in gone})
         kept = self.stage.kept(round)
-        in_flight = [x for x in self._letters if x.sent_in <= round and not x.had_by(round)]
-        already = [list(x.number) for x in self._letters if x.sent_in > round and x.had_by(round)]
         shelved = self.board.until(round)
         shelves = self.stage.whole([s.artifact for s in shelved])
-        letters = self.stage.whole([x.artifact for x in in_flight])
         tree = {
             "participants": [{**kept[p.id], **cut[p.id]} for p in self.all],
             "gone": gone,
             # Only what a participant has skipped beyond this round; what it sits out later it will find out again.
-            "sat_out": [list(s) for s in sorted(self._sat_out) if round < s[1] < cut[s[0]]["round"]],
+            "sat_out": [list(s) for s in sorted(self.fetching.sat_out) if round < s[1] < cut[s[0]]["round"]],
             "bulletin": self.bulletin.of_cut(round),
             "shelves": [{"time": s.time, **packed(a)} for s, a in zip(shelved, shelves, strict=True)],
-            "in_flight": [{**x.label(), **packed(a)} for x, a in zip(in_flight, letters, strict=True)],
-            "already": already,
+            **self.post.of_cut(round),
             "seconds": self.seconds(),
         }  # fmt: skip
         self._record_rounds(round)
@@ -524,7 +399,7 @@ class Simulation:
         checkpoint.save(self.folder, round, tree)
         del self._cuts[round]
         self.bulletin.end_cut(round)
-        self._letters = [x for x in self._letters if not (x.sent_in <= round and x.had_by(round))]
+        self.post.settle(round)
         if not self._cuts:
             self.board.release(self.now)
         if round == self.stop_at:
@@ -541,19 +416,14 @@ class Simulation:
             p.letters_sent, p.gone = saved["letters_sent"], p.id in tree["gone"]
             p.shelved, p.heard, p.silences = saved["shelved"], saved["heard"], saved["silences"]
             p.inbox = Counter({name: len(artifacts) for name, artifacts in saved["inbox"].items()})
-        self._sat_out = {(peer, r) for peer, r in tree["sat_out"]}
+        self.fetching.sat_out = {(peer, r) for peer, r in tree["sat_out"]}
         self.board.restore([Shelved(s["time"], self.stage.known(unpacked(s))) for s in tree["shelves"]])
         self.bulletin.restore(tree["bulletin"], max(p.silences for p in self.all))
         for shelving in self.bulletin.shelvings_ahead:
-            self._push(shelving.time, SERVE, TO_ALL, None)
+            self.agenda.put(shelving.time, SERVE, TO_ALL, None)
         for silence in self.bulletin.silences_ahead:
-            self._push(silence.time, SILENCE, TO_ALL, None)
-        self._known_letters = {(sender, count) for sender, count in tree["already"]}
-        for x in tree["in_flight"]:
-            artifact = self.stage.known(unpacked(x))
-            letter = Letter(tuple(x["number"]), x["sent_in"], x["to"], x["arrival"], artifact)
-            self._letters.append(letter)
-            self._post(letter.arrival, letter)
+            self.agenda.put(silence.time, SILENCE, TO_ALL, None)
+        self.post.restore(round, tree)
 
     # -- when nobody can go on -----------------------------------------------------------------
 
@@ -561,6 +431,6 @@ class Simulation:
         stuck = [p for p in self.all if not (p.done or p.gone)]
         if not stuck:
             return
-        lines = [plea(p, self._waiting) for p in stuck[:5]]
+        lines = [plea(p, self.fetching.waiting) for p in stuck[:5]]
         more = f"; and {len(stuck) - 5} more" if len(stuck) > 5 else ""
         raise DeadlockError(f"nobody can go on: {'; '.join(lines)}{more}")

@@ -62,7 +62,7 @@ class _Watch:
         self.rehearsal = rehearsal = Rehearsal(simulation, engine, self.all_rounds)
         simulation.stage.trainer.close()
         simulation.stage.trainer, simulation.following = rehearsal, rehearsal.leaps.following
-        simulation.folder = None  # checkpoints are priced apart
+        simulation.without_checkpoints()  # they are priced apart
         told = simulation.on_record
 
         def tell(record: PeerRound | PeerAway) -> None:
