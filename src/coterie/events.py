@@ -8,7 +8,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, BinaryIO, cast
+
+import orjson
 
 from coterie.errors import RunError
 
@@ -77,12 +79,12 @@ class EventLog:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._file: TextIO | None = None
+        self._file: BinaryIO | None = None
 
     def write(self, event: Event) -> None:
         with _told(self.path):
             if self._file is None:
-                self._file = self.path.open("a", encoding="utf-8")
+                self._file = self.path.open("ab")
             self._file.write(_line(event))
 
     def flush(self) -> None:
@@ -108,7 +110,7 @@ class EventLog:
         self.close()
         temporary = self.path.with_suffix(".tmp")
         try:
-            with _told(temporary), temporary.open("w", encoding="utf-8") as file:
+            with _told(temporary), temporary.open("wb") as file:
                 for event in kept:
                     file.write(_line(event))
                 file.flush()
@@ -130,12 +132,23 @@ def _told(path: Path) -> Iterator[None]:
         raise RunError(f"{path} could not be written ({reason}): make room on the disk, then go on") from error
 
 
-_ENCODED = json.JSONEncoder(separators=(",", ":")).encode
+_OPTIONS = orjson.OPT_NON_STR_KEYS | orjson.OPT_APPEND_NEWLINE
 
 
-def _line(event: Event) -> str:
+def _line(event: Event) -> bytes:
     # Not `asdict`, which copies every note and is most of the cost: records are plain values already.
-    return _ENCODED(vars(event)) + "\n"
+    try:
+        return orjson.dumps(vars(event), option=_OPTIONS)
+    except orjson.JSONEncodeError:  # a note has a number of more than 64 bits, or half a character
+        return (json.dumps(vars(event), separators=(",", ":")) + "\n").encode()
+
+
+def _decoded(line: str) -> dict[str, Any]:
+    try:
+        record = orjson.loads(line)
+    except orjson.JSONDecodeError:  # what only the other library reads: NaN, of an older version
+        record = json.loads(line)
+    return cast("dict[str, Any]", record)
 
 
 def read(path: Path) -> Iterator[Event]:
@@ -148,7 +161,7 @@ def read(path: Path) -> Iterator[Event]:
         if not line:
             continue
         try:
-            record = json.loads(line)
+            record = _decoded(line)
             yield _KINDS[record["event"]](**record)
         except (ValueError, KeyError, TypeError) as error:
             if not any(lines[number:]):

@@ -138,7 +138,7 @@ class Others(Sequence[int]):
     def __getitem__(self, index: int | slice) -> int | Sequence[int]:
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
-        at = range(len(self))[index]
+        at = index if 0 <= index < len(self) else range(len(self))[index]
         return at + (at >= self._but)
 
 
@@ -268,13 +268,15 @@ class Peer:
         What others send is theirs to get wrong. What has not just the tensors of `like` (their shapes and types, all
         finite) and these facts (numbers above 0) counts as absent, and the report is told who and why.
         """
-        wanted = tuple(sorted(set(peers))) if isinstance(peers, Iterable) else (int(peers),)
+        wanted = (int(peers),) if isinstance(peers, int | np.integer) else tuple(sorted(set(peers)))
         return Fetch(wanted, name, self.round, lambda found: self._fitting(found, like, facts))
 
     def _fitting(
         self, found: dict[int, Artifact], like: Mapping[str, Tensor] | None, facts: Collection[str]
     ) -> dict[int, Artifact]:
         wrong = {j: reason for j, artifact in found.items() if (reason := artifact.misfit(like, facts))}
+        if not wrong:
+            return found
         self.decline(wrong)
         return {j: artifact for j, artifact in found.items() if j not in wrong}
 
@@ -386,14 +388,18 @@ _JSON_VALUES = frozenset((str, int, float, bool, type(None)))
 
 def _plain(value: Any, key: str) -> Any:
     """A copy that JSON can write and later changes do not touch."""
-    if type(value) in _JSON_VALUES:  # most are, and there are many
+    kind = type(value)
+    if kind in _JSON_VALUES:  # most are, and there are many
         return value
-    if isinstance(value, Tensor | np.ndarray | np.generic):
+    if kind is not dict and isinstance(value, Tensor | np.ndarray | np.generic):
         value = value.tolist()
-    if isinstance(value, Mapping):
-        return {k.item() if isinstance(k, np.generic) else k: _plain(v, key) for k, v in value.items()}
+    if kind is dict or isinstance(value, Mapping):
+        return {
+            k.item() if isinstance(k, np.generic) else k: v if type(v) in _JSON_VALUES else _plain(v, key)
+            for k, v in value.items()
+        }
     if isinstance(value, list | tuple | set):
-        return [_plain(v, key) for v in value]
+        return [v if type(v) in _JSON_VALUES else _plain(v, key) for v in value]
     if value is None or isinstance(value, str | int | float | bool):
         return value
     raise ConfigError(f"me.note({key}=...): a {type(value).__name__} cannot be written to the events")

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from coterie.errors import ArtifactError
-from coterie.weights import Weights, as_weights
+from coterie.weights import Weights, as_weights, layout_of
 
 Fact = str | int | float | bool
 _UNREADABLE = (
@@ -92,7 +92,8 @@ class Artifact(Mapping[str, Tensor]):
 
     def _unlike(self, like: Mapping[str, Tensor]) -> str:
         mine = self.content
-        if isinstance(like, Weights) and isinstance(mine, Weights) and like.layout == mine.layout:
+        layout = layout_of(like)
+        if layout is not None and layout == layout_of(mine):
             return ""
         for key, expected in like.items():
             tensor = mine.get(key)

@@ -79,6 +79,11 @@ class Layout:
             raise ArtifactError(f"the model has no part '{part}'. Its parts: {', '.join(parts)}")
         return found
 
+    def __eq__(self, other: object) -> bool:
+        if self is other:  # most are the same one, and they are compared often
+            return True
+        return isinstance(other, Layout) and (self.slots, self.trainable) == (other.slots, other.trainable)
+
     def __hash__(self) -> int:
         return self._hash
 
@@ -155,6 +160,12 @@ def as_weights(tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
     return content
 
 
+def layout_of(tensors: Mapping[str, Tensor]) -> Layout | None:
+    """Of weights; other tensors have none."""
+    layout: Layout | None = getattr(tensors, "layout", None)
+    return layout
+
+
 def mean(models: Sequence[Mapping[str, Tensor]], shares: Sequence[float] | None = None) -> Weights:
     """The average of models of one layout, weighted by `shares` (normalised here) or equally.
 
@@ -165,20 +176,20 @@ def mean(models: Sequence[Mapping[str, Tensor]], shares: Sequence[float] | None 
     if shares is not None and (len(shares) != len(models) or min(shares) < 0 or not 0 < sum(shares) < math.inf):
         raise ArtifactError(f"{len(models)} models need as many non-negative shares, not all zero: {shares}")
     contents = [as_weights(m) for m in models]
-    layout = next((c.layout for c in contents if isinstance(c, Weights)), None) or Weights.of(contents[0]).layout
-    vectors = [_vector(c, layout) for c in contents]
-    total = float(len(vectors)) if shares is None else float(sum(shares))
-    parts = [1.0 / total] * len(vectors) if shares is None else [s / total for s in shares]
-    result = vectors[0] * parts[0]
-    for vector, part in zip(vectors[1:], parts[1:], strict=True):
-        result.add_(vector, alpha=part)
+    layout = next(filter(None, map(layout_of, contents)), None) or Weights.of(contents[0]).layout
+    total = float(len(contents)) if shares is None else float(sum(shares))
+    parts = [1.0 / total] * len(contents) if shares is None else [s / total for s in shares]
+    result = _vector(contents[0], layout) * parts[0]
+    for content, part in zip(contents[1:], parts[1:], strict=True):
+        result.add_(_vector(content, layout), alpha=part)
     return Weights(layout, result)
 
 
 def _vector(tensors: Mapping[str, Tensor], layout: Layout) -> Tensor:
     """The tensors in this layout's order: those that came as bytes have an order of their own."""
-    if isinstance(tensors, Weights) and (tensors.layout is layout or tensors.layout == layout):
-        return tensors.vector
+    if layout_of(tensors) == layout:
+        vector: Tensor = tensors.vector  # type: ignore[attr-defined]
+        return vector
     if {name: tuple(t.shape) for name, t in tensors.items()} != {s.name: s.shape for s in layout.slots}:
         raise ArtifactError(_difference(layout, Weights.of(tensors).layout))
     return torch.cat([tensors[slot.name].detach().reshape(-1).to(torch.float32) for slot in layout.slots])

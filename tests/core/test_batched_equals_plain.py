@@ -314,7 +314,7 @@ def test_a_loss_that_cannot_be_recorded_is_computed_all_the_same(
         raise RuntimeError("cannot be recorded")
 
     monkeypatch.setattr(Gradients, "USES_BEFORE_RECORDING", 3)
-    monkeypatch.setattr(batched, "make_fx", refuse)
+    monkeypatch.setattr(batched, "recording", refuse)
     Case(make_mlp(), make_pool(16), (8, 8), TrainSettings(epochs=3, batch=4, lr=0.1)).check()
 
 

@@ -365,8 +365,9 @@ def test_every_step_sees_other_views_and_the_same_again(make_mlp: MakeMLP, make_
 def test_a_peers_views_do_not_depend_on_who_else_is_there(make_mlp: MakeMLP, make_pool: Any) -> None:
     pool = make_pool(8)
     jobs = [view_job(make_mlp, pool, cross_entropy, key) for key in (1, 2)]
-    rows = torch.arange(4).expand(2, 4)
-    both, alone = batched._batch(jobs, rows, 0), batched._batch(jobs[:1], rows[:1], 0)
+    rows = np.arange(4)[None].repeat(2, axis=0)
+    both = batched._batch(jobs, batched._Step(rows, rows), 0)
+    alone = batched._batch(jobs[:1], batched._Step(rows[:1], rows[:1]), 0)
     assert both.views is not None
     assert alone.views is not None
     assert torch.equal(both.views[0], alone.views[0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from pathlib import Path
 
@@ -145,6 +146,42 @@ def written(path: Path) -> list[str]:
 def test_events_are_read_as_written(tmp_path: Path) -> None:
     written(tmp_path / "events.jsonl")
     assert [e.round for e in events.read(tmp_path / "events.jsonl") if isinstance(e, PeerRound)] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"huge": 2**70},
+        {"half a character": "\ud83d"},
+        {"weights": {3: 0.25}},
+        {"word": "Gr\u00fc\u00dfe"},
+        {"tiny": 1e-9},
+    ],
+)
+def test_whatever_a_method_notes_is_read_as_written(tmp_path: Path, told: dict[str, object]) -> None:
+    log = EventLog(tmp_path / "events.jsonl")
+    log.write(PeerRound(0, 1, 1.0, notes=told))
+    log.close()
+    [found] = events.read(tmp_path / "events.jsonl")
+    assert isinstance(found, PeerRound)
+    assert found.notes == json.loads(json.dumps(told))
+
+
+def test_what_is_no_number_is_read_as_none(tmp_path: Path) -> None:
+    log = EventLog(tmp_path / "events.jsonl")
+    log.write(PeerRound(0, 1, 1.0, notes={"ratio": math.nan}))
+    log.close()
+    [found] = events.read(tmp_path / "events.jsonl")
+    assert isinstance(found, PeerRound)
+    assert found.notes == {"ratio": None}
+
+
+def test_events_of_older_versions_may_have_nan(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    path.write_text('{"event":"round","peer":0,"round":1,"time":1.0,"notes":{"ratio":NaN}}\n', encoding="utf-8")
+    [found] = events.read(path)
+    assert isinstance(found, PeerRound)
+    assert math.isnan(found.notes["ratio"])
 
 
 @pytest.mark.parametrize("kept", [1, 20, -2, -1])

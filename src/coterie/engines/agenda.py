@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-import itertools
 from typing import Any
 
 # The order of what happens at one instant.
@@ -16,25 +15,34 @@ class Agenda:
 
     def __init__(self) -> None:
         self.now = 0.0
-        self._events: list[tuple[float, int, int, Any, Any]] = []
-        self._count = itertools.count()
+        self._count = 0
+        # Most events share their time and phase with many others: so there is a list for each, and an order of lists.
+        self._lists: dict[tuple[float, int], list[tuple[int, Any, Any]]] = {}
+        self._order: list[tuple[float, int]] = []
 
     def __bool__(self) -> bool:
-        return bool(self._events)
+        return bool(self._order)
 
     def put(self, time: float, phase: int, peer: int, what: Any, order: Any = None) -> None:
-        heapq.heappush(self._events, (time, phase, peer, next(self._count) if order is None else order, what))
+        when = time, phase
+        if when not in self._lists:
+            self._lists[when] = []
+            heapq.heappush(self._order, when)
+        self._count += 1
+        self._lists[when].append((peer, self._count if order is None else order, what))
 
     def instant(self) -> tuple[int, list[tuple[int, Any]]]:
         """Everything of the next time and phase: the phase, and whom it concerns with what. It is now that time."""
-        events = self._events
-        self.now, phase = events[0][:2]
-        found = []
-        while events and events[0][0] == self.now and events[0][1] == phase:
-            _, _, peer, _, what = heapq.heappop(events)
-            found.append((peer, what))
-        return phase, found
+        when = heapq.heappop(self._order)
+        self.now, phase = when
+        return phase, [(peer, what) for peer, _, what in sorted(self._lists.pop(when), key=_peer_and_order)]
 
     def has_only_departures(self) -> bool:
         """Whether all that will happen is that peers go away."""
-        return all(phase == EXPIRE and what is None for _, phase, _, _, what in self._events)
+        return all(
+            phase == EXPIRE and what is None for (_, phase), events in self._lists.items() for _, _, what in events
+        )
+
+
+def _peer_and_order(event: tuple[int, Any, Any]) -> tuple[int, Any]:
+    return event[:2]

@@ -56,7 +56,10 @@ class Board:
         versions = self._shelves.get((author, name), ())
         if self.asynchronous:
             return next((v for v in reversed(versions) if v.time <= time), None)
-        return next((v for v in versions if v.artifact.round >= round), None)
+        for version in versions:
+            if version.artifact.round >= round:
+                return version
+        return None
 
     def latest(self, author: int, name: str) -> Shelved | None:
         versions = self._shelves.get((author, name))

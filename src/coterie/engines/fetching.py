@@ -25,7 +25,7 @@ class Fetching:
 
     def open(self, p: Participant, request: Fetch) -> None:
         """It is served after everybody has gone on at this time."""
-        p.fetching = OpenFetch(request, p.id, self.agenda.now, set(request.peers))
+        p.fetching = OpenFetch(request, p.id, self.agenda.now)
         self.agenda.put(self.agenda.now, SERVE, p.id, p.fetching)
 
     def serve(self, f: OpenFetch) -> None:
@@ -34,15 +34,14 @@ class Fetching:
         if wanted.peers and not self.board.knows(wanted.name):
             self.asked_in_vain.add(wanted.name)
         for author in wanted.peers:
-            found = None
-            if self._reachable(author, wanted.round):
-                found = self.board.find(author, wanted.name, wanted.round, self.agenda.now)
-                if found is None and self._may_shelve(author, wanted.round):
-                    self.waiting[author][f] = None
-                    continue
-            f.missing.discard(author)
+            if not self._reachable(author, wanted.round):
+                continue
+            found = self.board.find(author, wanted.name, wanted.round, self.agenda.now)
             if found is not None:
                 f.arrived[author] = found
+            elif self._may_shelve(author, wanted.round):
+                self.waiting[author][f] = None
+                f.missing.add(author)
         if f.missing and self.clock.settings.deadline:
             self.agenda.put(self.agenda.now + self.clock.settings.deadline, EXPIRE, f.by, f)
         self._finish_if_whole(f)
@@ -57,7 +56,7 @@ class Fetching:
         if self.clock.away_until(author, self.agenda.now) is not None:
             return False
         # Without common rounds, sitting one out takes no time, and what is on the shelf stays there.
-        return self.board.asynchronous or (author, round) not in self.sat_out
+        return (author, round) not in self.sat_out or self.board.asynchronous
 
     # -- what those who wait hear of -------------------------------------------------------------
 

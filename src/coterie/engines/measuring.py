@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import product
 from typing import NamedTuple
 
@@ -41,7 +41,9 @@ class Measured(NamedTuple):
     def onto(self, record: PeerRound) -> PeerRound:
         notes = {**record.notes, "beside": self.beside} if self.beside else record.notes
         validation, test, loss = self.validation.accuracy, self.test.accuracy, self.validation.finite_loss
-        return replace(record, validation=validation, test=test, loss=loss, notes=notes)
+        return PeerRound(
+            record.peer, record.round, record.time, validation, test, loss, record.bytes, record.messages, notes
+        )
 
 
 def measure_of(me: Peer, copied: Callable[[Model], Model] = Model.copy) -> Measure:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from coterie.engines.acts import Working
 from coterie.engines.board import Shelved
+from coterie.events import PeerRound
 from coterie.peer import Fetch, News, Receive, Request
 from coterie.shelf import Artifact
 from coterie.weights import Weights
@@ -21,7 +22,7 @@ class OpenFetch:
     request: Fetch
     by: int
     time: float
-    missing: set[int]
+    missing: set[int] = field(default_factory=set)  # who is waited for
     arrived: dict[int, Shelved] = field(default_factory=dict)
 
 
@@ -62,8 +63,19 @@ class Participant:
     silences: int = 0  # of how many it was told
     waited: float = 0.0  # for others, in this round
     inbox: Counter[str] = field(default_factory=Counter)  # how many letters have come for it, by name
-    bytes: Counter[str] = field(default_factory=Counter)
-    messages: Counter[str] = field(default_factory=Counter)
+    bytes: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))  # of this round, by artifact
+    messages: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
+
+    def end_round(self, time: float, notes: dict[str, Any]) -> PeerRound:
+        """What is to be recorded of it; accounts begin anew."""
+        if self.waited:
+            notes["waited"] = round(self.waited, 6)
+        received = {name: size for name, size in self.bytes.items() if size}
+        messages = {name: many for name, many in self.messages.items() if many}
+        self.bytes.clear()
+        self.messages.clear()
+        self.waited = 0.0
+        return PeerRound(self.id, self.round, time, bytes=received, messages=messages, notes=notes)
 
 
 def plea(p: Participant, waiting: dict[int, dict[OpenFetch, None]]) -> str:

@@ -218,7 +218,7 @@ class Simulation:
             self._enter(p, 1)
             return self._next_round(p)
         else:
-            self._end_round(p, PeerRound(p.id, p.round, self.now, notes=reply.notes))
+            self._end_round(p, p.end_round(self.now, reply.notes))
         return None
 
     def _leave(self, p: Participant, until: float, what: Any) -> None:
@@ -315,12 +315,6 @@ class Simulation:
     # -- the end of a round, checkpoints -------------------------------------------------------
 
     def _end_round(self, p: Participant, record: PeerRound | PeerAway) -> None:
-        if isinstance(record, PeerRound):
-            record.bytes.update(+p.bytes)
-            record.messages.update(+p.messages)
-            if p.waited:
-                record.notes["waited"] = round(p.waited, 6)
-            p.bytes, p.messages, p.waited = Counter(), Counter(), 0.0
         self._records.append(record)
         if self._stop_asked and self.stop_at is None:
             if any(q.done or q.round >= self.rounds for q in self.all):  # who is can be part of no new checkpoint

@@ -23,6 +23,8 @@ from coterie.peer import Compute, Evaluate, Peer, Predict, Request, Train
 from coterie.shelf import Artifact
 from coterie.training import Trainer
 
+WORK = (Train, Evaluate, Predict, Compute)  # requests to have something computed
+
 
 @dataclass(eq=False)
 class _Work:
@@ -105,7 +107,7 @@ class Stage:
         return turn.answer
 
     def _accepted(self, me: Peer, request: Request[Any]) -> Request[Any]:
-        if not isinstance(request, Train | Evaluate | Predict | Compute):
+        if not isinstance(request, WORK):
             return request
         self._working[me.id] = self._work[me.round][me.id] = _Work(request)
         return Working(_worth(request), isinstance(request, Train))

@@ -9,27 +9,28 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.func import functional_call, grad_and_value, vmap
-from torch.fx.experimental.proxy_tensor import make_fx
 from torch.optim.adam import adam
 from torch.optim.sgd import sgd
 
 from coterie.architecture import Architecture
 from coterie.models import Net, Output
 from coterie.training.jobs import EvaluateJob, FitJob, Pool, Prediction, Score, TrainSettings, batches, looked_at
-from coterie.training.losses import Batch, Loss
+from coterie.training.losses import Batch, Loss, surprise
 from coterie.training.plain import forget_other, memory_names
+from coterie.training.recording import recording
 from coterie.weights import Slot
 
 Stack = dict[str, Tensor]  # name -> (peers, *shape)
+Transform = Callable[..., tuple[Stack, Tensor]]  # of what is trained, what is not, a batch, and what the loss is given
 REGISTER = 64  # numbers: a multiple of what any processor computes at once
 
 
@@ -73,29 +74,26 @@ class _Stacks:
 def fit(jobs: Sequence[FitJob]) -> list[float]:
     """Train jobs of one kind (architecture, loss, settings, pool) together; returns each one's mean loss."""
     first, vectors = jobs[0], torch.stack([job.model.vector for job in jobs])
-    plans = _plans(jobs, [job.split.rows.cpu().numpy() for job in jobs])
-    places = None if first.targets is None else _plans(jobs, [np.arange(len(job.split)) for job in jobs])
-    stacks = _stack(jobs, vectors)
+    stacks = _stack(jobs, vectors)  # first: it makes optimisers forget what another one remembered
+    lanes = _lanes(jobs)
+    steps = {j: len(lane.steps) for lane in lanes for j in lane.jobs}
     gradients = Gradients.of(first.model.architecture, first.loss)
     totals = torch.zeros(len(jobs), device=vectors.device)
-    for tick in range(max(map(len, plans))):
-        for group in _groups(jobs, plans, tick):
-            index = None if len(group) == len(jobs) else torch.tensor(group, device=vectors.device)
-            rows = torch.from_numpy(np.stack([plans[j][tick] for j in group])).to(vectors.device)
+    for tick in range(max(steps.values())):
+        for lane in _together(lanes, tick):
+            index = None if len(lane.jobs) == len(jobs) else torch.tensor(lane.jobs, device=vectors.device)
             part = stacks.at(index)
-            batch = _batch([jobs[j] for j in group], rows, tick)
-            if places is not None:
-                batch = batch._replace(targets=_targets([jobs[j] for j in group], [places[j][tick] for j in group]))
+            batch = _batch([jobs[j] for j in lane.jobs], lane.steps[tick], tick)
             grads, losses = gradients(part.trained, part.fixed, batch, part.given)
-            _step(first.settings, part, grads, tick + 1 + _steps_before(jobs[group[0]]))
+            _step(first.settings, part, grads, tick + 1 + lane.steps_before)
             stacks.put(index, part)
             totals[slice(None) if index is None else index] += losses
     for slot in first.model.layout.slots:
         if slot.name in stacks.trained:
             _at(vectors, slot).copy_(stacks.trained[slot.name])
     torch._foreach_copy_([job.model.vector for job in jobs], list(vectors.unbind(0)))
-    _remember(jobs, stacks.memory, plans)
-    return [float(total) / max(len(plan), 1) for total, plan in zip(totals.tolist(), plans, strict=True)]
+    _remember(jobs, stacks.memory, steps)
+    return [total / max(steps[j], 1) for j, total in enumerate(totals.tolist())]
 
 
 def _stack(jobs: Sequence[FitJob], vectors: Tensor) -> _Stacks:
@@ -111,22 +109,22 @@ def _steps_before(job: FitJob) -> int:
     return job.memory.step if job.memory else 0
 
 
-def _batch(jobs: Sequence[FitJob], rows: Tensor, step: int) -> Batch:
-    x, y = _samples(jobs[0].split.pool, rows)
-    seen, views = looked_at(jobs, x, step)
-    return Batch(seen, y, views)
-
-
-def _targets(jobs: Sequence[FitJob], places: Sequence[np.ndarray[Any, Any]]) -> Tensor:
-    chosen = [(job.targets, torch.from_numpy(at)) for job, at in zip(jobs, places, strict=True)]
-    return torch.stack([targets[at.to(targets.device)] for targets, at in chosen if targets is not None])
+def _batch(jobs: Sequence[FitJob], step: _Step, number: int) -> Batch:
+    pool = jobs[0].split.pool
+    x, y = _samples(pool, torch.from_numpy(step.rows).to(pool.x.device))
+    seen, views = looked_at(jobs, x, number)
+    if jobs[0].targets is None:
+        return Batch(seen, y, views)
+    chosen = [(job.targets, torch.from_numpy(at)) for job, at in zip(jobs, step.positions, strict=True)]
+    targets = [targets[at.to(targets.device)] for targets, at in chosen if targets is not None]
+    return Batch(seen, y, views, torch.stack(targets))
 
 
 @torch.no_grad()
 def evaluate(jobs: Sequence[EvaluateJob]) -> list[Score]:
     """Measure jobs of one kind (architecture, pool, number of samples) together."""
     (logits, _), y = _outputs(jobs)
-    losses = F.cross_entropy(logits.flatten(0, 1), y.flatten(), reduction="none").view(y.shape).mean(1)
+    losses = surprise(logits, y).mean(1)
     right = (logits.argmax(2) == y).sum(1)
     return [Score(a, b / y.shape[1]) for a, b in zip(losses.tolist(), right.tolist(), strict=True)]
 
@@ -165,7 +163,7 @@ class Gradients:
         self.architecture = architecture
         self.loss = loss
         self._uses: Counter[object] = Counter()
-        self._recorded: dict[object, Callable[..., tuple[Stack, Tensor]]] = {}
+        self._recorded: dict[object, Transform] = {}
 
     @classmethod
     def of(cls, architecture: Architecture, loss: Loss) -> Gradients:
@@ -180,13 +178,14 @@ class Gradients:
         key = (batch.x.shape, *extras, *shapes)
         recorded = self._recorded.get(key)
         if recorded is None:
-            recorded = self._transform(batch)
+            transform = self._transform(batch)
             self._uses[key] += 1
-            if self._uses[key] >= self.USES_BEFORE_RECORDING:
-                recorded = self._recorded[key] = self._record(recorded, (trained, fixed, batch, given))
+            if self._uses[key] < self.USES_BEFORE_RECORDING:
+                return transform(trained, fixed, batch, given)
+            recorded = self._recorded[key] = self._record(transform, (trained, fixed, batch, given))
         return recorded(trained, fixed, batch, given)
 
-    def _transform(self, example: Batch) -> Callable[..., tuple[Stack, Tensor]]:
+    def _transform(self, example: Batch) -> Transform:
         net = self.architecture.scratch()
         net.train()
         layout = self.architecture.layout
@@ -197,40 +196,85 @@ class Gradients:
             return self.loss(_StackedNet(net, parameters, buffers), batch, given)
 
         axes = (0, 0, Batch(*(None if part is None else 0 for part in example)), 0)  # type: ignore[arg-type]
-        return cast("Callable[..., tuple[Stack, Tensor]]", vmap(grad_and_value(value), in_dims=axes))
+        return cast("Transform", vmap(grad_and_value(value), in_dims=axes))
 
-    def _record(self, transform: Callable[..., Any], example: tuple[Any, ...]) -> Callable[..., tuple[Stack, Tensor]]:
+    def _record(self, transform: Transform, example: tuple[Stack, Stack, Batch, Stack]) -> Transform:
+        def flat(*tensors: Tensor) -> list[Tensor]:
+            grads, losses = transform(*_nested(tensors, *example))
+            return [*grads.values(), losses]
+
         try:
             with self._lock:  # recording patches torch for a moment
-                return cast("Callable[..., tuple[Stack, Tensor]]", make_fx(transform)(*example))
+                operations = recording(flat, _flat(*example))
         except Exception as error:
             # A loss that looks at values cannot be recorded; it is still right, only slower.
             logging.getLogger(__name__).info("%s is not recorded: %s", self.loss, error)
             return lambda *arguments: self._transform(example[2])(*arguments)
 
+        def replay(trained: Stack, fixed: Stack, batch: Batch, given: Stack) -> tuple[Stack, Tensor]:
+            *grads, losses = operations(*_flat(trained, fixed, batch, given))
+            return dict(zip(trained, grads, strict=True)), losses
 
-def _plans(jobs: Sequence[FitJob], of: Sequence[np.ndarray[Any, Any]]) -> list[list[np.ndarray[Any, Any]]]:
-    """What each job's steps take of its array (the rows of its split in the pool, say)."""
-    by_size: dict[int, list[int]] = defaultdict(list)
+        return replay
+
+
+def _flat(trained: Stack, fixed: Stack, batch: Batch, given: Stack) -> list[Tensor]:
+    parts = [part for part in batch if part is not None]
+    return [*trained.values(), *fixed.values(), *parts, *given.values()]
+
+
+def _nested(tensors: Sequence[Tensor], *like: Stack | Batch) -> Iterator[Any]:
+    """The same the other way round."""
+    left = iter(tensors)
+    for one in like:
+        if isinstance(one, Batch):
+            yield Batch(*(None if part is None else next(left) for part in one))  # type: ignore[arg-type]
+        else:
+            yield {name: next(left) for name in one}
+
+
+class _Step(NamedTuple):
+    """The samples of one step, (jobs, batch): where they are in the jobs' splits, and in the pool."""
+
+    positions: np.ndarray[Any, Any]
+    rows: np.ndarray[Any, Any]
+
+
+class _Lane(NamedTuple):
+    """Jobs that have as many samples, and as many steps behind them: their steps are of one size."""
+
+    jobs: list[int]
+    steps: Mapping[int, _Step]  # by their number, from 0
+    steps_before: int
+
+
+def _lanes(jobs: Sequence[FitJob]) -> list[_Lane]:
+    alike: dict[tuple[int, int], list[int]] = defaultdict(list)
     for j, job in enumerate(jobs):
-        by_size[len(job.split)].append(j)
-    plans: list[list[np.ndarray[Any, Any]]] = [[] for _ in jobs]
-    for size, members in by_size.items():
-        rows = np.stack([of[j] for j in members])
-        for positions in batches(size, jobs[0].settings, [jobs[j].shuffle_key for j in members]):
-            step = np.take_along_axis(rows, positions, axis=1)
-            for i, j in enumerate(members):
-                plans[j].append(step[i])
-    return plans
+        alike[len(job.split), _steps_before(job)].append(j)
+    return [_lane(jobs, members, *key) for key, members in alike.items()]
 
 
-def _groups(jobs: Sequence[FitJob], plans: Sequence[Sequence[Any]], tick: int) -> list[list[int]]:
-    """The jobs that still have a batch at this step, together where batch size and step count agree."""
-    groups: dict[tuple[int, int], list[int]] = defaultdict(list)
-    for j, plan in enumerate(plans):
-        if tick < len(plan):
-            groups[len(plan[tick]), _steps_before(jobs[j])].append(j)
-    return list(groups.values())
+def _lane(jobs: Sequence[FitJob], members: list[int], samples: int, steps_before: int) -> _Lane:
+    rows = np.stack([jobs[j].split.rows.cpu().numpy() for j in members])
+    positions = batches(samples, jobs[0].settings, [jobs[j].shuffle_key for j in members])
+    steps = {i: _Step(at, np.take_along_axis(rows, at, axis=1)) for i, at in enumerate(positions)}
+    return _Lane(members, steps, steps_before)
+
+
+def _together(lanes: Sequence[_Lane], tick: int) -> list[_Lane]:
+    """Those that still have a step of this number, as one where batch size and step count agree."""
+    groups: dict[tuple[int, int], list[_Lane]] = defaultdict(list)
+    for lane in lanes:
+        if tick in lane.steps:
+            groups[lane.steps[tick].rows.shape[1], lane.steps_before].append(lane)
+    return [group[0] if len(group) == 1 else _joined(group, tick) for group in groups.values()]
+
+
+def _joined(lanes: Sequence[_Lane], tick: int) -> _Lane:
+    members = [j for lane in lanes for j in lane.jobs]
+    arrays = zip(*(lane.steps[tick] for lane in lanes), strict=True)
+    return _Lane(members, {tick: _Step(*map(np.concatenate, arrays))}, lanes[0].steps_before)
 
 
 def _samples(pool: Pool, rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -304,7 +348,7 @@ def _at(vectors: Tensor, slot: Slot) -> Tensor:
     return vectors[:, slot.start : slot.stop].view(-1, *slot.shape)
 
 
-def _remember(jobs: Sequence[FitJob], memory: dict[str, Stack], plans: Sequence[Sequence[Any]]) -> None:
+def _remember(jobs: Sequence[FitJob], memory: dict[str, Stack], steps: Mapping[int, int]) -> None:
     for j, job in enumerate(jobs):
         if job.memory is None:
             continue
@@ -313,4 +357,4 @@ def _remember(jobs: Sequence[FitJob], memory: dict[str, Stack], plans: Sequence[
             for name, tensor in stack.items():
                 slot = job.model.layout.by_name[name]
                 vector[slot.start : slot.stop].view(slot.shape).copy_(tensor[j])
-        job.memory.step += len(plans[j])
+        job.memory.step += steps[j]
