@@ -336,6 +336,21 @@ def test_an_expert_outlives_its_holder(gone: int) -> None:
         assert len(signs) == 1
 
 
+def test_a_receipt_that_is_lost_makes_no_second_expert(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In round 5 both neighbours on a ring get it, and its holder, told of neither, keeps it: that one goes on."""
+    send = Peer.send
+
+    async def without_a_receipt(me: Peer, *to_and_what: Any, **facts: Any) -> bool:
+        return await send(me, *to_and_what, **facts) and me.round != 5
+
+    monkeypatch.setattr(Peer, "send", without_a_receipt)
+    e = small("compfl", "method.setting=device-by-device", "graph.kind=ring", rounds=40, peers=6)
+    played = play(e)
+    at = Counter(r.round for i in range(6) for r in played.rounds(i) if "hop.mlp" in r.notes)
+    assert [at[t] for t in range(1, 41)] == [1] * 40
+    assert played.messages["expert.mlp"] == 41
+
+
 def test_training_that_diverges_is_taken_back() -> None:
     """Nobody would take the expert: its walk would end here."""
     words = (ZOO, "method.setting=device-by-device", "train.lr=1e30")

@@ -41,6 +41,7 @@ class World:
     letters: dict[int, list[Sign]] = field(default_factory=dict)
     visited: dict[int, int] = field(default_factory=dict)  # by node, the last round
     round: int = 0
+    doubt: float = 0.0  # how often who sends it is not told that it was taken
 
     @classmethod
     def begin(cls, edges: Edges, seed: int) -> World:
@@ -67,11 +68,18 @@ class World:
             if walk.holds:
                 walk = walk.present(self.round)
                 self.visited[i] = self.round
-                near = self.near(i)
-                if near:
-                    self.letters[self.rng.choice(near)].append(walk.on_its_way())
-                    walk = walk.left()
+                walk = self.sent_on(i, walk)
             self.walks[i] = walk
+
+    def sent_on(self, i: int, walk: Walk) -> Walk:
+        for j in self.rng.sample(near := self.near(i), len(near)):
+            self.letters[j].append(walk.on_its_way())
+            if self.rng.random() >= self.doubt:
+                return walk.left()
+            if self.rng.random() < 0.5:
+                self.letters[j].pop()  # it was not
+            walk = walk.not_taken(i, self.round)
+        return walk
 
     def walkers(self) -> list[tuple[int, Sign]]:
         """All that are held or on their way, wherever their holder still lives."""
@@ -155,6 +163,71 @@ def test_who_sleeps_with_it_finds_on_waking_that_it_is_old(edges: Edges, seed: i
         assert len(world.walkers()) == 1
 
 
+def only_one_from_now_on(world: World) -> None:
+    for _ in range(100):
+        world.step()
+        assert len(world.walkers()) == 1
+
+
+@settings(deadline=None, max_examples=150)
+@given(graphs, st.integers(0, 10**6), st.floats(0.1, 1), st.integers(1, 30))
+def test_who_is_not_told_that_it_was_taken_makes_no_twin(edges: Edges, seed: int, doubt: float, rounds: int) -> None:
+    """Whoever sends it once more sends a younger one: in the end it is the only one."""
+    world = World.begin(edges, seed)
+    world.doubt = doubt
+    for _ in range(rounds):
+        world.step()
+        lineages = [sign.lineage for _, sign in world.walkers()]
+        assert len(lineages) == len(set(lineages))
+    world.doubt = 0.0
+    for _ in range(NODES):
+        world.step()
+    only_one_from_now_on(world)
+
+
+@settings(deadline=None, max_examples=150)
+@given(graphs, st.integers(0, 10**6), st.integers(1, 30), st.integers(0, 60))
+def test_who_begins_a_round_again_and_sends_it_elsewhere_makes_no_twin(
+    edges: Edges, seed: int, when: int, later: int
+) -> None:
+    """Killed after it had sent the walker on, and before it could write that down; back when others have gone on."""
+    world = World.begin(edges, seed)
+    for _ in range(when):
+        world.step()
+    [(holder, sign)] = world.walkers()
+    assume(connected(world.alive - {holder}, edges))
+    before = world.walks[holder].arrived(sign, world.round + 1)
+    world.step()
+    world.asleep = {holder}
+    for _ in range(later):
+        world.step()
+    world.asleep, world.walks[holder] = set(), before
+    for j in world.near(holder):
+        world.letters[j].append(before.on_its_way())
+    for _ in range(NODES):
+        world.step()
+    only_one_from_now_on(world)
+
+
+sides = st.sets(st.integers(0, NODES - 1), min_size=1, max_size=NODES - 1)
+
+
+@settings(deadline=None, max_examples=150)
+@given(graphs, st.integers(0, 10**6), sides, st.integers(1, 150))
+def test_of_two_sides_that_were_apart_one_has_the_walker(edges: Edges, seed: int, left: set[int], rounds: int) -> None:
+    """However far the one that is given up has come meanwhile."""
+    world = World.begin(edges, seed)
+    for _ in range(10):
+        world.step()
+    world.edges = {(a, b) for a, b in edges if (a in left) == (b in left)}
+    for _ in range(rounds):
+        world.step()
+    world.edges = edges
+    for _ in range(NODES):
+        world.step()
+    only_one_from_now_on(world)
+
+
 def test_the_copy_that_is_sent_on_is_the_newest_there_is() -> None:
     """On a path 0-1-2-3 the walker goes to 2, which dies; node 1, who had it before, sends it on; not 0."""
     world = World.begin({(0, 1), (1, 2), (1, 3), (2, 3), (3, 4), (4, 5)}, 0)
@@ -194,5 +267,20 @@ def test_a_twin_or_an_older_lineage_is_not_taken() -> None:
 def test_who_hears_of_a_younger_lineage_drops_what_it_holds() -> None:
     mine = Walk(Sign(branch=0, creator=-1, round=9, hop=7), had=7, holds=True)
     younger = Sign(branch=1, creator=3, round=5, hop=4)
-    assert mine.heard([younger]) == Walk(younger, had=7, holds=False)
+    assert mine.heard([younger]) == Walk(younger, had=NEVER, holds=False)
     assert mine.heard([Sign(round=99, hop=6)]).holds
+
+
+def test_a_copy_of_a_lineage_that_is_given_up_is_no_reason_to_hurry() -> None:
+    """The younger lineage has made 4 hops, and this node's copy is of hop 7 of the older: there is nothing to miss."""
+    mine = Walk(Sign(round=9, hop=7), had=7).heard([Sign(branch=1, creator=3, round=9, hop=4)])
+    assert mine.had == NEVER
+    assert not mine.is_lost_to(0, NODES - 1, 10)
+    assert Walk(Sign(round=9, hop=4), had=3).heard([Sign(branch=1, creator=3, round=9, hop=5)]).had == 3
+
+
+def test_what_has_moved_on_long_ago_is_not_held_nor_taken() -> None:
+    on = Sign(round=12, hop=9)
+    assert not Walk(Sign(round=9, hop=7), had=7, holds=True).heard([on]).holds
+    elsewhere = Walk(on, had=3)
+    assert elsewhere.arrived(Sign(round=9, hop=8), 13) is elsewhere

@@ -172,6 +172,8 @@ class CompFL(FedAvg):
             if await me.send(j, walker(kind), body_of(me, kind), **asdict(walk.on_its_way())):
                 keep_walk(me, kind, walk.left())
                 return
+            walk = walk.not_taken(me.id, t)
+            keep_walk(me, kind, walk)
 
     # -- what a client does with its experts -----------------------------------------------------
 

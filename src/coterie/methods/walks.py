@@ -5,7 +5,8 @@ of it that they know, so a sign reaches every node within as many rounds as the 
 longer than that, the walker is lost, with who held it. Then the node that had it last sends its copy on another way.
 Should that one be gone too, the one before has its turn, and so on: each waits for so long that it would have heard of
 who came before it. So there are never two. If a network that was split leaves two all the same, the younger lineage
-wins, and who holds a walker of the older one drops it.
+wins, and who holds a walker of the older one drops it. So does who holds one that others have seen further on: it began
+a round again after a crash. And who cannot tell whether its recipient got the walker sends a younger one elsewhere.
 """
 
 from collections.abc import Iterable
@@ -37,13 +38,18 @@ class Walk:
     holds: bool = False
 
     def heard(self, signs: Iterable[Sign]) -> "Walk":
-        """After hearing what others know. Who holds a walker of an older lineage than the freshest drops it."""
+        """After hearing what others know. Who holds one of an older lineage, or that is further on by now, drops it."""
         freshest = max([self.sign, *signs])
-        return replace(self, sign=freshest, holds=self.holds and freshest.lineage == self.sign.lineage)
+        same = freshest.lineage == self.sign.lineage
+        holds = self.holds and same and freshest.hop <= self.sign.hop
+        # A copy of a hop that the younger lineage has not made is of the one that is given up: no better than none.
+        had = self.had if same or self.had <= freshest.hop else NEVER
+        return Walk(freshest, had, holds)
 
     def arrived(self, sign: Sign, round: int) -> "Walk":
         """After the walker has come, unless it is of an older lineage than one that is known, or a twin."""
-        if sign.lineage < self.sign.lineage or (sign.lineage == self.sign.lineage and sign.hop <= self.had):
+        twin = sign.lineage == self.sign.lineage and (sign.hop <= self.had or sign.hop < self.sign.hop)
+        if twin or sign.lineage < self.sign.lineage:
             return self
         return Walk(replace(sign, round=round), sign.hop, holds=True)
 
@@ -53,6 +59,10 @@ class Walk:
 
     def left(self) -> "Walk":
         return replace(self, holds=False)
+
+    def not_taken(self, node: int, round: int) -> "Walk":
+        """After its recipient did not say that it has it. It may have it even so: what goes elsewhere is younger."""
+        return self.anew(node, round)
 
     def on_its_way(self) -> Sign:
         """Of the walker as it is sent to the next node."""
