@@ -90,6 +90,7 @@ def test_impossible_data(shape: tuple[int, ...], classes: int) -> None:
         ("zoo", ()),
         ("assign", "fair"),
         ("capacity", (0.5, 1.5)),
+        ("capacity", (0.5,)),  # and nobody is assigned by it
         ("d_z", -1),
         ("hidden", (200, 0)),
         ("norm", "layer"),

@@ -87,6 +87,11 @@ class ModelSettings:
     def _check_numbers(self) -> None:
         if not all(0 <= c <= 1 for c in self.capacity):
             raise ConfigError(f"model.capacity must be numbers from 0 to 1, not {self.capacity}")
+        if self.capacity and self.assign != "capacity":
+            raise ConfigError(
+                f"model.capacity would not be used, as model.assign = '{self.assign}': "
+                "set model.assign = 'capacity', or leave model.capacity empty"
+            )
         if not all(width >= 1 for width in self.hidden):
             raise ConfigError(f"model.hidden must be widths of at least 1, not {self.hidden}")
         if not 0 < self.width <= 16:
