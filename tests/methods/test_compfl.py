@@ -295,6 +295,11 @@ def test_model_by_model_begins_with_the_largest() -> None:
     assert played.messages == {"turn": 4 * 12, "expert.cnn3": 2 * 2, "expert.mlp": 2 * 12}
 
 
+def test_model_by_model_needs_a_round_for_each_expert() -> None:
+    with pytest.raises(CoterieError, match="model-by-model: 2 experts, one after the other, need 2 rounds or more"):
+        play(small("compfl", ZOO, "method.setting=model-by-model", rounds=1, peers=4))
+
+
 def test_device_by_device_each_expert_is_at_one_place() -> None:
     e = small("compfl", ZOO, "method.setting=device-by-device", "graph.kind=ring", rounds=30, peers=5)
     played = play(e)

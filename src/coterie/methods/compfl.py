@@ -85,6 +85,9 @@ class CompFL(FedAvg):
         if me.id == me.server:
             return
         assert me.kinds is not None
+        count = len(all_experts(me))
+        enough = self.setting != GOSSIP or me.rounds >= count
+        need(enough, "setting", f"= {GOSSIP}: {count} experts, one after the other, need {count} rounds or more")
         smaller = {kind: me.kinds.network(kind).initial(me.seed) for kind in can_train(me)[:-1]}
         # By expert: the smaller models; the classes' mean features; what it says of the training data; how good it is.
         me.state |= {"experts": smaller, "anchors": {}, "said": {}, "accuracy": {}}
