@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -181,6 +183,13 @@ def test_dittos_personal_model_by_hand() -> None:
         torch.testing.assert_close(me.model.vector, local - lr * lam * (v1 - common), atol=1e-5, rtol=1e-4)
 
 
+def test_dittos_personal_model_may_have_epochs_of_its_own() -> None:
+    """Full batches and no pull: two epochs in one round are two rounds of training alone."""
+    e = small("ditto", *FULL_BATCH, "method.lam=0", "method.personal_epochs=2")
+    for me, local in zip(play(e, same_start(gather(e))).participants, alone(*FULL_BATCH, rounds=2), strict=False):
+        torch.testing.assert_close(me.model.vector, local.model.vector, atol=1e-6, rtol=1e-5)
+
+
 # -- FedRoD ---------------------------------------------------------------------------------------------
 
 
@@ -225,6 +234,21 @@ def test_only_the_private_head_learns_from_the_sum() -> None:
         torch.testing.assert_close(gradients[name], gradient)
     assert gradients["head.weight"][2].abs().max() == 0  # a class that the peer does not have is left alone
     assert gradients["private.weight"].abs().min() > 0
+
+
+def test_fedrods_prior_is_how_many_samples_a_peer_has_of_each_class(monkeypatch: pytest.MonkeyPatch) -> None:
+    priors: list[tuple[list[int], Tensor]] = []
+    train = Peer.train
+
+    def watched(me: Peer, loss: Any, *, given: dict[str, Tensor]) -> Any:
+        priors.append((me.labels().tolist(), given["prior"]))
+        return train(me, loss, given=given)
+
+    monkeypatch.setattr(Peer, "train", watched)
+    play(small("fedrod"))
+    assert len(priors) == 3
+    for labels, prior in priors:
+        assert prior.exp().round().tolist() == [labels.count(k) for k in range(10)]
 
 
 def test_fedrod_shares_all_but_the_private_head_and_predicts_with_both() -> None:

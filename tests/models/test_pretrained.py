@@ -8,8 +8,10 @@ import pytest
 import safetensors.torch
 import torch
 
-from coterie import experiment
+from coterie import experiment, running
+from coterie.engines.simulation import Simulation
 from coterie.errors import ModelError
+from coterie.methods.compfl import expert
 
 SMALL = ("peers=4", "baseline=", "data.train=12", "data.validation=5", "data.test=5", "model.hidden=[4]")
 
@@ -43,6 +45,18 @@ def test_others_start_as_ever(trained: Path) -> None:
     )
     assert (found[0].model.part("backbone").vector == 1).all()
     assert torch.equal(found[1].model.vector, plain[1].model.vector)
+
+
+@pytest.mark.parametrize("setting", ["server", "device-by-device", "model-by-model"])
+def test_the_smaller_experts_of_a_strong_client_start_from_it_too(trained: Path, setting: str) -> None:
+    """The even peers own a cnn3, and begin with a copy of the mlp."""
+    words = ("model.zoo=cnn3,mlp", f"model.pretrained={trained}", f"method.setting={setting}", "train.epochs=0")
+    e = experiment.load("panm-digits", ["method.name=compfl", *SMALL, *words, "rounds=2"])
+    held: list[Simulation] = []
+    running.run(e, trained / "run", on_start=held.append)
+    strong = held[0].stage.peers[0]
+    assert strong.kind == "cnn3"
+    assert (expert(strong, "mlp").part("backbone").vector == 1).all()
 
 
 @pytest.mark.parametrize(
