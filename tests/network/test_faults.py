@@ -289,7 +289,8 @@ def test_a_walking_expert_outlives_kill_9_of_its_holder(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_holder_that_comes_back_does_not_bring_a_second_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("later", [0, 14])  # rounds: before anybody misses the expert, or once it is sent on anew
+def test_a_holder_that_comes_back_does_not_bring_a_second_one(tmp_path: Path, later: int) -> None:
     with real_circle(tmp_path, *WALK, "rounds=60") as circle:
         circle.add("north", "east", "south", "west")
         circle.start()
@@ -297,7 +298,7 @@ def test_a_holder_that_comes_back_does_not_bring_a_second_one(tmp_path: Path) ->
         victim = holder_of(circle)
         victim.kill()
         others = [seat.name for seat in circle.seats.values() if seat is not victim]
-        circle.until_round(victim.round + 14, STARTING, *others)
+        circle.until_round(victim.round + later, STARTING, *others)
         victim.start()
         circle.until_done(2 * STARTING)
         made = hops(*circle.seats.values())
