@@ -52,6 +52,12 @@ def test_a_grid_is_every_combination() -> None:
     assert lists[0].words[1] == "engine.asynchronous=true"
 
 
+def test_a_key_and_a_value_count_once() -> None:
+    assert [v.label for v in plan.grid(["method.k=1,2,1"])] == ["k=1", "k=2"]
+    with pytest.raises(ConfigError, match=r"--over method\.k stands there 2 times"):  # else the last one would win
+        plan.grid(["method.k=1,2", "train.lr=1", "method.k=3"])
+
+
 @pytest.mark.parametrize("axis", ["method.k", "=1", "seed=0,1", "baseline=local"])
 def test_axes_that_are_none(axis: str) -> None:
     with pytest.raises(ConfigError, match="--over"):

@@ -73,8 +73,12 @@ def grid(axes: Sequence[str]) -> list[Variant]:
             raise ConfigError(f"--over {axis}: needs key=value,value (seeds are given with --seeds)")
         if not text:
             raise ConfigError(f"--over {axis}: has no values; several stand between commas, such as {key}=1,2,4")
-        choices.append([f"{key}={value}" for value in _values(text)])
-    short = _short([axis.partition("=")[0] for axis in axes])
+        choices.append([f"{key}={value}" for value in dict.fromkeys(_values(text))])
+    keys = [axis.partition("=")[0] for axis in axes]
+    for key in keys:
+        if keys.count(key) > 1:
+            raise ConfigError(f"--over {key} stands there {keys.count(key)} times: give all its values in one")
+    short = _short(keys)
     return [Variant(" ".join(_shown(word, short) for word in words), words) for words in itertools.product(*choices)]
 
 
