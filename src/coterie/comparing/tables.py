@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
+import re
 from typing import Any
 
 from coterie.comparing.comparison import Block, Comparison
@@ -47,9 +48,7 @@ def latex(found: Comparison, command: str) -> str:
 
 def values(found: Comparison) -> str:
     """Everything as plain numbers, for a spreadsheet or a program: a row a variant."""
-    rows = [
-        {"data": block.title, **_flat(dataclasses.asdict(entry))} for block in found.blocks for entry in block.lines
-    ]
+    rows = [{"data": block.title, **_flat(_figures(entry))} for block in found.blocks for entry in block.lines]
     names = list(dict.fromkeys(name for row in rows for name in row))
     into = io.StringIO()
     writer = csv.DictWriter(into, names, restval="", lineterminator="\n")
@@ -101,7 +100,10 @@ def notes(found: Comparison) -> list[str]:
             "detect large differences only."
         )
     if found.missing:
-        said.append(f"MISSING: {'; '.join(found.missing)}.")
+        said.append(
+            f"MISSING: {'; '.join(found.missing)}. The mean of a row that lacks a seed is over fewer splits; "
+            "what stands under 'against best' is seed by seed."
+        )
     return said
 
 
@@ -123,7 +125,14 @@ def _time(entry: Line) -> str:
     return duration(entry.time) + some
 
 
+def _figures(entry: Line) -> dict[str, Any]:
+    """All of a line; the best one has no difference from itself, and no column of that name."""
+    found = dataclasses.asdict(entry)
+    return found if entry.against_best is not None else {k: v for k, v in found.items() if k != "against_best"}
+
+
 def _escaped(cell: str) -> str:
+    cell = re.sub(r"^-(?=\d)", "$-$", cell)
     for plain, written in (
         ("\\", "\\textbackslash "),
         ("%", "\\%"),
@@ -131,6 +140,7 @@ def _escaped(cell: str) -> str:
         ("&", "\\&"),
         ("#", "\\#"),
         ("±", "$\\pm$"),
+        ("<", "$<$"),  # in text it would be set as another sign
     ):
         cell = cell.replace(plain, written)
     return cell.replace(NOTHING, "--")
