@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import fcntl
 import json
+import shlex
 import signal
 import subprocess
 import sys
@@ -115,6 +116,11 @@ def test_a_comparison_its_tables_and_a_second_call(tmp_path: Path, capsys: pytes
     assert shown in first.out
     found = json.loads((here / "comparison.json").read_text())
     assert (found["seeds"], found["missing"]) == ([0, 1], [])
+    assert main(["report", "here"]) == FAILED
+    again = capsys.readouterr().err.split("`")[1]
+    assert again == f"{found['command']} --out here --print"
+    assert main(shlex.split(again)[1:]) == OK
+    assert capsys.readouterr().out == first.out
 
     before = {p: p.stat().st_mtime_ns for p in here.glob("*/summary.json")}
     assert main(words) == OK
@@ -135,6 +141,20 @@ def test_only_what_is_missing_is_run(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert (tmp_path / "here" / "local-0" / "summary.json").stat().st_mtime_ns == done
     assert (tmp_path / "here" / "local-1" / "summary.json").exists()
     assert "MISSING" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("lines", [1, 2])  # a last line may be cut off, so one alone is another case
+def test_a_damaged_record_costs_the_page_and_not_the_table(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], lines: int
+) -> None:
+    words = ["compare", "local", *TINY, "--out", "here", "--plain", "--seeds", "0"]
+    assert main(words) == OK
+    (tmp_path / "here" / "local-0" / "events.jsonl").write_bytes(b"\x00\xff nonsense\n" * lines)
+    table = capsys.readouterr().out.partition("\n\n")[0]
+    assert main(words) == FAILED
+    told = capsys.readouterr()
+    assert told.out.startswith(table)
+    assert "here/local-0/events.jsonl" in told.err
 
 
 def test_a_sweep_over_data_compares_within_the_same_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

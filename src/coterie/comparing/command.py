@@ -99,8 +99,8 @@ def _all(options: argparse.Namespace, kind: str, request: Request, variants: Seq
     failed = {} if options.print else carrying_out.carry_out(jobs, order.out, options.jobs, options.plain)
     found = comparison.gathered(order.experiment, order.words, jobs, order.target)
     if found.blocks:
-        written = carrying_out.write(found, order.out, _again(options, kind))
         print(tables.text(found))
+        written = carrying_out.write(found, order.out, _again(options, kind))
         print(f"\n{order.out}: {', '.join(path.name for path in written)}")
     return ending(failed, bool(found.blocks), order.out)
 

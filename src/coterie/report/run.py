@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -127,9 +128,20 @@ def open_run(folder: str | Path) -> Run:
     folder = Path(folder)
     path = folder / "events.jsonl"
     if not path.exists():
-        raise RunError(f"{folder} is not the folder of a run: it has no events.jsonl")
+        raise RunError(f"{folder} is not the folder of a run: it has no events.jsonl{_of_a_comparison(folder)}")
     events = list(read(path))
+    if not of_kind(events, RunStarted):
+        raise RunError(f"{path} is not whole: it has no record of how the run began")
     return Run(events, summarise(events, _seconds(folder)))
+
+
+def _of_a_comparison(folder: Path) -> str:
+    """What makes the page of a comparison again, where it is the folder of one."""
+    try:
+        command = json.loads((folder / "comparison.json").read_text(encoding="utf-8"))["command"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+    return f". It is a comparison's: `{command} --out {shlex.quote(str(folder))} --print` makes its report again"
 
 
 def _seconds(folder: Path) -> float:
