@@ -28,6 +28,7 @@ class RunStarted:
     classes: list[list[int]]  # training samples of each class, by peer
     clusters: list[int] | None  # the true ones, where known
     version: str = ""  # of Coterie
+    data: str = ""  # the dataset, and how it was divided
     event: str = "run"
 
 

@@ -23,6 +23,7 @@ from coterie.experiment import RAY, Circle, Experiment, from_tables, gather, rea
 from coterie.progress import OnRound, Progress, RoundProgress
 from coterie.report.html import write_report
 from coterie.report.summary import read_summary, summarise, write_graph, write_json
+from coterie.report.words import short_name
 from coterie.run_state import RunState
 from coterie.sinks import Sinks
 from coterie.training import Trainer
@@ -214,7 +215,7 @@ def run_started(e: Experiment, circle: Circle) -> RunStarted:
     samples = [p.samples for p in circle.participants[: e.peers]]
     return RunStarted(
         e.method_name, e.seed, e.peers, e.rounds, circle.architectures, samples, circle.holding.class_counts,
-        circle.clusters, version(),
+        circle.clusters, version(), f"{short_name(e.data.name)}, {e.data.partition}",
     )  # fmt: skip
 
 

@@ -10,7 +10,16 @@ from coterie.events import Event, PeerRound, RunStarted
 @pytest.fixture
 def tiny() -> list[Event]:
     start = RunStarted(
-        "panm", 7, 3, 2, ["mlp", "cnn", "mlp"], [40, 50, 60], [[40, 0], [25, 25], [0, 60]], [0, 0, 1], "0.1.0"
+        "panm",
+        7,
+        3,
+        2,
+        ["mlp", "cnn", "mlp"],
+        [40, 50, 60],
+        [[40, 0], [25, 25], [0, 60]],
+        [0, 0, 1],
+        "0.1.0",
+        "digits, rotation",
     )
     return [
         start,

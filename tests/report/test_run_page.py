@@ -97,7 +97,7 @@ def test_the_figures_are_there(tiny: list[Event]) -> None:
         "panm · seed 7 · 3 peers · 2 rounds",
         "53.3%", "60.0%", "± 33.0 points", "± 8.2 points", "worst tenth 10.0%",
         "2.31 kB", "model 2.3 kB, probe 5 B", "13", "4.5 s", "75.0%", "100.0%", "87.5%", "Neighbour mass",
-        "true clusters known", "at last precision 75%, recall 100%, mass 88%",
+        "data: digits, rotation; true clusters known; coterie 0.1.0.", "at last precision 75%, recall 100%, mass 88%",
     ):  # fmt: skip
         assert text in seen.text
     assert drawings(tiny) == 8  # test, validation, bytes, time, neighbours, drawing, matrix, classes

@@ -60,7 +60,8 @@ def _sections(run: Run) -> pages.Sections:
 def _about(events: Sequence[Event], start: RunStarted) -> str:
     """What the figures below are of."""
     known = "true clusters known" if start.clusters is not None else "true clusters not known"
-    facts = [f"coterie {start.version}" if start.version else "coterie", known]
+    made = f"coterie {start.version}" if start.version else "coterie"
+    facts = [*([f"data: {start.data}"] if start.data else []), known, made]
     if gone := left(events):
         facts.append(f"{count(len(gone), 'peer')} left for good before the end")
     away = sum(e.until is not None for e in of_kind(events, PeerAway))
