@@ -64,9 +64,13 @@ def comparison(tmp_path_factory: pytest.TempPathFactory) -> Path:
             events = run_of_all_figures(rounds=rounds)
             write_report(events, summarise(events, 1.0), written(events, run) / "report.html")
             variants.setdefault(label, []).append(run)
-    rows = [[label, "80.0%"] for label in variants]
-    write_comparison(folder / "comparison.html", "A comparison", variants, ["variant", "test"], rows, ["Of two seeds."])
-    return folder / "comparison.html"
+    figures = ["82.67 ±16.57", "82.00 ±17.22", "7.4", "68.0%", "54%", "106 MB", "15,400", "15.16 s (1 of 2)"]
+    rows = [[label, *figures, "-12.56 ±19.23", "0.449"] for label in variants]
+    head = ["", "last", "selected", "± peers", "worst 10%", "hurt", "exchanged", "messages", "time to 81.7%"]
+    head += ["against best", "p"]
+    path, command = folder / "comparison.html", "coterie compare <b>panm</b>"
+    write_comparison(path, "A comparison", variants, head, rows, ["Of two seeds."], command)
+    return path
 
 
 @contextmanager
@@ -258,6 +262,9 @@ def test_a_comparison(open_page: Opened, comparison: Path, look: str) -> None:
         )
         assert len(set(dashes)) == 3  # not by colour alone
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        if look != "phone":  # there is room for all columns of `coterie compare`
+            assert page.get_by_role("region", name="Comparison").evaluate("e => e.scrollWidth <= e.clientWidth")
+        assert page.locator("code").inner_text() == "coterie compare <b>panm</b>"
         assert axe_violations(page) == []
         page.get_by_role("link", name="panm, seed 0").first.click()
         assert page.title() == "panm · seed 0 · 8 peers · 12 rounds"

@@ -35,8 +35,10 @@ def write_comparison(
     head: Sequence[str],
     rows: Sequence[Sequence[str]],
     notes: Sequence[str] = (),
+    command: str = "",
 ) -> None:
-    """Write the page of a comparison: `variants` are the folders of each label's runs, one for each seed."""
+    """Write the page of a comparison: `variants` are the folders of each label's runs, one for each seed, and
+    `command` is what makes it again."""
     found = [Seeds(label, folders) for label, folders in variants.items() if folders]
     sections = pages.Sections()
     for split in ("test", "validation"):
@@ -45,8 +47,9 @@ def write_comparison(
     sections.add(partial(_switched, over_time, found), "Accuracy against simulated time")
     sections.add(partial(dots, found), "Peer by peer")
     top = open_table("Comparison", "One row for each variant.", head, rows, names=(0,))
-    about = "".join(f"<p>{escape(note)}</p>" for note in notes)
-    parts = [f"<section><h2>Results</h2>{top}{about}</section>", sections.html(), _links(path, found)]
+    about = "".join(f'<p class="soft">{escape(note)}</p>' for note in notes)
+    about += f"<p><code>{escape(command)}</code></p>" if command else ""
+    parts = [f'<section class="results"><h2>Results</h2>{top}{about}</section>', sections.html(), _links(path, found)]
     said = [f"{count(len(s.runs), 'seed')}, {percent(_mean(s))} in the mean over peers" for s in found]
     data = {"what": "variant", "names": [s.label for s in found], "about": said}
     write_whole(path, pages.page(title, parts, data, SCRIPTS))
