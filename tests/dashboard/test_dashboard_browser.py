@@ -223,6 +223,20 @@ def test_errors_are_shown(opened: Opened, tmp_path: Path) -> None:
         assert "_ = 1 / 0" in errors.inner_text()
 
 
+def test_a_killed_run_says_how_to_go_on_and_not_that_all_are_there(opened: Opened, tmp_path: Path) -> None:
+    six_peers(tmp_path / "dead").close()
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    facts = {**RunState(tmp_path / "dead", 5).facts, "time": time.time(), "peers": [], "process": ended.pid}
+    (tmp_path / "dead" / "state.json").write_text(json.dumps(facts), encoding="utf-8")
+    with opened("#/run/dead") as page:
+        errors = page.locator("[aria-label=Errors]")
+        errors.wait_for(timeout=SOON)
+        assert "coterie run --resume and its folder go on" in errors.inner_text()
+        until_tile(page, "Round", "2 / 5")
+        assert "all there" not in page.locator("main").inner_text()
+
+
 def test_names_cannot_run_anything(opened: Opened, tmp_path: Path) -> None:
     name = "<img src=x onerror=alert(1)>"
     six_peers(tmp_path / name)

@@ -168,9 +168,7 @@ class RunView:
         if state["state"] == FAILED:
             found.append(_error("The run failed.", state["error"], state["traceback"]))
         if state["state"] == KILLED:
-            found.append(
-                _error("The run's process is gone, without a word.", "It was killed, or the machine went down.")
-            )
+            found.append(_error("The run's process is gone, without a word.", self._after_a_kill()))
         for number, member in self.real.by_number() if self.real else ():
             if member.is_gone():
                 found.append(
@@ -183,6 +181,11 @@ class RunView:
             head = f"Peer {offence['peer']} dropped what {offence['sender']} sent in round {offence['round']}."
             found.append(_error(head, str(offence["what"])))
         return found
+
+    def _after_a_kill(self) -> str:
+        said = "It was killed, or the machine went down."
+        command = {SIMULATION: "coterie run --resume", CIRCLE: "coterie up --resume"}.get(self.run.kind)
+        return f"{said} In a terminal, {command} and its folder go on from its last checkpoint." if command else said
 
     def _leaving(self) -> dict[str, Any]:
         """What left the peers: from audit logs where there are some, else what the events count."""

@@ -17,7 +17,7 @@ export class Leaving {
 
   update(leaving) {
     say(this.how, leaving.audited
-      ? "From the audit logs, which each peer writes before anything leaves it. They are read here, not verified: `coterie audit FILE` does that."
+      ? "From the audit logs, which each peer writes before anything leaves it. They are read here, not verified: the command coterie audit does that."
       : "Counted from the run's events: a simulation keeps no audit log, because nothing leaves the process.");
     this.artifacts.show(leaving.artifacts);
     this.senders.show(leaving.senders);

@@ -94,8 +94,9 @@ export class RunPage {
     this.tiles.test.element.hidden = !figures.selected;
     if (figures.selected) this.tiles.test.show("Mean test accuracy", percent(figures.selected.last), `${percent(figures.selected.selected)} selected by validation`);
     this.tiles.bytes.show("Exchanged", size(figures.bytes), count(figures.messages, "message"));
-    const silent = figures.silent_for ? `no sign of life for ${figures.silent_for} s` : figures.gone ? `${figures.gone} gone or stopped` : "all there";
-    this.tiles.peers.show("Peers", number(about.peers), about.clusters.length ? `${silent}; ${new Set(about.clusters).size} true clusters` : silent);
+    const silent = figures.silent_for ? `no sign of life for ${figures.silent_for} s` : figures.gone ? `${figures.gone} gone or stopped` : ["killed", "failed"].includes(figures.state) ? "" : "all there";
+    const clusters = about.clusters.length ? `${new Set(about.clusters).size} true clusters` : "";
+    this.tiles.peers.show("Peers", number(about.peers), [silent, clusters].filter(Boolean).join("; "));
   }
 
   points() {
