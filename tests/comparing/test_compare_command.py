@@ -17,6 +17,7 @@ import pytest
 
 from coterie.cli import FAILED, OK, STOPPED, main
 from coterie.comparing import plan
+from coterie.comparing.command import ending
 from coterie.comparing.plan import Job, Variant
 from coterie.comparing.workers import Crew, _Worker
 
@@ -222,6 +223,11 @@ def test_mistakes_show_before_anything_runs(more: list[str], told: str, capsys: 
     assert main(["compare", "local", *TINY, "--out", "here", *more]) == FAILED
     assert told in capsys.readouterr().err
     assert not list(Path("here").glob("*/config.toml"))
+
+
+def test_where_all_failed_nobody_is_told_to_leave_out_an_option(capsys: pytest.CaptureFixture[str]) -> None:
+    assert ending({"gossip, seed 0": "the disk is full"}, False, "here") == FAILED
+    assert capsys.readouterr().err == "coterie: gossip, seed 0 failed: the disk is full\n"
 
 
 def test_ctrl_c_stops_at_a_checkpoint_and_the_same_command_goes_on(tmp_path: Path) -> None:

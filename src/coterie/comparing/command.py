@@ -105,12 +105,12 @@ def _all(options: argparse.Namespace, kind: str, request: Request, variants: Seq
     return ending(failed, bool(found.blocks), order.out)
 
 
-def ending(failed: Mapping[str, str], any_done: bool, out: Path) -> int:
+def ending(failed: Mapping[str, str], any_done: bool, where: object) -> int:
     """Say what could not be had; the exit code."""
     for name, why in failed.items():
         print(f"coterie: {name} failed: {why}", file=sys.stderr)
-    if not any_done:
-        print(f"coterie: {out} has no run of this yet; without --print they are made", file=sys.stderr)
+    if not any_done and not failed:
+        print(f"coterie: {where} has no run of this yet; without --print they are made", file=sys.stderr)
     return 0 if any_done and not failed else FAILED
 
 

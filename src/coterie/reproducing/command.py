@@ -80,7 +80,7 @@ def _reproduce(options: argparse.Namespace) -> int:
     if options.page and shown:
         page.write(options.page, shown)
         print(f"written: {options.page}")
-    return ending(failed, bool(shown), out)
+    return ending(failed, bool(shown), f"{out} (with {options.record})" if options.record else out)
 
 
 def _chosen(options: argparse.Namespace) -> Iterator[tuple[Table, Column, bool]]:
