@@ -65,7 +65,7 @@ def parameters(method: str) -> str:
 def methods(_: str) -> str:
     pages = {name: page.name for page in sorted((ROOT / "docs/methods").glob("*.md")) for name in _named(page)}
     rows = [(f"[`{name}`]({pages[name]})", needs(kind), kind.summary) for name, kind in METHODS.items()]
-    return table(["method", "needs", "what it does"], rows)
+    return table(["method", "server, models", "what it does"], rows)
 
 
 def measurements(names: str) -> str:

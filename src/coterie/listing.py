@@ -45,8 +45,16 @@ def needs(method: type[Method]) -> str:
 
     server = "with a server" if method.server else "without a server"
     server = "with or without a server" if method.with_server is not Method.with_server else server
-    mixed = "mixed architectures" if method.mixed else "one architecture"
-    return f"{server}; {'any models' if method.any_model else mixed}"
+    return f"{server}; {_models_taken(method)}"
+
+
+def _models_taken(method: type[Method]) -> str:
+    if method.any_model:
+        return "any models"
+    if not method.mixed:
+        return "one architecture"
+    apart = method.grouped and not method.same_zoo  # peers of different ones do not learn from each other
+    return "several architectures, each averaged apart" if apart else "mixed architectures"
 
 
 def _parameters(kind: type[Any], section: str) -> list[str]:

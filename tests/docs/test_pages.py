@@ -14,6 +14,7 @@ from coterie.engines.clock import ClockSettings
 from coterie.events import PeerRound, RunStarted
 from coterie.experiment import DataSettings
 from coterie.joining import PeerSettings
+from coterie.listing import needs
 from coterie.methods import METHODS
 from coterie.network.settings import NetworkSettings
 from coterie.report.summary import summarise
@@ -85,6 +86,28 @@ def test_every_method_page_answers_the_same_questions(page: Path) -> None:
     wanted = ["The idea", "What is exchanged", "What that reveals", "A round", "Parameters", "Paper", "Deviations"]
     for heading in [*wanted, "Measured"]:
         assert any(found.startswith(heading) for found in headings), f"{page.name} has no section '{heading}'"
+
+
+def test_the_readme_and_the_list_agree_on_servers_and_architectures() -> None:
+    words = {
+        "yes": "mixed architectures", "no": "one architecture", "any model": "any models",
+        "each apart": "several architectures, each averaged apart",
+    }  # fmt: skip
+    servers = {"yes": "with a server", "no": "without a server", "either": "with or without a server"}
+    rows = re.findall(
+        r"^\| \[`([\w+-]+)`\]\(docs/methods/.*? \| .*? \| (\w+) \| ([\w ]+) \|",
+        text_of(ROOT / "README.md"),
+        re.MULTILINE,
+    )
+    said = {method: f"{servers[server]}; {words[models]}" for method, server, models in rows}
+    assert said == {method: needs(kind) for method, kind in METHODS.items()}
+
+
+def test_no_two_pages_have_one_title() -> None:
+    titles = [
+        HEADING.findall(text_of(page))[0] for page in PAGES if page.name != "index.md"
+    ]  # index.md is README's twin
+    assert sorted(titles) == sorted(set(titles))
 
 
 def test_figures_of_the_choice_are_on_the_pages_that_it_names() -> None:
