@@ -33,6 +33,12 @@ def test_the_csv_has_a_difference_for_all_but_the_best() -> None:
     assert float(other["against_best.estimate.mean"]) == -0.1
 
 
+def test_splits_are_the_same_within_one_setting_of_the_data_alone() -> None:
+    two = Comparison("demo", (), (0, 1), (Block("data.train=1", LINES), Block("data.train=2", LINES)), (), {})
+    assert "on the same splits for all rows with the same data:" in tables.text(two)
+    assert "on the same splits for all:" in tables.text(FOUND)
+
+
 def test_what_is_missing_is_said_with_what_that_means() -> None:
     found = Comparison("demo", (), (0, 1), FOUND.blocks, ("best, seed 1",), {})
     assert "MISSING: best, seed 1. The mean of a row that lacks a seed is over fewer splits" in tables.text(found)

@@ -12,7 +12,7 @@ from report_support import run_of_all_figures, written
 
 import coterie.report
 from coterie import cli
-from coterie.errors import CoterieError
+from coterie.errors import CoterieError, RunError
 from coterie.events import Event, PeerRound, RunStarted
 from coterie.report import NothingToDraw, fronts, walks
 from coterie.report.embedding import in_plane
@@ -55,6 +55,15 @@ def test_figures_for_notebooks(folder: Path, name: str, tmp_path: Path) -> None:
     marks = [e for e in root.iter() if e.tag in (f"{SVG}path", f"{SVG}circle", f"{SVG}rect")]
     assert all({"fill", "stroke"} & set(e.attrib) for e in marks)
     assert figure.caption in figure._repr_html_().replace("&#x27;", "'")
+
+
+def test_a_folder_without_a_beginning_says_why(tmp_path: Path) -> None:
+    (tmp_path / "events.jsonl").touch()
+    with pytest.raises(RunError, match=r"events\.jsonl is not whole"):
+        coterie.report.open(tmp_path)
+    (tmp_path / "peers").mkdir()  # a circle of real peers that has not ended
+    with pytest.raises(RunError, match="coterie dashboard"):
+        coterie.report.open(tmp_path)
 
 
 def test_what_cannot_be_drawn_says_why(tmp_path: Path) -> None:

@@ -264,6 +264,7 @@ def test_a_comparison(open_page: Opened, comparison: Path, look: str) -> None:
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         if look != "phone":  # there is room for all columns of `coterie compare`
             assert page.get_by_role("region", name="Comparison").evaluate("e => e.scrollWidth <= e.clientWidth")
+        assert page.get_by_role("region", name="Comparison").evaluate("e => getComputedStyle(e).maxHeight") == "none"
         assert page.locator("code").inner_text() == "coterie compare <b>panm</b>"
         assert axe_violations(page) == []
         page.get_by_role("link", name="panm, seed 0").first.click()

@@ -87,8 +87,8 @@ def notes(found: Comparison) -> list[str]:
     several = len(found.seeds) > 1
     how = f"{count(len(found.seeds), 'seed')} ({', '.join(map(str, found.seeds))})"
     said = [
-        f"Test accuracy in %, mean over peers and {how}, on the same splits for all: after the last round, and at each "
-        "peer's best validation round."
+        f"Test accuracy in %, mean over peers and {how}, on the same splits for all{_whose_splits(found)}: after the "
+        "last round, and at each peer's best validation round."
         + (" ±: 95% interval over seeds." if several else " More seeds give intervals."),
         "Ordered by validation accuracy; nothing was selected by test accuracy.",
         "± peers: standard deviation over peers. Hurt: the share of peers that end worse than training alone.",
@@ -105,6 +105,10 @@ def notes(found: Comparison) -> list[str]:
             "what stands under 'against best' is seed by seed."
         )
     return said
+
+
+def _whose_splits(found: Comparison) -> str:
+    return " rows with the same data" if len(found.blocks) > 1 else ""
 
 
 def _points(value: Estimate, signed: bool = False) -> str:

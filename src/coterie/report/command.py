@@ -11,7 +11,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "report",
         help="make report.html of a run again",
         description="The pictures and tables of a run as one HTML file, from its events.jsonl alone: also of old runs, "
-        "and of one that is still going on. Example: coterie report runs/demo",
+        "and of a simulation that is still going on. Example: coterie report runs/demo",
     )
     report.add_argument("where", type=Path, metavar="DIR", help="the folder of a run")
     report.add_argument("--out", type=Path, metavar="FILE", help="default: report.html in that folder")

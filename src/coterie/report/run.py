@@ -131,8 +131,16 @@ def open_run(folder: str | Path) -> Run:
         raise RunError(f"{folder} is not the folder of a run: it has no events.jsonl{_of_a_comparison(folder)}")
     events = list(read(path))
     if not of_kind(events, RunStarted):
-        raise RunError(f"{path} is not whole: it has no record of how the run began")
+        raise RunError(f"{path} {_without_beginning(folder)}")
     return Run(events, summarise(events, _seconds(folder)))
+
+
+def _without_beginning(folder: Path) -> str:
+    if (folder / "peers").is_dir():
+        return (
+            "has nothing yet: real peers keep their own, which come together at the end. `coterie dashboard` shows them"
+        )
+    return "is not whole: it has no record of how the run began"
 
 
 def _of_a_comparison(folder: Path) -> str:
