@@ -196,6 +196,15 @@ def test_a_resumed_run_begins_anew_on_the_page(tmp_path: Path) -> None:
     assert told["set"]["points"]["1"]["validation"] == pytest.approx(0.7)
 
 
+def test_a_damaged_config_leaves_what_the_events_say(tmp_path: Path) -> None:
+    make_run(tmp_path / "run", peers=2).close()
+    (tmp_path / "run" / "config.toml").write_text("no toml [[", encoding="utf-8")
+    view = RunView(Run("run", tmp_path / "run", "simulation"))
+    view.refresh()
+    about = view.versions.after(0)["set"]["about"]["it"]
+    assert (about["method"], about["seed"], about["peers"], about["data"]) == ("gossip", 0, 2, None)
+
+
 def test_a_run_that_has_just_begun_is_listed_before_there_are_events(tmp_path: Path) -> None:
     for name in ("new", "old"):
         (tmp_path / name).mkdir()

@@ -87,7 +87,8 @@ class RunView:
         return {
             "id": self.run.id, "kind": self.run.kind,
             "method": short(start.get("method") or table(config.get("method")).get("name")),
-            "seed": finite(config.get("seed")), "peers": self.history.peers or finite(config.get("peers")),
+            "seed": finite(config.get("seed", start.get("seed"))),
+            "peers": self.history.peers or finite(config.get("peers")),
             "rounds": self.history.rounds or finite(config.get("rounds")),
             "data": short(data.get("name")),
             "partition": data.get("partition"), "clusters": ties.clusters_of(self.history),

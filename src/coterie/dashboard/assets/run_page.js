@@ -84,7 +84,7 @@ export class RunPage {
 
   showFigures(about, figures) {
     const kind = { simulation: "simulation", circle: "real peers on this machine", peer: "one real peer" }[about.kind];
-    say(this.facts, [kind, about.method, about.data, about.partition, `seed ${about.seed}`].filter(Boolean).join(" · "));
+    say(this.facts, [kind, about.method, about.data, about.partition, about.seed === null ? "" : `seed ${about.seed}`].filter(Boolean).join(" · "));
     this.reading.hidden = figures.read >= 1;
     this.reading.value = figures.read;
     const points = this.points(), last = points.at(-1);
