@@ -27,8 +27,18 @@ class Measure:
     """A peer's model and ensembles, as they were when its round ended."""
 
     me: Peer
-    scores: list[EvaluateJob] = field(default_factory=list)  # of its model
+    model: Model | None = None  # None: it predicts with an ensemble, or is a server
     ensembles: dict[str, Ensemble] = field(default_factory=dict)  # "" is what it predicts with, if not its model
+
+    def keep(self, copied: Callable[[Model], Model]) -> None:
+        """The peer goes on, and will change its model before it is measured."""
+        if self.model is not None:
+            self.model = copied(self.model)
+
+    def jobs(self) -> list[EvaluateJob]:
+        if self.model is None or self.me.data is None:
+            return []
+        return [EvaluateJob(self.model, self.me.data.validation), EvaluateJob(self.model, self.me.data.test)]
 
 
 class Measured(NamedTuple):
@@ -46,23 +56,22 @@ class Measured(NamedTuple):
         )
 
 
-def measure_of(me: Peer, copied: Callable[[Model], Model] = Model.copy) -> Measure:
+def measure_of(me: Peer) -> Measure:
     if me.data is None:  # a server
         return Measure(me)
     if me.ensemble is not None:
         return Measure(me, ensembles={**me.beside, "": me.ensemble})
-    model = copied(me.model)
-    return Measure(me, [EvaluateJob(model, me.data.validation), EvaluateJob(model, me.data.test)], dict(me.beside))
+    return Measure(me, me.model, dict(me.beside))
 
 
 def settle(measures: Sequence[Measure], trainer: Trainer) -> list[Measured | None]:
     """What was measured of each, everybody's at once; None of a server."""
-    scores = iter(trainer.evaluate([job for m in measures for job in m.scores]))
+    scores = iter(trainer.evaluate([job for m in measures for job in m.jobs()]))
     _let_members_speak([m for m in measures if m.ensembles], trainer)
     settled = []
     for m in measures:
         found = {name: [_score(m.me, ensemble, split) for split in SPLITS] for name, ensemble in m.ensembles.items()}
-        if m.scores:
+        if m.model is not None:
             found[""] = [next(scores), next(scores)]
         settled.append(_measured(found) if found else None)
     return settled

@@ -57,6 +57,7 @@ class Stage:
         self._work: dict[int, dict[int, _Work]] = defaultdict(dict)
         self._working: dict[int, _Work] = {}  # by peer: what it waits for
         self._measures: dict[int, list[Measure]] = defaultdict(list)  # by round
+        self._to_keep: dict[int, Measure] = {}  # by peer: those of peers that have not gone on since
         self._kept: dict[int, dict[int, dict[str, Any]]] = defaultdict(dict)  # for checkpoints, by round and peer
         self._acting = Reply(-1)
         self._spill = Spill(spill) if spill else None
@@ -80,6 +81,8 @@ class Stage:
         me = self.peers[turn.peer]
         self._acting = reply = Reply(me.id)
         if turn.round is not None:
+            if me.id in self._to_keep:
+                self._to_keep.pop(me.id).keep(self._copied)
             me.begin(turn.round)
             self._parts[me.id] = self._part(me, turn.round)
         try:
@@ -113,10 +116,11 @@ class Stage:
         return Working(_worth(request), isinstance(request, Train))
 
     def _end(self, me: Peer, reply: Reply) -> None:
-        """It is as it will be measured, whenever that is done: on a copy."""
+        """It is as it will be measured, whenever that is done: if it goes on before, on a copy."""
         reply.notes = me.notes
         if me.round != SETUP and is_due(me.round, self.evaluate_every, self.rounds):
-            self._measures[me.round].append(measure_of(me, self._copied))
+            self._to_keep[me.id] = measure_of(me)
+            self._measures[me.round].append(self._to_keep[me.id])
 
     def end(self) -> None:
         """Nobody will go on any more."""
@@ -158,6 +162,9 @@ class Stage:
         """What was measured of those who are done with this round, by peer; once for each."""
         self.computing = round
         measures = sorted(self._measures.pop(round, []), key=lambda measure: measure.me.id)
+        for measure in measures:
+            if self._to_keep.get(measure.me.id) is measure:
+                del self._to_keep[measure.me.id]
         return {m.me.id: found for m, found in zip(measures, settle(measures, self.trainer), strict=True) if found}
 
     # -- letters and artifacts -------------------------------------------------------------------

@@ -73,34 +73,42 @@ class _Stacks:
 
 def fit(jobs: Sequence[FitJob]) -> list[float]:
     """Train jobs of one kind (architecture, loss, settings, pool) together; returns each one's mean loss."""
-    first, vectors = jobs[0], torch.stack([job.model.vector for job in jobs])
-    stacks = _stack(jobs, vectors)  # first: it makes optimisers forget what another one remembered
+    first, device = jobs[0], jobs[0].model.vector.device
+    parts = _parts(jobs)
+    stacks = _stack(jobs, parts)  # first: it makes optimisers forget what another one remembered
     lanes = _lanes(jobs)
     steps = {j: len(lane.steps) for lane in lanes for j in lane.jobs}
     gradients = Gradients.of(first.model.architecture, first.loss)
-    totals = torch.zeros(len(jobs), device=vectors.device)
+    totals = torch.zeros(len(jobs), device=device)
     for tick in range(max(steps.values())):
         for lane in _together(lanes, tick):
-            index = None if len(lane.jobs) == len(jobs) else torch.tensor(lane.jobs, device=vectors.device)
+            index = None if len(lane.jobs) == len(jobs) else torch.tensor(lane.jobs, device=device)
             part = stacks.at(index)
             batch = _batch([jobs[j] for j in lane.jobs], lane.steps[tick], tick)
             grads, losses = gradients(part.trained, part.fixed, batch, part.given)
             _step(first.settings, part, grads, tick + 1 + lane.steps_before)
             stacks.put(index, part)
             totals[slice(None) if index is None else index] += losses
-    for slot in first.model.layout.slots:
-        if slot.name in stacks.trained:
-            _at(vectors, slot).copy_(stacks.trained[slot.name])
-    torch._foreach_copy_([job.model.vector for job in jobs], list(vectors.unbind(0)))
+    for name, stack in stacks.trained.items():
+        torch._foreach_copy_(parts[name], list(stack.flatten(1).unbind(0)))
     _remember(jobs, stacks.memory, steps)
     return [total / max(steps[j], 1) for j, total in enumerate(totals.tolist())]
 
 
-def _stack(jobs: Sequence[FitJob], vectors: Tensor) -> _Stacks:
+def _parts(jobs: Sequence[FitJob]) -> dict[str, list[Tensor]]:
+    """The tensors of all jobs, flat, as views of their vectors: by name."""
+    layout = jobs[0].model.layout
+    sizes = [slot.size for slot in layout.slots]
+    by_slot = zip(*(torch.split(job.model.vector, sizes) for job in jobs), strict=True)
+    return {slot.name: list(views) for slot, views in zip(layout.slots, by_slot, strict=True)}
+
+
+def _stack(jobs: Sequence[FitJob], parts: Mapping[str, list[Tensor]]) -> _Stacks:
     start, stop = jobs[0].span()
     slots = jobs[0].model.layout.slots
-    trained = {s.name: _at(vectors, s).contiguous() for s in slots if start <= s.start and s.stop <= stop}
-    fixed = {s.name: _at(vectors, s) for s in slots if s.name not in trained}
+    stacked = {s.name: torch.stack(parts[s.name]).view(-1, *s.shape) for s in slots}
+    trained = {s.name: stacked[s.name] for s in slots if start <= s.start and s.stop <= stop}
+    fixed = {name: stack for name, stack in stacked.items() if name not in trained}
     given = {key: torch.stack([job.given[key] for job in jobs]) for key in jobs[0].given}
     return _Stacks(trained, fixed, given, _recall(jobs, trained))
 
