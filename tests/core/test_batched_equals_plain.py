@@ -318,6 +318,11 @@ def test_a_loss_that_cannot_be_recorded_is_computed_all_the_same(
     Case(make_mlp(), make_pool(16), (8, 8), TrainSettings(epochs=3, batch=4, lr=0.1)).check()
 
 
+def test_peers_of_several_sizes_in_turn(make_mlp: MakeMLP, make_pool: MakePool) -> None:
+    """Their first steps are of one size, and so computed together: each on its own samples."""
+    Case(make_mlp(), make_pool(49), (8, 12, 8, 12, 9), TrainSettings(epochs=2, batch=4, lr=0.1)).check()
+
+
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 @pytest.mark.parametrize("keep", [False, True], ids=["forgetful", "remembering"])
 @pytest.mark.parametrize("loop", [_all_plain, batched.fit], ids=["plain", "batched"])

@@ -280,9 +280,11 @@ def _together(lanes: Sequence[_Lane], tick: int) -> list[_Lane]:
 
 
 def _joined(lanes: Sequence[_Lane], tick: int) -> _Lane:
-    members = [j for lane in lanes for j in lane.jobs]
+    members = np.concatenate([lane.jobs for lane in lanes])
+    order = members.argsort()  # as the jobs are stacked
     arrays = zip(*(lane.steps[tick] for lane in lanes), strict=True)
-    return _Lane(members, {tick: _Step(*map(np.concatenate, arrays))}, lanes[0].steps_before)
+    step = _Step(*(np.concatenate(parts)[order] for parts in arrays))
+    return _Lane(members[order].tolist(), {tick: step}, lanes[0].steps_before)
 
 
 def _samples(pool: Pool, rows: Tensor) -> tuple[Tensor, Tensor]:
