@@ -1,0 +1,60 @@
+"""How to use two cores for stacks of small models: chunks on two threads, one thread, or operations on both cores.
+
+    python benchmarks/small_stacks.py [--busy 2] [--turns 40]
+
+`--busy` other processes keep the machine busy meanwhile, as on a shared one. Milliseconds for one call of train at all
+200 peers of `w2`, the mean over the turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from coterie.bench.engine import Engine
+from coterie.bench.workloads import chosen
+from coterie.training import batched
+
+WARM_UP = 5  # calls: operations are recorded in the third
+
+
+def milliseconds(train: Callable[[], object], turns: int) -> float:
+    for _ in range(WARM_UP):
+        train()
+    began = time.perf_counter()
+    for _ in range(turns):
+        train()
+    return 1000 * (time.perf_counter() - began) / turns
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--busy", type=int, default=0)
+    parser.add_argument("--turns", type=int, default=40)
+    options = parser.parse_args()
+    [work] = chosen(["w2"])
+    with tempfile.TemporaryDirectory() as folder:
+        engine = Engine(work, Path(folder))
+    jobs = [peer.train().job for peer in engine.peers]
+    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(options.busy)]
+    try:
+        print(f"{options.busy} other processes busy")
+        print(f"  a chunk on each of two threads  {milliseconds(engine.train, options.turns):6.1f} ms")
+        for threads, what in ((1, "all on one thread             "), (2, "operations that use both cores")):
+            torch.set_num_threads(threads)
+            print(f"  {what}  {milliseconds(lambda: batched.fit(jobs), options.turns):6.1f} ms")
+    finally:
+        for other in others:
+            other.kill()
+        engine.trainer.close()
+
+
+if __name__ == "__main__":
+    main()
