@@ -3,7 +3,7 @@
     python benchmarks/small_stacks.py [--busy 2] [--turns 40]
 
 `--busy` other processes keep the machine busy meanwhile, as on a shared one. Milliseconds for one call of train at all
-200 peers of `w2`, the mean over the turns.
+200 peers of `w2`, the mean over the turns; and, beside it, for the cross entropy of 100 of them in one step.
 """
 
 from __future__ import annotations
@@ -17,10 +17,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
+import torch.nn.functional as F
 
 from coterie.bench.engine import Engine
 from coterie.bench.workloads import chosen
+from coterie.report.words import count
 from coterie.training import batched
+from coterie.training.losses import surprise
 
 WARM_UP = 5  # calls: operations are recorded in the third
 
@@ -45,11 +48,19 @@ def main() -> None:
     jobs = [peer.train().job for peer in engine.peers]
     others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(options.busy)]
     try:
-        print(f"{options.busy} other processes busy")
+        print(f"{count(options.busy, 'busy neighbour')}")
         print(f"  a chunk on each of two threads  {milliseconds(engine.train, options.turns):6.1f} ms")
         for threads, what in ((1, "all on one thread             "), (2, "operations that use both cores")):
             torch.set_num_threads(threads)
             print(f"  {what}  {milliseconds(lambda: batched.fit(jobs), options.turns):6.1f} ms")
+        torch.set_num_threads(1)
+        logits, labels = torch.randn(100, 25, 10), torch.randint(0, 10, (100, 25))
+        losses = {
+            "its log-softmax": lambda: -F.log_softmax(logits, -1).gather(-1, labels.unsqueeze(-1)),
+            "by its formula": lambda: surprise(logits, labels),
+        }
+        for how, loss in losses.items():
+            print(f"  cross entropy, {how:<15}  {milliseconds(loss, options.turns):6.2f} ms")
     finally:
         for other in others:
             other.kill()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import heapq
+from operator import itemgetter
 from typing import Any
 
 # The order of what happens at one instant.
 DELIVER, RESUME, SERVE, EXPIRE, SILENCE = range(5)
 TO_ALL = -1  # in the place of a peer
+_PEER_AND_ORDER = itemgetter(0, 1)  # of an event
 
 
 class Agenda:
@@ -35,14 +37,10 @@ class Agenda:
         """Everything of the next time and phase: the phase, and whom it concerns with what. It is now that time."""
         when = heapq.heappop(self._order)
         self.now, phase = when
-        return phase, [(peer, what) for peer, _, what in sorted(self._lists.pop(when), key=_peer_and_order)]
+        return phase, [(peer, what) for peer, _, what in sorted(self._lists.pop(when), key=_PEER_AND_ORDER)]
 
     def has_only_departures(self) -> bool:
         """Whether all that will happen is that peers go away."""
         return all(
             phase == EXPIRE and what is None for (_, phase), events in self._lists.items() for _, _, what in events
         )
-
-
-def _peer_and_order(event: tuple[int, Any, Any]) -> tuple[int, Any]:
-    return event[:2]

@@ -82,7 +82,7 @@ def negative_log_likelihood(logits: Tensor, labels: Tensor) -> Tensor:
 def surprise(logits: Tensor, labels: Tensor) -> Tensor:
     """F.cross_entropy of each sample, (..., classes) and (...).
 
-    By its formula: torch's log-softmax of many short rows takes five times as long, and its own provision for labels to
-    ignore doubles the operations under vmap.
+    By its formula: torch's log-softmax of many short rows takes several times as long, and its own provision for labels
+    to ignore doubles the operations under vmap.
     """
     return torch.logsumexp(logits, -1) - logits.gather(-1, labels.unsqueeze(-1)).squeeze(-1)
