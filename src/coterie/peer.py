@@ -329,9 +329,9 @@ class Peer:
         `but` are left out: so many more are drawn, which costs the same however many peers there are.
         """
         choice = self.peers if among is None else among
-        rng = randomness.passing(*self._key_of_draw("sample"))
-        drawn = rng.choice(len(choice), min(count + len(but), len(choice)), replace=False)
-        wanted = [peer for peer in (choice[i] for i in drawn.tolist()) if peer not in but]
+        many = min(count + len(but), len(choice))
+        drawn = [choice[i] for i in randomness.distinct(many, len(choice), *self._key_of_draw("sample"))]
+        wanted = [peer for peer in drawn if peer not in but] if but else drawn
         return sorted(wanted[:count])
 
     def initial(self, draw: int = 0) -> Model:

@@ -47,6 +47,53 @@ def passing(*keys: object) -> np.random.Generator:
     return _REUSED.generator
 
 
+MOST_BY_FLOYD = 10_000  # of a population from which NumPy draws more than a fiftieth: larger ones it shuffles
+
+
+def distinct(count: int, population: int, *keys: object) -> list[int]:
+    """So many different numbers below `population`: what `generator(*keys).choice` without replacement gives.
+
+    The same draws from the same stream, by the same algorithm (Floyd's, then a shuffle), without what it costs NumPy to
+    take in a call. So they also stay what they are if NumPy's should change one day, which it reserves the right to.
+    """
+    passing(*keys)
+    if population > MOST_BY_FLOYD and count > population // 50:
+        return [*map(int, _REUSED.generator.choice(population, count, replace=False))]
+    below = _Bounded(_REUSED.bits, count).below
+    there: dict[int, None] = {}
+    for last in range(population - count, population):
+        number = below(last + 1)
+        there[last if number in there else number] = None
+    drawn = list(there)
+    for place in range(count - 1, 0, -1):
+        other = below(place + 1)
+        drawn[place], drawn[other] = drawn[other], drawn[place]
+    return drawn
+
+
+class _Bounded:
+    """Numbers below a bound, without bias (Lemire 2019), from a stream of 32 bits each."""
+
+    def __init__(self, bits: np.random.Philox, at_a_time: int) -> None:
+        self._bits, self._at_a_time = bits, max(1, at_a_time)
+        self._words: list[int] = []  # the next one last
+
+    def below(self, bound: int) -> int:
+        if bound == 1:
+            return 0  # NumPy draws nothing for that
+        while True:
+            product = self._next() * bound
+            left = product & 0xFFFFFFFF
+            if left >= bound or left >= (1 << 32) % bound:
+                return product >> 32
+
+    def _next(self) -> int:
+        if not self._words:
+            raw = self._bits.random_raw(self._at_a_time).tolist()
+            self._words = [half for word in reversed(raw) for half in (word >> 32, word & 0xFFFFFFFF)]
+        return self._words.pop()
+
+
 def permutations(keys: Sequence[int], count: int, size: int) -> np.ndarray:
     """For each key, so many shufflings of range(size): (keys, count, size), the same whoever else is asked for.
 
