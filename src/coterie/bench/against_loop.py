@@ -20,6 +20,7 @@ from coterie.bench.plain_loop import PlainLoop
 from coterie.bench.workloads import Workload
 
 SHORTEST_TURN = 0.3  # seconds
+LEAST_ROUNDS = 3  # of a turn: what a run does once (setting up) is shared by its rounds
 HEAD = f"{'workload':<32}{'training':>10}{'loop':>9}{'ratio':>8}   {'round':>9}{'loop':>9}{'ratio':>8}"
 
 
@@ -48,26 +49,32 @@ class Result:
 
 
 def compare(work: Workload, turns: int) -> Result:
-    """Loop and engine in turns, the best of each; a turn of quick work is several rounds in a row, as in a run."""
+    """Loop and engine in turns, the best of each; a turn is several rounds in a row, as in a run."""
     with tempfile.TemporaryDirectory() as folder:
         loop, engine = PlainLoop(work), Engine(work, Path(folder))
-        engine.rounds()
-        engine.rounds()
+        engine.rounds(2)
         cores = os.cpu_count() or 1
         # The loop with one thread and with one on every core, as small operations are slower on many; the engine
         # uses the cores by its workers.
-        timed: list[tuple[int, Callable[[], None]]]
-        timed = [(threads, do) for do in (loop.train, loop.round) for threads in (1, cores)]
-        timed += [(1, engine.train), (1, engine.rounds)]
+        timed: list[tuple[int, Callable[[int], None]]]
+        timed = [(threads, _often(do)) for do in (loop.train, loop.round) for threads in (1, cores)]
+        timed += [(1, _often(engine.train)), (1, engine.rounds)]
         best = [float("inf")] * len(timed)
         for _ in range(turns):
-            for i, (threads, work_once) in enumerate(timed):
+            for i, (threads, do) in enumerate(timed):
                 torch.set_num_threads(threads)
-                began, count = time.perf_counter(), 0
-                while count == 0 or time.perf_counter() - began < SHORTEST_TURN:
-                    work_once()
-                    count += 1
+                count = LEAST_ROUNDS if best[i] == float("inf") else max(LEAST_ROUNDS, round(SHORTEST_TURN / best[i]))
+                began = time.perf_counter()
+                do(count)
                 best[i] = min(best[i], (time.perf_counter() - began) / count)
         engine.trainer.close()
     train_loop, round_loop = min(best[0:2]), min(best[2:4])
     return Result(work.name, work.title, train_loop, best[4], round_loop, best[5])
+
+
+def _often(do: Callable[[], None]) -> Callable[[int], None]:
+    def several(count: int) -> None:
+        for _ in range(count):
+            do()
+
+    return several
