@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from coterie.errors import ArtifactError
-from coterie.weights import Weights, as_weights, layout_of
+from coterie.weights import Weights, as_weights
 
 Fact = str | int | float | bool
 _UNREADABLE = (
@@ -92,8 +92,7 @@ class Artifact(Mapping[str, Tensor]):
 
     def _unlike(self, like: Mapping[str, Tensor]) -> str:
         mine = self.content
-        layout = layout_of(like)
-        if layout is not None and layout == layout_of(mine):
+        if isinstance(mine, Weights) and isinstance(like, Weights) and mine.layout == like.layout:
             return ""
         for key, expected in like.items():
             tensor = mine.get(key)

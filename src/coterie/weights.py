@@ -147,6 +147,34 @@ class Weights(Mapping[str, Tensor]):
             self[name].copy_(tensor)
 
 
+ALIGNED = 16  # numbers: rows that begin where a vector of its own would
+
+
+def settle_side_by_side(all_weights: Sequence[Weights]) -> None:
+    """Move weights of one layout into one piece of memory, so that many of them are read as one matrix."""
+    first = all_weights[0].vector
+    if side_by_side([weights.vector for weights in all_weights]).data_ptr() == first.data_ptr():
+        return
+    stride = math.ceil(first.numel() / ALIGNED) * ALIGNED
+    rows = torch.empty(len(all_weights), stride, dtype=first.dtype, device=first.device)[:, : first.numel()]
+    for weights, row in zip(all_weights, rows.unbind(0), strict=True):
+        row.copy_(weights.vector)
+        weights.vector = row
+
+
+def side_by_side(vectors: Sequence[Tensor]) -> Tensor:
+    """Vectors of one length as the rows of a matrix: themselves where they lie in one piece of memory, else copies."""
+    first, many = vectors[0], len(vectors)
+    begin, step = first.data_ptr(), vectors[-1].data_ptr() - first.data_ptr()
+    stride = step // (first.element_size() * (many - 1)) if many > 1 else first.numel()
+    room = first.untyped_storage().nbytes() // first.element_size() - first.storage_offset()
+    distance = stride * first.element_size()
+    lie_so = stride >= first.numel() and (many - 1) * stride + first.numel() <= room
+    if lie_so and all(v.data_ptr() == begin + i * distance for i, v in enumerate(vectors)):
+        return first.as_strided((many, first.numel()), (stride, 1))
+    return torch.stack(list(vectors))
+
+
 @dataclass(frozen=True, eq=False)
 class Frozen:
     """Something that nobody changes any more, such as what others sent: kept by many, and written once."""
@@ -160,12 +188,6 @@ def as_weights(tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
     return content
 
 
-def layout_of(tensors: Mapping[str, Tensor]) -> Layout | None:
-    """Of weights; other tensors have none."""
-    layout: Layout | None = getattr(tensors, "layout", None)
-    return layout
-
-
 def mean(models: Sequence[Mapping[str, Tensor]], shares: Sequence[float] | None = None) -> Weights:
     """The average of models of one layout, weighted by `shares` (normalised here) or equally.
 
@@ -173,23 +195,40 @@ def mean(models: Sequence[Mapping[str, Tensor]], shares: Sequence[float] | None 
     """
     if not models:
         raise ArtifactError("the mean of no models was asked for")
-    if shares is not None and (len(shares) != len(models) or min(shares) < 0 or not 0 < sum(shares) < math.inf):
-        raise ArtifactError(f"{len(models)} models need as many non-negative shares, not all zero: {shares}")
     contents = [as_weights(m) for m in models]
-    layout = next(filter(None, map(layout_of, contents)), None) or Weights.of(contents[0]).layout
-    total = float(len(contents)) if shares is None else float(sum(shares))
-    parts = [1.0 / total] * len(contents) if shares is None else [s / total for s in shares]
-    result = _vector(contents[0], layout) * parts[0]
-    for content, part in zip(contents[1:], parts[1:], strict=True):
-        result.add_(_vector(content, layout), alpha=part)
-    return Weights(layout, result)
+    layout = next((c.layout for c in contents if isinstance(c, Weights)), None) or Weights.of(contents[0]).layout
+    first, *others = [_vector(content, layout) for content in contents]
+    part, *parts = _parts(len(models), shares)
+    return Weights(layout, _with(first * part, others, parts))
+
+
+def mean_into(model: Weights, others: Sequence[Mapping[str, Tensor]], shares: Sequence[float] | None = None) -> None:
+    """The same as `model.load(mean([model, *others], shares))`, without a copy of what may be large."""
+    vectors = [_vector(as_weights(other), model.layout) for other in others]
+    part, *parts = _parts(1 + len(vectors), shares)
+    _with(model.vector.mul_(part), vectors, parts)
+
+
+def _parts(count: int, shares: Sequence[float] | None) -> list[float]:
+    """What each counts for: together one."""
+    if shares is None:
+        return [1.0 / count] * count
+    if len(shares) != count or min(shares) < 0 or not 0 < sum(shares) < math.inf:
+        raise ArtifactError(f"{count} models need as many non-negative shares, not all zero: {shares}")
+    total = float(sum(shares))
+    return [share / total for share in shares]
+
+
+def _with(result: Tensor, vectors: Sequence[Tensor], parts: Sequence[float]) -> Tensor:
+    for vector, part in zip(vectors, parts, strict=True):
+        result.add_(vector, alpha=part)
+    return result
 
 
 def _vector(tensors: Mapping[str, Tensor], layout: Layout) -> Tensor:
     """The tensors in this layout's order: those that came as bytes have an order of their own."""
-    if layout_of(tensors) == layout:
-        vector: Tensor = tensors.vector  # type: ignore[attr-defined]
-        return vector
+    if isinstance(tensors, Weights) and tensors.layout == layout:
+        return tensors.vector
     if {name: tuple(t.shape) for name, t in tensors.items()} != {s.name: s.shape for s in layout.slots}:
         raise ArtifactError(_difference(layout, Weights.of(tensors).layout))
     return torch.cat([tensors[slot.name].detach().reshape(-1).to(torch.float32) for slot in layout.slots])

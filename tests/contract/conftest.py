@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from coterie.training.batched import Gradients
+from coterie.training.recording import Repeated
 
 
 @pytest.fixture(autouse=True, scope="package")
 def no_recording() -> Iterator[None]:
     """Runs this short are over before a recorded gradient pays for its recording."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Gradients, "USES_BEFORE_RECORDING", 1_000_000)
+        patch.setattr(Repeated, "USES_BEFORE_RECORDING", 1_000_000)
         yield
 
 

@@ -25,7 +25,7 @@ from coterie.engines.board import Board
 from coterie.engines.stage import Stage
 from coterie.peer import Fetch, Peer, Send
 from coterie.shelf import Artifact
-from coterie.training.batched import Gradients
+from coterie.training.recording import Repeated
 
 pytestmark = [
     pytest.mark.parametrize("case", list(CASES)),
@@ -65,7 +65,7 @@ def test_another_seed_is_another_run(engine: str, case: str) -> None:
 
 
 def test_workers_change_nothing(engine: str, case: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Gradients, "USES_BEFORE_RECORDING", 3)
+    monkeypatch.setattr(Repeated, "USES_BEFORE_RECORDING", 3)
     one = once(engine, case, "engine.batching=always")
     same(one, ENGINES[engine](small(case, "engine.batching=always", "engine.workers=2")))
 

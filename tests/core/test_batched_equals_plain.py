@@ -19,8 +19,20 @@ from coterie.methods.fedrod import fedrod_loss
 from coterie.methods.head_sharing import classavg_loss
 from coterie.methods.mapl import mapl_loss
 from coterie.methods.mentees import fedkd_loss, fml_loss
-from coterie.training import FitJob, Loss, OptimizerMemory, Pool, Split, TrainSettings, batched, losses, plain
-from coterie.training.batched import Gradients
+from coterie.training import (
+    FitJob,
+    Loss,
+    OptimizerMemory,
+    Pool,
+    Split,
+    TrainSettings,
+    batched,
+    losses,
+    plain,
+    recording,
+)
+from coterie.training.batched import gradients_of
+from coterie.training.recording import Repeated
 
 MakeMLP = Callable[..., Architecture]
 MakePool = Callable[..., Pool]
@@ -103,7 +115,7 @@ SIZES = {
 @pytest.fixture(autouse=True)
 def _unrecorded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Recording takes a while; the tests below that are about it ask for it."""
-    monkeypatch.setattr(Gradients, "USES_BEFORE_RECORDING", 10**9)
+    monkeypatch.setattr(Repeated, "USES_BEFORE_RECORDING", 10**9)
 
 
 def net_for(make_mlp: MakeMLP, loss: Loss) -> Architecture:
@@ -273,9 +285,9 @@ def test_for_every_loss_when_recorded(
     make_mlp: MakeMLP, make_pool: MakePool, loss: Loss, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mlp = net_for(make_mlp, loss)
-    monkeypatch.setattr(Gradients, "USES_BEFORE_RECORDING", 3)
+    monkeypatch.setattr(Repeated, "USES_BEFORE_RECORDING", 3)
     Case(mlp, make_pool(8), (4, 4), TrainSettings(epochs=5, batch=4, lr=0.1), loss, ONLY.get(loss)).check()
-    assert len(Gradients.of(mlp, loss)._recorded) == 1
+    assert len(gradients_of(mlp, loss).recorded) == 1
 
 
 def test_a_recorded_call_gives_the_same_bits(
@@ -283,12 +295,12 @@ def test_a_recorded_call_gives_the_same_bits(
 ) -> None:
     pool, ends = make_pool(24), []
     for uses in (10**9, 1, 3):
-        monkeypatch.setattr(Gradients, "USES_BEFORE_RECORDING", uses)
+        monkeypatch.setattr(Repeated, "USES_BEFORE_RECORDING", uses)
         architecture = make_mlp()
         case = Case(architecture, pool, (8, 8, 8), SETTINGS["sgd with momentum"], losses.proximal)
         models = case.models()
         totals = batched.fit(case.jobs(models, case.memories()))
-        recorded = Gradients.of(architecture, losses.proximal)._recorded
+        recorded = gradients_of(architecture, losses.proximal).recorded
         assert len(recorded) == (0 if uses == 10**9 else 1)
         ends.append((totals, torch.stack([m.vector for m in models])))
     for totals, vectors in ends[1:]:
@@ -300,7 +312,7 @@ def test_recorded_calls_of_several_shapes_do_not_mix(
     make_mlp: MakeMLP, make_pool: MakePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Same architecture object: other batch sizes, peers, parts and losses, each recorded at once."""
-    monkeypatch.setattr(Gradients, "USES_BEFORE_RECORDING", 1)
+    monkeypatch.setattr(Repeated, "USES_BEFORE_RECORDING", 1)
     architecture, pool = make_mlp(), make_pool(20)
     for loss in set(GIVEN) - set(PARTS) - set(ONLY):
         for sizes, only in (((4, 4), None), ((4, 4), "head"), ((3, 3, 3), None)):
@@ -313,8 +325,8 @@ def test_a_loss_that_cannot_be_recorded_is_computed_all_the_same(
     def refuse(*_: object) -> None:
         raise RuntimeError("cannot be recorded")
 
-    monkeypatch.setattr(Gradients, "USES_BEFORE_RECORDING", 3)
-    monkeypatch.setattr(batched, "recording", refuse)
+    monkeypatch.setattr(Repeated, "USES_BEFORE_RECORDING", 3)
+    monkeypatch.setattr(recording, "recording", refuse)
     Case(make_mlp(), make_pool(16), (8, 8), TrainSettings(epochs=3, batch=4, lr=0.1)).check()
 
 
@@ -357,12 +369,12 @@ def test_a_memory_of_another_optimiser_is_not_used(mlp: Architecture, make_pool:
 def test_other_numbers_of_views_are_recorded_apart(
     make_mlp: MakeMLP, make_pool: MakePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Gradients, "USES_BEFORE_RECORDING", 1)
+    monkeypatch.setattr(Repeated, "USES_BEFORE_RECORDING", 1)
     architecture = make_mlp()
     for count in (2, 3):
         monkeypatch.setitem(VIEWS, classavg_loss, count)
         Case(architecture, make_pool(8), (4, 4), loss=classavg_loss).check()
-    assert len(Gradients.of(architecture, classavg_loss)._recorded) == 2
+    assert len(gradients_of(architecture, classavg_loss).recorded) == 2
 
 
 def test_for_training_on_views(mlp: Architecture, make_pool: MakePool) -> None:

@@ -24,7 +24,7 @@ from docs_support import PAGES, ROOT, blocks, name
 
 from coterie import cli
 from coterie.data import catalog
-from coterie.training.batched import Gradients
+from coterie.training.recording import Repeated
 
 LANGUAGES = ("python", "sh", "toml")
 WITH_EXAMPLES = [page for page in PAGES if any(b.run and b.language in LANGUAGES for b in blocks(page))]
@@ -36,7 +36,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty folder with the examples in it, and whatever a run or an example sets put back."""
     shutil.copytree(ROOT / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(Gradients, "USES_BEFORE_RECORDING", 1_000_000)  # pays in long runs alone; changes no number
+    monkeypatch.setattr(Repeated, "USES_BEFORE_RECORDING", 1_000_000)  # pays in long runs alone; changes no number
     monkeypatch.setattr(os, "cpu_count", lambda: 1)  # so many threads a run takes by itself; tests share the machine
     before = dict(catalog.DOWNLOADED)
     yield tmp_path

@@ -9,7 +9,7 @@ import pytest
 from coterie.cli import FAILED, OK, main
 from coterie.planning import command
 from coterie.planning.plan import Plan
-from coterie.training.batched import Gradients
+from coterie.training.recording import Repeated
 
 TINY = (
     "panm-digits", "peers=4", "rounds=3", "data.clusters=2", "data.train=10", "data.validation=5", "data.test=5",
@@ -24,7 +24,7 @@ PLAN = Plan(
 @pytest.fixture(autouse=True)
 def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(Gradients, "USES_BEFORE_RECORDING", 1_000_000)
+    monkeypatch.setattr(Repeated, "USES_BEFORE_RECORDING", 1_000_000)
 
 
 def test_a_plan_and_its_baseline_are_shown(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from coterie.experiment import Experiment
 from coterie.planning import leaps, rehearsal
 from coterie.planning.plan import CHECKPOINTS, EXCHANGING, plan
 from coterie.planning.rehearsal import EVALUATING, TRAINING
-from coterie.training.batched import Gradients
+from coterie.training.recording import Repeated
 
 SMALL = (
     "peers=4", "rounds=3", "baseline=", "data.clusters=2", "data.train=12", "data.validation=5", "data.test=5",
@@ -23,7 +23,7 @@ SMALL = (
 
 @pytest.fixture(autouse=True)
 def no_recording(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Gradients, "USES_BEFORE_RECORDING", 1_000_000)
+    monkeypatch.setattr(Repeated, "USES_BEFORE_RECORDING", 1_000_000)
 
 
 @pytest.fixture(autouse=True)

@@ -35,10 +35,9 @@ class Measure:
         if self.model is not None:
             self.model = copied(self.model)
 
-    def jobs(self) -> list[EvaluateJob]:
-        if self.model is None or self.me.data is None:
-            return []
-        return [EvaluateJob(self.model, self.me.data.validation), EvaluateJob(self.model, self.me.data.test)]
+    def job(self, split: str) -> EvaluateJob:
+        assert self.model is not None
+        return EvaluateJob(self.model, getattr(self.me.data, split))
 
 
 class Measured(NamedTuple):
@@ -66,13 +65,16 @@ def measure_of(me: Peer) -> Measure:
 
 def settle(measures: Sequence[Measure], trainer: Trainer) -> list[Measured | None]:
     """What was measured of each, everybody's at once; None of a server."""
-    scores = iter(trainer.evaluate([job for m in measures for job in m.jobs()]))
+    with_model = [m for m in measures if m.model is not None]
+    # One split after the other: models that lie side by side are then asked for side by side.
+    scores = trainer.evaluate([m.job(split) for split in SPLITS for m in with_model])
+    of_models = iter(zip(scores[: len(with_model)], scores[len(with_model) :], strict=True))
     _let_members_speak([m for m in measures if m.ensembles], trainer)
     settled = []
     for m in measures:
         found = {name: [_score(m.me, ensemble, split) for split in SPLITS] for name, ensemble in m.ensembles.items()}
         if m.model is not None:
-            found[""] = [next(scores), next(scores)]
+            found[""] = [*next(of_models)]
         settled.append(_measured(found) if found else None)
     return settled
 

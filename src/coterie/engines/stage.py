@@ -64,6 +64,7 @@ class Stage:
         self._copied = self._spill.copied if self._spill else Model.copy
         for peer in participants:
             peer.desk = self
+        trainer.settle([peer.model for peer in participants])
 
     @property
     def asynchronous(self) -> bool:

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from coterie.methods.base import Method, need, parameter
 from coterie.peer import Peer
-from coterie.weights import mean
+from coterie.weights import mean_into
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class DFedAvgM(Method):
         share = 1 / (1 + len(near))
         # The share of who is absent is one's own.
         shares = {me.id: 1 - share * len(others), **dict.fromkeys(others, share)}
-        me.model.load(mean([me.model, *others.values()], list(shares.values())))
+        mean_into(me.model, list(others.values()), list(shares.values()))
         me.note(neighbours=near, weights=shares)
 
 

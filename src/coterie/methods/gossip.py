@@ -8,7 +8,7 @@ from typing import ClassVar
 from coterie.methods.base import Method, need_others, parameter
 from coterie.peer import Peer
 from coterie.shelf import Artifact
-from coterie.weights import mean
+from coterie.weights import mean_into
 
 WORTH_A_WORKER = 50_000  # numbers: models of this size are averaged side by side, on all cores
 
@@ -20,9 +20,11 @@ async def average_with(me: Peer, neighbours: Sequence[int]) -> None:
 
 async def average(me: Peer, models: Mapping[int, Artifact]) -> None:
     """Average these peers' models with one's own, equally."""
-    all_of_them = [me.model, *models.values()]
-    large = me.model.vector.numel() >= WORTH_A_WORKER
-    me.model.load(await me.compute(mean, all_of_them) if large else mean(all_of_them))
+    others = list(models.values())
+    if me.model.layout.size >= WORTH_A_WORKER:
+        await me.compute(mean_into, me.model, others)
+    else:
+        mean_into(me.model, others)
     me.note(weights=dict.fromkeys([me.id, *models], 1 / (1 + len(models))))
 
 

@@ -6,12 +6,10 @@ different amounts of data go along too: at each step those whose batches are of 
 
 from __future__ import annotations
 
-import logging
-import threading
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -26,11 +24,10 @@ from coterie.models import Net, Output
 from coterie.training.jobs import EvaluateJob, FitJob, Pool, Prediction, Score, TrainSettings, batches, looked_at
 from coterie.training.losses import Batch, Loss, surprise
 from coterie.training.plain import forget_other, memory_names
-from coterie.training.recording import recording
-from coterie.weights import Slot
+from coterie.training.recording import Function, Repeated
+from coterie.weights import Slot, side_by_side
 
 Stack = dict[str, Tensor]  # name -> (peers, *shape)
-Transform = Callable[..., tuple[Stack, Tensor]]  # of what is trained, what is not, a batch, and what the loss is given
 REGISTER = 64  # numbers: a multiple of what any processor computes at once
 
 
@@ -74,39 +71,34 @@ class _Stacks:
 def fit(jobs: Sequence[FitJob]) -> list[float]:
     """Train jobs of one kind (architecture, loss, settings, pool) together; returns each one's mean loss."""
     first, device = jobs[0], jobs[0].model.vector.device
-    parts = _parts(jobs)
-    stacks = _stack(jobs, parts)  # first: it makes optimisers forget what another one remembered
+    vectors = [job.model.vector for job in jobs]
+    rows = side_by_side(vectors)
+    stacks = _stack(jobs, rows)  # first: it makes optimisers forget what another one remembered
     lanes = _lanes(jobs)
     steps = {j: len(lane.steps) for lane in lanes for j in lane.jobs}
-    gradients = Gradients.of(first.model.architecture, first.loss)
+    gradients = gradients_of(first.model.architecture, first.loss)
     totals = torch.zeros(len(jobs), device=device)
     for tick in range(max(steps.values())):
         for lane in _together(lanes, tick):
             index = None if len(lane.jobs) == len(jobs) else torch.tensor(lane.jobs, device=device)
             part = stacks.at(index)
             batch = _batch([jobs[j] for j in lane.jobs], lane.steps[tick], tick)
-            grads, losses = gradients(part.trained, part.fixed, batch, part.given)
+            *grads, losses = gradients(part.trained, part.fixed, batch, part.given)
             _step(first.settings, part, grads, tick + 1 + lane.steps_before)
             stacks.put(index, part)
             totals[slice(None) if index is None else index] += losses
     for name, stack in stacks.trained.items():
-        torch._foreach_copy_(parts[name], list(stack.flatten(1).unbind(0)))
+        _at(rows, first.model.layout.by_name[name]).copy_(stack)
+    if rows.data_ptr() != vectors[0].data_ptr():
+        torch._foreach_copy_(vectors, list(rows.unbind(0)))
     _remember(jobs, stacks.memory, steps)
     return [total / max(steps[j], 1) for j, total in enumerate(totals.tolist())]
 
 
-def _parts(jobs: Sequence[FitJob]) -> dict[str, list[Tensor]]:
-    """The tensors of all jobs, flat, as views of their vectors: by name."""
-    layout = jobs[0].model.layout
-    sizes = [slot.size for slot in layout.slots]
-    by_slot = zip(*(torch.split(job.model.vector, sizes) for job in jobs), strict=True)
-    return {slot.name: list(views) for slot, views in zip(layout.slots, by_slot, strict=True)}
-
-
-def _stack(jobs: Sequence[FitJob], parts: Mapping[str, list[Tensor]]) -> _Stacks:
+def _stack(jobs: Sequence[FitJob], rows: Tensor) -> _Stacks:
     start, stop = jobs[0].span()
     slots = jobs[0].model.layout.slots
-    stacked = {s.name: torch.stack(parts[s.name]).view(-1, *s.shape) for s in slots}
+    stacked = {s.name: _at(rows, s).clone(memory_format=torch.contiguous_format) for s in slots}
     trained = {s.name: stacked[s.name] for s in slots if start <= s.start and s.stop <= stop}
     fixed = {name: stack for name, stack in stacked.items() if name not in trained}
     given = {key: torch.stack([job.given[key] for job in jobs]) for key in jobs[0].given}
@@ -147,98 +139,59 @@ def predict(jobs: Sequence[EvaluateJob]) -> list[Prediction]:
 def _outputs(jobs: Sequence[EvaluateJob]) -> tuple[tuple[Tensor, Tensor], Tensor]:
     """Logits and features, and labels, (jobs, samples, ...)."""
     first = jobs[0]
-    vectors = torch.stack([job.model.vector for job in jobs])
-    state = {s.name: _at(vectors, s) for s in first.model.layout.slots}
+    rows = side_by_side([job.model.vector for job in jobs])
+    state = {s.name: _at(rows, s) for s in first.model.layout.slots}
     x, y = _samples(first.split.pool, torch.stack([job.split.rows for job in jobs]))
-    net = first.model.architecture.scratch()
-    net.eval()
-    outputs = vmap(lambda s, inputs: functional_call(net, s, (inputs,))[:2])(state, x)
-    return cast("tuple[Tensor, Tensor]", outputs), y
+    logits, features = outputs_of(first.model.architecture)(state, {"x": x})
+    return (logits, features), y
 
 
-class Gradients:
-    """The stacked models' losses and gradients for one architecture and loss.
+def gradients_of(architecture: Architecture, loss: Loss) -> Repeated:
+    """The stacked models' gradients, in the order of what is trained, and their losses."""
 
-    torch.func works its transforms out anew at every call, which for small models costs more than the
-    numbers themselves. So a call of shapes seen before is recorded once as a plain list of operations and
-    then replayed: the same operations on the same numbers, hence the same result to the bit.
-    """
-
-    USES_BEFORE_RECORDING = 3
-    _lock: ClassVar[threading.Lock] = threading.Lock()
-
-    def __init__(self, architecture: Architecture, loss: Loss) -> None:
-        self.architecture = architecture
-        self.loss = loss
-        self._uses: Counter[object] = Counter()
-        self._recorded: dict[object, Transform] = {}
-
-    @classmethod
-    def of(cls, architecture: Architecture, loss: Loss) -> Gradients:
-        kept: dict[Loss, Gradients] = architecture.caches.setdefault("gradients", {})
-        if loss not in kept:
-            kept[loss] = cls(architecture, loss)
-        return kept[loss]
-
-    def __call__(self, trained: Stack, fixed: Stack, batch: Batch, given: Stack) -> tuple[Stack, Tensor]:
-        shapes = [tuple((name, t.shape) for name, t in stack.items()) for stack in (trained, fixed, given)]
-        extras = [None if extra is None else extra.shape for extra in (batch.views, batch.targets)]
-        key = (batch.x.shape, *extras, *shapes)
-        recorded = self._recorded.get(key)
-        if recorded is None:
-            transform = self._transform(batch)
-            self._uses[key] += 1
-            if self._uses[key] < self.USES_BEFORE_RECORDING:
-                return transform(trained, fixed, batch, given)
-            recorded = self._recorded[key] = self._record(transform, (trained, fixed, batch, given))
-        return recorded(trained, fixed, batch, given)
-
-    def _transform(self, example: Batch) -> Transform:
-        net = self.architecture.scratch()
+    def worked_out(trained: Stack, fixed: Stack, batch: Batch, given: Stack) -> Function:  # noqa: ARG001
+        net = architecture.scratch()
         net.train()
-        layout = self.architecture.layout
+        layout = architecture.layout
 
         def value(trained: Stack, fixed: Stack, batch: Batch, given: Stack) -> Tensor:
             parameters = {s.name: trained[s.name] if s.name in trained else fixed[s.name] for s in layout.parameters}
             buffers = {s.name: fixed[s.name] for s in layout.buffers}
-            return self.loss(_StackedNet(net, parameters, buffers), batch, given)
+            return loss(_StackedNet(net, parameters, buffers), batch, given)
 
-        axes = (0, 0, Batch(*(None if part is None else 0 for part in example)), 0)  # type: ignore[arg-type]
-        return cast("Transform", vmap(grad_and_value(value), in_dims=axes))
+        axes = (0, 0, Batch(*(None if part is None else 0 for part in batch)), 0)  # type: ignore[arg-type]
+        transform = vmap(grad_and_value(value), in_dims=axes)
 
-    def _record(self, transform: Transform, example: tuple[Stack, Stack, Batch, Stack]) -> Transform:
-        def flat(*tensors: Tensor) -> list[Tensor]:
-            grads, losses = transform(*_nested(tensors, *example))
-            return [*grads.values(), losses]
+        def flat(*arguments: Any) -> list[Tensor]:
+            gradients, losses = transform(*arguments)
+            return [*gradients.values(), losses]
 
-        try:
-            with self._lock:  # recording patches torch for a moment
-                operations = recording(flat, _flat(*example))
-        except Exception as error:
-            # A loss that looks at values cannot be recorded; it is still right, only slower.
-            logging.getLogger(__name__).info("%s is not recorded: %s", self.loss, error)
-            return lambda *arguments: self._transform(example[2])(*arguments)
+        return flat
 
-        def replay(trained: Stack, fixed: Stack, batch: Batch, given: Stack) -> tuple[Stack, Tensor]:
-            *grads, losses = operations(*_flat(trained, fixed, batch, given))
-            return dict(zip(trained, grads, strict=True)), losses
-
-        return replay
+    return _kept(architecture, loss, lambda: Repeated(str(loss), worked_out))
 
 
-def _flat(trained: Stack, fixed: Stack, batch: Batch, given: Stack) -> list[Tensor]:
-    parts = [part for part in batch if part is not None]
-    return [*trained.values(), *fixed.values(), *parts, *given.values()]
+def outputs_of(architecture: Architecture) -> Repeated:
+    """The stacked models' logits and features."""
+
+    def worked_out(state: Stack, inputs: Stack) -> Function:  # noqa: ARG001
+        net = architecture.scratch()
+        net.eval()
+
+        def outputs(state: Stack, inputs: Stack) -> list[Tensor]:
+            return list(functional_call(net, state, (inputs["x"],))[:2])
+
+        return vmap(outputs)
+
+    # How many are measured together varies more than how many are trained.
+    return _kept(architecture, "outputs", lambda: Repeated(f"measuring {architecture.name}", worked_out, patience=5))
 
 
-def _nested(tensors: Sequence[Tensor], *like: Stack | Batch) -> Iterator[Any]:
-    """The same the other way round."""
-    left = iter(tensors)
-    for one in like:
-        if isinstance(one, Batch):
-            yield Batch(*(None if part is None else next(left) for part in one))  # type: ignore[arg-type]
-        else:
-            yield {name: next(left) for name in one}
+def _kept(architecture: Architecture, what: object, make: Callable[[], Repeated]) -> Repeated:
+    kept: dict[object, Repeated] = architecture.caches.setdefault("repeated", {})
+    if what not in kept:
+        kept[what] = make()
+    return kept[what]
 
 
 class _Step(NamedTuple):
@@ -298,7 +251,7 @@ def _take(stack: Stack, index: Tensor) -> Stack:
     return {name: tensor[index] for name, tensor in stack.items()}
 
 
-def _step(settings: TrainSettings, part: _Stacks, grads: Stack, steps: int) -> None:
+def _step(settings: TrainSettings, part: _Stacks, grads: list[Tensor], steps: int) -> None:
     """The optimiser's step of this number, in place.
 
     Torch's fused steps round what does not fill a register otherwise than the rest. Which numbers those are would
@@ -307,7 +260,7 @@ def _step(settings: TrainSettings, part: _Stacks, grads: Stack, steps: int) -> N
     names = list(part.trained)
     changed = {key: [stack[n] for n in names] for key, stack in (("", part.trained), *part.memory.items())}
     filled = {key: [_filled_up(tensor) for tensor in stack] for key, stack in changed.items()}
-    _fused(settings, filled, [_filled_up(grads[n]) for n in names], steps)
+    _fused(settings, filled, [_filled_up(gradient) for gradient in grads], steps)
     for key, stack in changed.items():
         for tensor, whole in zip(stack, filled[key], strict=True):
             if whole is not tensor:
@@ -354,8 +307,8 @@ def _recall(jobs: Sequence[FitJob], trained: Stack) -> dict[str, Stack]:
     return memory
 
 
-def _at(vectors: Tensor, slot: Slot) -> Tensor:
-    return vectors[:, slot.start : slot.stop].view(-1, *slot.shape)
+def _at(rows: Tensor, slot: Slot) -> Tensor:
+    return rows[:, slot.start : slot.stop].view(-1, *slot.shape)
 
 
 def _remember(jobs: Sequence[FitJob], memory: dict[str, Stack], steps: Mapping[int, int]) -> None:

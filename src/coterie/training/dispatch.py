@@ -12,10 +12,12 @@ from typing import Any, TypeVar
 
 import torch
 
+from coterie.architecture import Architecture, Model
 from coterie.errors import ConfigError
 from coterie.training import batched, plain
 from coterie.training.jobs import AnyJob, EvaluateJob, FitJob, PortableJob, Prediction, Score
 from coterie.training.portables import PortableRunner
+from coterie.weights import settle_side_by_side
 
 # Models, gradients and momentum of one chunk should stay in the cache; measured with `coterie bench`.
 CHUNK_BYTES = 24_000_000
@@ -50,6 +52,15 @@ class Trainer:
     def close(self, wait: bool = True) -> None:
         self._workers.shutdown(wait, cancel_futures=not wait)
         self._portables.close()
+
+    def settle(self, models: Sequence[Model]) -> None:
+        """These will be trained often: what is stacked then lies side by side from now on."""
+        alike: dict[int, list[Model]] = defaultdict(list)
+        for model in models:
+            if self._stacks(model.architecture):
+                alike[id(model.architecture)].append(model)
+        for group in alike.values():
+            settle_side_by_side(group)
 
     def fit(self, jobs: Sequence[FitJob]) -> list[float]:
         """Train every job's model in place; returns their mean training losses, in the jobs' order."""
@@ -132,8 +143,13 @@ class Trainer:
                 )
             return chunk
         # Also of one job: how many ask at a time must not decide the last bits of the numbers.
-        wanted = self.batching == "auto" and architecture.batches_well
-        return chunk if wanted and model_bytes <= LARGEST_BATCHED_MODEL else 0
+        return chunk if self._stacks(architecture) else 0
+
+    def _stacks(self, architecture: Architecture) -> bool:
+        if self.batching == "always":
+            return architecture.can_batch
+        small = 4 * architecture.layout.size <= LARGEST_BATCHED_MODEL
+        return self.batching == "auto" and architecture.batches_well and small
 
 
 def _threaded(threads: int, compute: Callable[[Sequence[Job]], list[Result]], jobs: Sequence[Job]) -> list[Result]:

@@ -147,8 +147,9 @@ class PortableJob:
 AnyJob = EvaluateJob | PortableJob
 
 
-@dataclass(frozen=True)
-class Score:
+class Score(NamedTuple):
+    """How well a model does on a split."""
+
     loss: float
     accuracy: float
 
