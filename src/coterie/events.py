@@ -82,11 +82,11 @@ class EventLog:
         self.path = path
         self._file: BinaryIO | None = None
 
-    def write(self, event: Event) -> None:
+    def write(self, *events: Event) -> None:
         with _told(self.path):
             if self._file is None:
                 self._file = self.path.open("ab")
-            self._file.write(_line(event))
+            self._file.write(b"".join(map(_line, events)))
 
     def flush(self) -> None:
         if self._file is not None:

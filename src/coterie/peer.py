@@ -138,8 +138,9 @@ class Others(Sequence[int]):
     def __getitem__(self, index: int | slice) -> int | Sequence[int]:
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
-        at = index if 0 <= index < len(self) else range(len(self))[index]
-        return at + (at >= self._but)
+        if not 0 <= index < self._count - 1:
+            index = range(len(self))[index]
+        return index + (index >= self._but)
 
 
 @dataclass(eq=False)
@@ -329,10 +330,10 @@ class Peer:
         `but` are left out: so many more are drawn, which costs the same however many peers there are.
         """
         choice = self.peers if among is None else among
-        many = min(count + len(but), len(choice))
-        drawn = [choice[i] for i in randomness.distinct(many, len(choice), *self._key_of_draw("sample"))]
-        wanted = [peer for peer in drawn if peer not in but] if but else drawn
-        return sorted(wanted[:count])
+        there = len(choice)
+        many, key = min(count + len(but), there), self._key_of_draw("sample")
+        drawn = [choice[i] for i in randomness.distinct(many, there, *key, shuffled=bool(but))]
+        return sorted([peer for peer in drawn if peer not in but][:count] if but else drawn)
 
     def initial(self, draw: int = 0) -> Model:
         """Fresh weights that every peer of this architecture gets alike."""

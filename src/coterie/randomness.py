@@ -50,11 +50,12 @@ def passing(*keys: object) -> np.random.Generator:
 MOST_BY_FLOYD = 10_000  # of a population from which NumPy draws more than a fiftieth: larger ones it shuffles
 
 
-def distinct(count: int, population: int, *keys: object) -> list[int]:
+def distinct(count: int, population: int, *keys: object, shuffled: bool = True) -> list[int]:
     """So many different numbers below `population`: what `generator(*keys).choice` without replacement gives.
 
     The same draws from the same stream, by the same algorithm (Floyd's, then a shuffle), without what it costs NumPy to
     take in a call. So they also stay what they are if NumPy's should change one day, which it reserves the right to.
+    Not shuffled: the same numbers, in an order that depends on them.
     """
     passing(*keys)
     if population > MOST_BY_FLOYD and count > population // 50:
@@ -65,7 +66,7 @@ def distinct(count: int, population: int, *keys: object) -> list[int]:
         number = below(last + 1)
         there[last if number in there else number] = None
     drawn = list(there)
-    for place in range(count - 1, 0, -1):
+    for place in range(count - 1, 0, -1) if shuffled else ():
         other = below(place + 1)
         drawn[place], drawn[other] = drawn[other], drawn[place]
     return drawn
@@ -82,16 +83,13 @@ class _Bounded:
         if bound == 1:
             return 0  # NumPy draws nothing for that
         while True:
-            product = self._next() * bound
+            if not self._words:
+                raw = self._bits.random_raw(self._at_a_time).tolist()
+                self._words = [half for word in reversed(raw) for half in (word >> 32, word & 0xFFFFFFFF)]
+            product = self._words.pop() * bound
             left = product & 0xFFFFFFFF
             if left >= bound or left >= (1 << 32) % bound:
                 return product >> 32
-
-    def _next(self) -> int:
-        if not self._words:
-            raw = self._bits.random_raw(self._at_a_time).tolist()
-            self._words = [half for word in reversed(raw) for half in (word >> 32, word & 0xFFFFFFFF)]
-        return self._words.pop()
 
 
 def permutations(keys: Sequence[int], count: int, size: int) -> np.ndarray:

@@ -81,9 +81,10 @@ class Artifact(Mapping[str, Tensor]):
 
     def misfit(self, like: Mapping[str, Tensor] | None, facts: Iterable[str]) -> str:
         """What keeps this from being what is expected (just these tensors, finite; these facts), or nothing."""
-        reason = self._unlike(as_weights(like)) if like is not None else ""
-        if reason or self.not_finite:
-            return reason or f"'{self.not_finite}' has numbers that are not finite"
+        if like is not None and (reason := self._unlike(as_weights(like))):
+            return reason
+        if self.not_finite:
+            return f"'{self.not_finite}' has numbers that are not finite"
         for name in facts:
             value = self.facts.get(name)
             if not isinstance(value, int | float) or not 0 < value < LARGEST_FACT:

@@ -33,8 +33,11 @@ class Fetching:
         wanted = f.request
         if wanted.peers and not self.board.knows(wanted.name):
             self.asked_in_vain.add(wanted.name)
+        all_there = not self.clock.windows and not self.sat_out
         for author in wanted.peers:
-            if not self._reachable(author, wanted.round):
+            if not 0 <= author < len(self.all):
+                raise CoterieError(f"peer {author} was asked for something, but there are {len(self.all)} participants")
+            if not (all_there or self._reachable(author, wanted.round)):
                 continue
             found = self.board.find(author, wanted.name, wanted.round, self.agenda.now)
             if found is not None:
@@ -51,8 +54,6 @@ class Fetching:
         return not self.board.asynchronous and self.all[author].round <= round
 
     def _reachable(self, author: int, round: int) -> bool:
-        if not 0 <= author < len(self.all):
-            raise CoterieError(f"peer {author} was asked for something, but there are {len(self.all)} participants")
         if self.clock.away_until(author, self.agenda.now) is not None:
             return False
         # Without common rounds, sitting one out takes no time, and what is on the shelf stays there.
@@ -104,9 +105,10 @@ class Fetching:
             return
         p, now = self.all[f.by], self.agenda.now
         p.waited += now - f.time
-        sizes = [s.artifact.nbytes for a, s in f.arrived.items() if a != f.by]
+        arrived = {author: f.arrived[author].artifact for author in sorted(f.arrived)}
+        sizes = [artifact.nbytes for author, artifact in arrived.items() if author != f.by]
         total = sum(sizes)
         p.bytes[f.request.name] += total
         p.messages[f.request.name] += len(sizes)
         takes = self.clock.transfer(f.by, total) if sizes else 0.0
-        self.agenda.put(now + takes, RESUME, f.by, {a: f.arrived[a].artifact for a in sorted(f.arrived)})
+        self.agenda.put(now + takes, RESUME, f.by, arrived)

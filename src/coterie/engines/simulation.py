@@ -23,6 +23,7 @@ from coterie.engines.board import Board, Shelved
 from coterie.engines.bulletin import Bulletin, Silence
 from coterie.engines.clock import Clock
 from coterie.engines.fetching import Fetching
+from coterie.engines.measuring import Measured
 from coterie.engines.participants import OpenFetch, Participant, packed, plea, unpacked
 from coterie.engines.post import Post
 from coterie.engines.stage import Stage
@@ -340,9 +341,8 @@ class Simulation:
         self._records = [record for record in self._records if record.round > until]
         for round in sorted({record.round for record in due}):
             measured = self.stage.measured(round)
-            for record in sorted((r for r in due if r.round == round), key=lambda record: record.peer):
-                found = measured.get(record.peer)
-                self._record(found.onto(record) if found and isinstance(record, PeerRound) else record)
+            of_round = sorted((record for record in due if record.round == round), key=lambda record: record.peer)
+            self._record([_with(measured.get(record.peer), record) for record in of_round])
 
     def _is_cut(self, done: int) -> bool:
         """Whether a checkpoint is to be taken after this round."""
@@ -351,11 +351,12 @@ class Simulation:
         regular = self.checkpoint_every > 0 and done % self.checkpoint_every == 0
         return regular or done == self.stop_at
 
-    def _record(self, record: PeerRound | PeerAway) -> None:
+    def _record(self, records: list[PeerRound | PeerAway]) -> None:
         if self.log:
-            self.log.write(record)
+            self.log.write(*records)
         if self.on_record:
-            self.on_record(record)
+            for record in records:
+                self.on_record(record)
 
     def _snapshot(self, p: Participant, round: int) -> dict[str, Any]:
         """What a checkpoint of this round has of a participant, as it is now; the stage keeps the rest of it."""
@@ -428,3 +429,8 @@ class Simulation:
         lines = [plea(p, self.fetching.waiting) for p in stuck[:5]]
         more = f"; and {len(stuck) - 5} more" if len(stuck) > 5 else ""
         raise DeadlockError(f"nobody can go on: {'; '.join(lines)}{more}")
+
+
+def _with(found: Measured | None, record: PeerRound | PeerAway) -> PeerRound | PeerAway:
+    """The record, with what was measured."""
+    return found.onto(record) if found and isinstance(record, PeerRound) else record

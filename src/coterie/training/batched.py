@@ -217,7 +217,7 @@ def _lanes(jobs: Sequence[FitJob]) -> list[_Lane]:
 
 
 def _lane(jobs: Sequence[FitJob], members: list[int], samples: int, steps_before: int) -> _Lane:
-    rows = np.stack([jobs[j].split.rows.cpu().numpy() for j in members])
+    rows = torch.stack([jobs[j].split.rows for j in members]).cpu().numpy()
     positions = batches(samples, jobs[0].settings, [jobs[j].shuffle_key for j in members])
     steps = {i: _Step(at, np.take_along_axis(rows, at, axis=1)) for i, at in enumerate(positions)}
     return _Lane(members, steps, steps_before)

@@ -77,6 +77,9 @@ class TrainSettings:
         default=False, metadata={"help": "carry momentum over to the next round instead of starting afresh"}
     )
 
+    def __hash__(self) -> int:  # asked for at every training of every peer
+        return hash((self.optimizer, self.epochs, self.batch, self.lr))
+
 
 @dataclass
 class OptimizerMemory:

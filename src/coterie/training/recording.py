@@ -11,7 +11,7 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -97,8 +97,14 @@ def recording(function: Function, example: Sequence[Tensor]) -> Function:
     graph = make_fx(function)(*example)
     ShapeProp(graph).propagate(*example)
     leave_out_what_does_nothing(graph)
-    keep_what_is_always_the_same(graph, example)
+    if not any(_writes(node) for node in graph.graph.nodes):  # where somebody writes, what is what is not ours to say
+        keep_what_is_always_the_same(graph, example)
+        overwrite_what_nobody_reads_again(graph)
     return cast("Function", graph.forward)
+
+
+def _writes(node: Node) -> bool:
+    return hasattr(node.target, "_schema") and node.target._schema.is_mutable
 
 
 def leave_out_what_does_nothing(graph: GraphModule) -> None:
@@ -112,13 +118,10 @@ def leave_out_what_does_nothing(graph: GraphModule) -> None:
 
 def keep_what_is_always_the_same(graph: GraphModule, example: Sequence[Tensor]) -> None:
     """What depends on no number that the function is given is computed now, and never again."""
-    functions = [node for node in graph.graph.nodes if node.op == "call_function"]
-    if any(node.target._schema.is_mutable for node in functions if hasattr(node.target, "_schema")):
-        return  # somebody writes into tensors: a constant might not stay one
     constant: set[Node] = set()
-    for node in functions:
+    for node in graph.graph.nodes:
         given = node.all_input_nodes
-        if node.target in _SHAPE_ALONE or (given and constant.issuperset(given)):
+        if node.target in _SHAPE_ALONE or (node.op == "call_function" and given and constant.issuperset(given)):
             constant.add(node)
     values = _Values(graph, constant)
     values.run(*example)
@@ -130,6 +133,59 @@ def keep_what_is_always_the_same(graph: GraphModule, example: Sequence[Tensor]) 
                 node.replace_all_uses_with(graph.graph.get_attr(name))
     graph.graph.eliminate_dead_code()
     graph.recompile()
+
+
+def overwrite_what_nobody_reads_again(graph: GraphModule) -> None:
+    """Operations number by number put their result where they read from, if that was made for them alone.
+
+    It is in the cache already, and new memory is not.
+    """
+    for node in graph.graph.nodes:
+        if node.target in _IN_PLACE:
+            place = next((at for at in _IN_PLACE[node.target].places if _is_spent(node, at)), None)
+            if place is not None:
+                _IN_PLACE[node.target].rewrite(node, place)
+    graph.graph.lint()
+    graph.recompile()
+
+
+def _is_spent(node: Node, place: int) -> bool:
+    """Whether an operation reads something of its result's form that was made in the graph, and is read by it alone."""
+    before = node.args[place]
+    if not isinstance(before, Node) or not hasattr(before.target, "_schema") or set(before.users) != {node}:
+        return False
+    if node.all_input_nodes.count(before) != 1 or (_shape(before), _type(before)) != (_shape(node), _type(node)):
+        return False
+    return before.target in _OVERWRITING or not any(found.alias_info for found in before.target._schema.returns)
+
+
+class _InPlace(NamedTuple):
+    """An operation that overwrites what it reads at one of these places."""
+
+    operation: Any
+    places: tuple[int, ...] = (0,)
+    out: str = ""  # it takes where to write to under this name
+
+    def rewrite(self, node: Node, place: int) -> None:
+        node.target = self.operation
+        if self.out:
+            node.kwargs = {**node.kwargs, self.out: node.args[place]}
+        elif place:
+            node.args = (node.args[1], node.args[0], *node.args[2:])
+
+
+_IN_PLACE = {
+    _aten.relu.default: _InPlace(_aten.relu_.default),
+    _aten.exp.default: _InPlace(_aten.exp_.default),
+    _aten.add.Tensor: _InPlace(_aten.add_.Tensor, (0, 1)),
+    _aten.mul.Tensor: _InPlace(_aten.mul_.Tensor, (0, 1)),
+    _aten.sub.Tensor: _InPlace(_aten.sub_.Tensor),
+    _aten.div.Tensor: _InPlace(_aten.div_.Tensor),
+    _aten.threshold_backward.default: _InPlace(_aten.threshold_backward.grad_input, out="grad_input"),
+}
+
+
+_OVERWRITING = {way.operation for way in _IN_PLACE.values()}
 
 
 class _Values(Interpreter):
