@@ -147,16 +147,16 @@ class Weights(Mapping[str, Tensor]):
             self[name].copy_(tensor)
 
 
-ALIGNED = 16  # numbers: rows that begin where a vector of its own would
+ALIGNED = 16  # numbers: a row begins where a vector of its own might, and computes to the same bits
 
 
 def settle_side_by_side(all_weights: Sequence[Weights]) -> None:
-    """Move weights of one layout into one piece of memory, so that many of them are read as one matrix."""
-    first = all_weights[0].vector
-    if side_by_side([weights.vector for weights in all_weights]).data_ptr() == first.data_ptr():
+    """Move weights of one layout into one piece of memory, where `side_by_side` finds them without copying."""
+    vectors = [weights.vector for weights in all_weights]
+    if lie_side_by_side(vectors):
         return
-    stride = math.ceil(first.numel() / ALIGNED) * ALIGNED
-    rows = torch.empty(len(all_weights), stride, dtype=first.dtype, device=first.device)[:, : first.numel()]
+    size = vectors[0].numel()
+    rows = vectors[0].new_empty(len(vectors), math.ceil(size / ALIGNED) * ALIGNED)[:, :size]
     for weights, row in zip(all_weights, rows.unbind(0), strict=True):
         row.copy_(weights.vector)
         weights.vector = row
@@ -164,15 +164,27 @@ def settle_side_by_side(all_weights: Sequence[Weights]) -> None:
 
 def side_by_side(vectors: Sequence[Tensor]) -> Tensor:
     """Vectors of one length as the rows of a matrix: themselves where they lie in one piece of memory, else copies."""
-    first, many = vectors[0], len(vectors)
-    begin, step = first.data_ptr(), vectors[-1].data_ptr() - first.data_ptr()
-    stride = step // (first.element_size() * (many - 1)) if many > 1 else first.numel()
+    if not lie_side_by_side(vectors):
+        return torch.stack(list(vectors))
+    first = vectors[0]
+    return first.as_strided((len(vectors), first.numel()), (_distance(vectors), 1))
+
+
+def lie_side_by_side(vectors: Sequence[Tensor]) -> bool:
+    """Whether all begin at equal distances, in the order given, in the first one's piece of memory."""
+    first, distance = vectors[0], _distance(vectors)
+    begin, step = first.data_ptr(), distance * first.element_size()
     room = first.untyped_storage().nbytes() // first.element_size() - first.storage_offset()
-    distance = stride * first.element_size()
-    lie_so = stride >= first.numel() and (many - 1) * stride + first.numel() <= room
-    if lie_so and all(v.data_ptr() == begin + i * distance for i, v in enumerate(vectors)):
-        return first.as_strided((many, first.numel()), (stride, 1))
-    return torch.stack(list(vectors))
+    if distance < first.numel() or (len(vectors) - 1) * distance + first.numel() > room:
+        return False
+    return all(v.data_ptr() == begin + i * step and v.is_contiguous() for i, v in enumerate(vectors))
+
+
+def _distance(vectors: Sequence[Tensor]) -> int:
+    """In numbers, from the beginning of a vector to that of the next, if all are equal."""
+    first, steps = vectors[0], len(vectors) - 1
+    apart = vectors[-1].data_ptr() - first.data_ptr()
+    return apart // (steps * first.element_size()) if steps else first.numel()
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.randomness import generator, number, passing, permutations, torch_seeded, uniforms
+from coterie.randomness import distinct, generator, number, passing, permutations, torch_seeded, uniforms
 
 keys = st.lists(st.integers() | st.sampled_from(["train", "sample", "speed", "a", "aa"]), min_size=1, max_size=4)
 
@@ -49,6 +49,21 @@ def test_streams_do_not_share_state() -> None:
         mixed.append(a.random())
         b.random()
     assert mixed == alone
+
+
+@given(keys, st.integers(1, 300) | st.sampled_from([9_999, 10_000, 10_001, 60_000]), st.data())
+def test_different_numbers_are_those_that_numpy_draws(key: list[object], population: int, data: st.DataObject) -> None:
+    count = data.draw(st.integers(0, min(population, 250)))
+    expected = generator(*key).choice(population, count, replace=False).tolist()
+    assert distinct(count, population, *key) == expected
+    assert sorted(distinct(count, population, *key, shuffled=False)) == sorted(expected)
+
+
+def test_a_draw_that_would_favour_some_numbers_is_repeated() -> None:
+    """Below 3 * 2**30, a quarter of all 32-bit words is refused: NumPy's rule, by many draws."""
+    population = 3 * 2**30
+    for key in range(200):
+        assert distinct(4, population, key) == generator(key).choice(population, 4, replace=False).tolist()
 
 
 @given(keys, keys)

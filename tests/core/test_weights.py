@@ -11,7 +11,7 @@ from torch import nn
 from coterie.architecture import Architecture, Model
 from coterie.errors import ArtifactError
 from coterie.shelf import Artifact
-from coterie.weights import Layout, Slot, Weights, mean
+from coterie.weights import Layout, Slot, Weights, mean, mean_into, settle_side_by_side, side_by_side
 
 SHAPES = {"backbone.w": (2, 3), "backbone.b": (), "head.w": (4,), "head.b": (0, 2), "stat": (2,)}
 
@@ -261,3 +261,74 @@ def test_a_model_that_came_as_bytes_is_averaged_by_name(mlp: Architecture) -> No
     received = Artifact.from_bytes(Artifact.snapshot("model", 1, 1, other, {}).to_bytes())
     torch.testing.assert_close(mean([model, received]).vector, (model.vector + other.vector) / 2)
     torch.testing.assert_close(mean([received, model]).vector, (model.vector + other.vector) / 2)
+
+
+# -- side by side --------------------------------------------------------------------------------
+
+
+def several(count: int, size: int) -> list[Weights]:
+    layout = Layout.of_shapes({"w": (size,)})
+    return [Weights(layout, torch.arange(size) + 100.0 * i) for i in range(count)]
+
+
+@given(st.integers(1, 6), st.integers(1, 40))
+def test_settled_weights_keep_their_numbers_and_are_read_without_a_copy(count: int, size: int) -> None:
+    all_weights = several(count, size)
+    expected = torch.stack([w.vector for w in all_weights])
+    settle_side_by_side(all_weights)
+    rows = side_by_side([w.vector for w in all_weights])
+    assert torch.equal(rows, expected)
+    rows.add_(1)  # of all, at once
+    assert torch.equal(torch.stack([w.vector for w in all_weights]), expected + 1)
+
+
+def test_what_is_settled_already_stays_where_it_is() -> None:
+    all_weights = several(3, 5)
+    settle_side_by_side(all_weights)
+    places = [w.vector.data_ptr() for w in all_weights]
+    settle_side_by_side(all_weights)
+    assert [w.vector.data_ptr() for w in all_weights] == places
+
+
+@pytest.mark.parametrize(
+    "order", [(0, 2), (2, 1, 0), (0, 1, 3), (1, 1), (0, 1, 0)], ids=["even", "back", "gap", "twice", "there and back"]
+)
+def test_any_choice_of_rows_gives_their_numbers(order: tuple[int, ...]) -> None:
+    all_weights = several(4, 5)
+    settle_side_by_side(all_weights)
+    chosen = [all_weights[i].vector for i in order]
+    assert torch.equal(side_by_side(chosen), torch.stack(chosen))
+
+
+def test_vectors_of_different_memory_or_with_gaps_are_copied() -> None:
+    apart = [torch.arange(5.0), torch.arange(5.0) + 1]
+    with_gaps = list(torch.arange(20.0).view(2, 10)[:, ::2])
+    for vectors in (apart, with_gaps):
+        rows = side_by_side(vectors)
+        assert torch.equal(rows, torch.stack(vectors))
+        rows.zero_()
+        assert vectors[1].sum() > 0
+
+
+# -- averages in place ---------------------------------------------------------------------------
+
+
+@given(st.integers(0, 4), st.booleans())
+def test_a_mean_in_place_is_the_mean_to_the_bit(others: int, weighted: bool) -> None:
+    draw = torch.Generator().manual_seed(others)
+    layout = Layout.of_shapes({"w": (37,)})
+    models = [Weights(layout, torch.randn(37, generator=draw)) for _ in range(1 + others)]
+    shares = [1.0 + i for i in range(1 + others)] if weighted else None
+    expected = mean(models, shares)
+    mean_into(models[0], models[1:], shares)
+    assert torch.equal(models[0].vector, expected.vector)
+
+
+def test_a_mean_in_place_that_cannot_be_made_changes_nothing() -> None:
+    model, stranger = several(1, 5)[0], several(1, 6)[0]
+    before = model.vector.clone()
+    with pytest.raises(ArtifactError):
+        mean_into(model, [stranger])
+    with pytest.raises(ArtifactError, match="non-negative shares"):
+        mean_into(model, several(1, 5), [1.0, -1.0])
+    assert torch.equal(model.vector, before)

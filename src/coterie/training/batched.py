@@ -25,7 +25,7 @@ from coterie.training.jobs import EvaluateJob, FitJob, Pool, Prediction, Score, 
 from coterie.training.losses import Batch, Loss, surprise
 from coterie.training.plain import forget_other, memory_names
 from coterie.training.recording import Function, Repeated
-from coterie.weights import Slot, side_by_side
+from coterie.weights import Slot, lie_side_by_side, side_by_side
 
 Stack = dict[str, Tensor]  # name -> (peers, *shape)
 REGISTER = 64  # numbers: a multiple of what any processor computes at once
@@ -89,7 +89,7 @@ def fit(jobs: Sequence[FitJob]) -> list[float]:
             totals[slice(None) if index is None else index] += losses
     for name, stack in stacks.trained.items():
         _at(rows, first.model.layout.by_name[name]).copy_(stack)
-    if rows.data_ptr() != vectors[0].data_ptr():
+    if not lie_side_by_side(vectors):  # then the rows are copies
         torch._foreach_copy_(vectors, list(rows.unbind(0)))
     _remember(jobs, stacks.memory, steps)
     return [total / max(steps[j], 1) for j, total in enumerate(totals.tolist())]

@@ -126,7 +126,9 @@ def keep_what_is_always_the_same(graph: GraphModule, example: Sequence[Tensor]) 
     values = _Values(graph, constant)
     values.run(*example)
     for node in constant:
-        if not constant.issuperset(node.users) and values.found[node].numel() <= MOST_KEPT:
+        # A result belongs to whoever asked for it, who may change it.
+        given_away = any(user.op == "output" for user in node.users)
+        if not (given_away or constant.issuperset(node.users)) and values.found[node].numel() <= MOST_KEPT:
             name = f"always_{node.name}"
             graph.register_buffer(name, values.found[node])
             with graph.graph.inserting_before(node):
