@@ -19,8 +19,7 @@ from coterie.bench.engine import Engine
 from coterie.bench.plain_loop import PlainLoop
 from coterie.bench.workloads import Workload
 
-SHORTEST_TURN = 0.3  # seconds
-LEAST_ROUNDS = 3  # of a turn: what a run does once (setting up) is shared by its rounds
+SHORTEST_TURN = 1.2  # seconds: quick work is done several times in a row, as in a run
 HEAD = f"{'workload':<32}{'training':>10}{'loop':>9}{'ratio':>8}   {'round':>9}{'loop':>9}{'ratio':>8}"
 
 
@@ -49,7 +48,7 @@ class Result:
 
 
 def compare(work: Workload, turns: int) -> Result:
-    """Loop and engine in turns, the best of each; a turn is several rounds in a row, as in a run."""
+    """Loop and engine in turns, the best of each; a turn of quick work is several rounds of one run."""
     with tempfile.TemporaryDirectory() as folder:
         loop, engine = PlainLoop(work), Engine(work, Path(folder))
         engine.rounds(2)
@@ -63,7 +62,7 @@ def compare(work: Workload, turns: int) -> Result:
         for _ in range(turns):
             for i, (threads, do) in enumerate(timed):
                 torch.set_num_threads(threads)
-                count = LEAST_ROUNDS if best[i] == float("inf") else max(LEAST_ROUNDS, round(SHORTEST_TURN / best[i]))
+                count = max(1, round(SHORTEST_TURN / best[i]))  # the first time, once
                 began = time.perf_counter()
                 do(count)
                 best[i] = min(best[i], (time.perf_counter() - began) / count)
