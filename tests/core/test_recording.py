@@ -150,3 +150,13 @@ def test_what_is_called_often_with_the_same_shapes_is_recorded(monkeypatch: pyte
     repeated({"x": torch.randn(4)})
     assert len(worked_out) == 5
     assert len(repeated.recorded) == 1
+
+
+def test_tensors_that_lie_otherwise_in_memory_are_another_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reshaping that is a view of one is a copy of the other."""
+    monkeypatch.setattr(Repeated, "USES_BEFORE_RECORDING", 1)
+    flat = Repeated("flat", lambda _: lambda stack: [stack["x"].reshape(-1)])
+    whole, part = torch.randn(3, 4), torch.randn(3, 9)[:, :4]
+    for x in (whole, part, part + 1, whole):
+        assert torch.equal(flat({"x": x})[0], x.reshape(-1))
+    assert len(flat.recorded) == 2

@@ -19,7 +19,7 @@ from coterie.bench.engine import Engine
 from coterie.bench.plain_loop import PlainLoop
 from coterie.bench.workloads import Workload
 
-SHORTEST_TURN = 1.2  # seconds: quick work is done several times in a row, as in a run
+SHORTEST_TURN = 0.4  # seconds: quick work is done several times in a row, as in a run
 HEAD = f"{'workload':<32}{'training':>10}{'loop':>9}{'ratio':>8}   {'round':>9}{'loop':>9}{'ratio':>8}"
 
 
@@ -47,8 +47,11 @@ class Result:
         )
 
 
-def compare(work: Workload, turns: int) -> Result:
-    """Loop and engine in turns, the best of each; a turn of quick work is several rounds of one run."""
+def compare(work: Workload, turns: int, seconds: float = 0.0) -> Result:
+    """Loop and engine in turns, the best of each; a turn of quick work is several rounds of one run.
+
+    So many turns each, and more as long as there is time: the shorter turns are, the more others can disturb one.
+    """
     with tempfile.TemporaryDirectory() as folder:
         loop, engine = PlainLoop(work), Engine(work, Path(folder))
         engine.rounds(2)
@@ -59,7 +62,9 @@ def compare(work: Workload, turns: int) -> Result:
         timed = [(threads, _often(do)) for do in (loop.train, loop.round) for threads in (1, cores)]
         timed += [(1, _often(engine.train)), (1, engine.rounds)]
         best = [float("inf")] * len(timed)
-        for _ in range(turns):
+        until = time.perf_counter() + seconds
+        while turns > 0 or time.perf_counter() < until:
+            turns -= 1
             for i, (threads, do) in enumerate(timed):
                 torch.set_num_threads(threads)
                 count = max(1, round(SHORTEST_TURN / best[i]))  # the first time, once

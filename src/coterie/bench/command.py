@@ -73,14 +73,15 @@ def _against_loop(names: Sequence[str], quick: bool) -> dict[str, Any]:
     from coterie.bench.workloads import NEIGHBOURS, chosen
     from coterie.report.words import size
 
-    turns = 3 if quick else 7
+    turns, seconds = (3, 0.0) if quick else (7, 60.0)
     report: dict[str, Any] = {"machine": _machine(), "results": [], "growth": []}
     works = chosen([name for name in names if name != "growth"])
-    print(f"{_machine()}; best of {turns} turns; seconds, and how many times faster than the plain loop\n")
+    more = "" if quick else " and more, in a minute"
+    print(f"{_machine()}; best of {turns} turns{more}; seconds, and how many times faster than the plain loop\n")
     if works:
         print(against_loop.HEAD, flush=True)
     for work in works:
-        result = against_loop.compare(work, turns)
+        result = against_loop.compare(work, turns, seconds)
         report["results"].append(asdict(result))
         print(result, flush=True)
     report["peak_memory"] = memory.peak()

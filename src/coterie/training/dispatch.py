@@ -135,17 +135,16 @@ class Trainer:
         most = max(2, min(LARGEST_CHUNK, CHUNK_BYTES // (3 * model_bytes)))
         lots = max(math.ceil(count / most), min(self.workers, count // SMALLEST_CHUNK))
         chunk = math.ceil(count / max(lots, 1))  # chunks of equal size: equal work, recorded once
-        if self.batching == "always":
-            if not architecture.can_batch:
-                raise ConfigError(
-                    f"engine.batching = always, but '{architecture.name}' cannot be batched (batch norm or "
-                    f"dropout): use engine.batching = auto, or model.norm = group and model.dropout = 0"
-                )
-            return chunk
+        if self.batching == "always" and not architecture.can_batch:
+            raise ConfigError(
+                f"engine.batching = always, but '{architecture.name}' cannot be batched (batch norm or "
+                f"dropout): use engine.batching = auto, or model.norm = group and model.dropout = 0"
+            )
         # Also of one job: how many ask at a time must not decide the last bits of the numbers.
         return chunk if self._stacks(architecture) else 0
 
     def _stacks(self, architecture: Architecture) -> bool:
+        """Whether models of this architecture are computed together."""
         if self.batching == "always":
             return architecture.can_batch
         small = 4 * architecture.layout.size <= LARGEST_BATCHED_MODEL

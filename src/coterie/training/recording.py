@@ -30,7 +30,7 @@ Function = Callable[..., list[Tensor]]
 
 
 class Repeated:
-    """A function of stacks of tensors that is recorded for shapes that it is often called with.
+    """A function of stacks of tensors that is recorded for those of a form that it is often called with.
 
     torch.func works its transforms out anew at every call, which for small models costs more than the numbers
     themselves. Recording takes as long as some dozen calls.
@@ -46,7 +46,7 @@ class Repeated:
         self.recorded: dict[object, Function] = {}
 
     def __call__(self, *arguments: Stacks) -> list[Tensor]:
-        key = tuple(map(_shapes, arguments))
+        key = tuple(map(_form, arguments))
         recorded = self.recorded.get(key)
         if recorded is not None:
             return recorded(*_flat(arguments))
@@ -70,10 +70,11 @@ class Repeated:
             return lambda *tensors: self.worked_out(*example)(*_nested(tensors, example))
 
 
-def _shapes(stack: Stacks) -> object:
+def _form(stack: Stacks) -> object:
+    """Names, shapes, and how they lie in memory: on that depends which operations a reshaping is."""
     if isinstance(stack, tuple):
-        return tuple([None if tensor is None else tensor.shape for tensor in stack])
-    return tuple([(name, tensor.shape) for name, tensor in stack.items()])
+        return tuple([None if tensor is None else (tensor.shape, tensor.stride()) for tensor in stack])
+    return tuple([(name, tensor.shape, tensor.stride()) for name, tensor in stack.items()])
 
 
 def _flat(stacks: Sequence[Stacks]) -> list[Tensor]:
