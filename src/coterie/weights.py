@@ -209,14 +209,14 @@ def mean(models: Sequence[Mapping[str, Tensor]], shares: Sequence[float] | None 
         raise ArtifactError("the mean of no models was asked for")
     contents = [as_weights(m) for m in models]
     layout = next((c.layout for c in contents if isinstance(c, Weights)), None) or Weights.of(contents[0]).layout
-    first, *others = [_vector(content, layout) for content in contents]
     part, *parts = _parts(len(models), shares)
-    return Weights(layout, _with(first * part, others, parts))
+    vectors = (_vector(content, layout) for content in contents)  # one at a time: some may have to be copied
+    return Weights(layout, _with(next(vectors) * part, vectors, parts))
 
 
 def mean_into(model: Weights, others: Sequence[Mapping[str, Tensor]], shares: Sequence[float] | None = None) -> None:
     """The same as `model.load(mean([model, *others], shares))`, without a copy of what may be large."""
-    vectors = [_vector(as_weights(other), model.layout) for other in others]
+    vectors = [_vector(as_weights(other), model.layout) for other in others]  # before anything is changed
     part, *parts = _parts(1 + len(vectors), shares)
     _with(model.vector.mul_(part), vectors, parts)
 
@@ -231,7 +231,7 @@ def _parts(count: int, shares: Sequence[float] | None) -> list[float]:
     return [share / total for share in shares]
 
 
-def _with(result: Tensor, vectors: Sequence[Tensor], parts: Sequence[float]) -> Tensor:
+def _with(result: Tensor, vectors: Iterable[Tensor], parts: Sequence[float]) -> Tensor:
     for vector, part in zip(vectors, parts, strict=True):
         result.add_(vector, alpha=part)
     return result

@@ -18,6 +18,7 @@ from coterie.report.words import duration, size
 
 [SMALL] = chosen(["w2"])
 PEERS = (100, 1_000, 10_000, 50_000)
+PEER_ROUNDS = 20_000  # at the least, so that a measurement takes some seconds
 
 
 @dataclass
@@ -34,8 +35,9 @@ class Growth:
         )
 
 
-def grow(peers: int, rounds: int = 3) -> Growth:
+def grow(peers: int, rounds: int = 0) -> Growth:
     """Some rounds of gossip in a process of its own, so that its peak memory is its own."""
+    rounds = rounds or max(3, PEER_ROUNDS // peers)
     code = f"from coterie.bench.growth import grow_here; grow_here({peers}, {rounds})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     if done.returncode:
@@ -46,7 +48,7 @@ def grow(peers: int, rounds: int = 3) -> Growth:
 def grow_here(peers: int, rounds: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         engine = Engine(replace(SMALL, peers=peers), Path(folder))
-        engine.rounds(1)  # what is done once (recording operations) is not what grows
+        engine.rounds(1 + PEER_ROUNDS // (10 * peers))  # what is done once (recording operations) is not what grows
         began = time.perf_counter()
         engine.rounds(rounds)
         seconds = (time.perf_counter() - began) / rounds

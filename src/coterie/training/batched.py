@@ -183,8 +183,8 @@ def outputs_of(architecture: Architecture) -> Repeated:
 
         return vmap(outputs)
 
-    # How many are measured together varies more than how many are trained.
-    return _kept(architecture, "outputs", lambda: Repeated(f"measuring {architecture.name}", worked_out, patience=5))
+    # How many are measured together varies more than how many are trained, and there is less to gain.
+    return _kept(architecture, "outputs", lambda: Repeated(f"measuring {architecture.name}", worked_out, patience=12))
 
 
 def _kept(architecture: Architecture, what: object, make: Callable[[], Repeated]) -> Repeated:
