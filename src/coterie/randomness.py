@@ -47,18 +47,17 @@ def passing(*keys: object) -> np.random.Generator:
     return _REUSED.generator
 
 
-MOST_BY_FLOYD = 10_000  # of a population from which NumPy draws more than a fiftieth: larger ones it shuffles
+FEW = 12  # numbers, up to which drawing them here is faster than calling NumPy
 
 
 def distinct(count: int, population: int, *keys: object, shuffled: bool = True) -> list[int]:
     """So many different numbers below `population`: what `generator(*keys).choice` without replacement gives.
 
-    The same draws from the same stream, by the same algorithm (Floyd's, then a shuffle), without what it costs NumPy to
-    take in a call. So they also stay what they are if NumPy's should change one day, which it reserves the right to.
-    Not shuffled: the same numbers, in an order that depends on them.
+    A few are drawn here, from the same stream by the same algorithm (Floyd's, then a shuffle): to take in a call costs
+    NumPy more than to draw them. Not shuffled: the same numbers, in an order that depends on them.
     """
     passing(*keys)
-    if population > MOST_BY_FLOYD and count > population // 50:
+    if count > FEW:
         return [*map(int, _REUSED.generator.choice(population, count, replace=False))]
     below = _Bounded(_REUSED.bits, count).below
     there: dict[int, None] = {}
