@@ -11,9 +11,11 @@ import torch
 from coterie import experiment, running
 from coterie.engines import spill
 from coterie.engines.spill import Spill
+from coterie.engines.stage import Stage
 from coterie.errors import ConfigError, RunError
 from coterie.events import PeerRound, of_kind, read
 from coterie.shelf import Artifact
+from coterie.training import Trainer
 from coterie.weights import Weights
 
 SMALL = (
@@ -48,6 +50,17 @@ def test_changes_no_number(method: str, tmp_path: Path) -> None:
         outcomes.append((summary, [vars(r) for r in of_kind(read(out / "events.jsonl"), PeerRound)]))
     assert outcomes[0] == outcomes[1]
     assert list((tmp_path / "spill").iterdir()) == []
+
+
+def test_peers_models_stay_in_its_files(tmp_path: Path) -> None:
+    """Without it, the trainer moves them to where they lie side by side."""
+    for words, stay in (((), False), ((f"engine.spill={tmp_path / 'spill'}",), True)):
+        e = experiment.load("panm-digits", [*SMALL, "method.name=gossip", "method.k=2", *words])
+        circle = experiment.gather(e)
+        before = [peer.model.vector.data_ptr() for peer in circle.participants]
+        stage = Stage(e.method, circle.participants, e.rounds, Trainer(), spill=e.engine.spill)
+        assert ([peer.model.vector.data_ptr() for peer in circle.participants] == before) is stay
+        stage.close()
 
 
 @pytest.mark.usefixtures("one_row_a_block")

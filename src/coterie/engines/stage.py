@@ -64,7 +64,8 @@ class Stage:
         self._copied = self._spill.copied if self._spill else Model.copy
         for peer in participants:
             peer.desk = self
-        trainer.settle([peer.model for peer in participants])
+        if self._spill is None:  # else models stay in its files
+            trainer.settle([peer.model for peer in participants])
 
     @property
     def asynchronous(self) -> bool:
