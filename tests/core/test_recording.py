@@ -160,3 +160,18 @@ def test_tensors_that_lie_otherwise_in_memory_are_another_form(monkeypatch: pyte
     for x in (whole, part, part + 1, whole):
         assert torch.equal(flat({"x": x})[0], x.reshape(-1))
     assert len(flat.recorded) == 2
+
+
+def test_what_cannot_be_recorded_is_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = []
+
+    def refuse(*_: object) -> None:
+        tried.append(1)
+        raise RuntimeError("it looks at values")
+
+    monkeypatch.setattr(Repeated, "USES_BEFORE_RECORDING", 2)
+    monkeypatch.setattr("coterie.training.recording.recording", refuse)
+    repeated = Repeated("double", lambda _: lambda stack: [2 * stack["x"]])
+    for number in range(5):
+        assert repeated({"x": torch.tensor([float(number)])})[0].item() == 2 * number
+    assert (len(tried), repeated.recorded) == (1, {})

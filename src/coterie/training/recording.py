@@ -51,23 +51,21 @@ class Repeated:
         if recorded is not None:
             return recorded(*_flat(arguments))
         function = self.worked_out(*arguments)
-        self._uses[key] += 1
-        if self._uses[key] < self.USES_BEFORE_RECORDING * self.patience:
-            return function(*arguments)
-        recorded = self.recorded[key] = self._record(function, arguments)
-        return recorded(*_flat(arguments))
+        uses = self._uses[key] = self._uses[key] + 1
+        if uses == self.USES_BEFORE_RECORDING * self.patience:  # if that fails, it is not tried again
+            self._record(key, function, arguments)
+        return function(*arguments)
 
-    def _record(self, function: Function, example: Sequence[Stacks]) -> Function:
+    def _record(self, key: object, function: Function, example: Sequence[Stacks]) -> None:
         def of_flat(*tensors: Tensor) -> list[Tensor]:
             return function(*_nested(tensors, example))
 
         try:
             with self._lock:  # recording patches torch for a moment
-                return recording(of_flat, _flat(example))
+                self.recorded[key] = recording(of_flat, _flat(example))
         except Exception as error:
             # What looks at values cannot be recorded; it is still right, only slower.
             logging.getLogger(__name__).info("%s is not recorded: %s", self.name, error)
-            return lambda *tensors: self.worked_out(*example)(*_nested(tensors, example))
 
 
 def _form(stack: Stacks) -> object:
