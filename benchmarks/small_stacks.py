@@ -64,7 +64,7 @@ def main() -> None:
     finally:
         for other in others:
             other.kill()
-        engine.trainer.close()
+        engine.close()
 
 
 if __name__ == "__main__":

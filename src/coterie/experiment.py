@@ -58,7 +58,7 @@ class DataSettings(PartitionSettings):
     drop: float = field(default=0.1, metadata={"help": "views of features: probability that one is set to its mean"})
 
 
-ENGINES = SIMULATION, RAY = "simulation", "ray"
+ENGINES = SIMULATION, PROCESSES, RAY = "simulation", "processes", "ray"
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,10 @@ class EngineSettings:
 
     name: str = field(
         default="simulation",
-        metadata={"help": "simulation (in one process) | ray (the same on a Ray cluster, with the same results)"},
+        metadata={
+            "help": "simulation (in one process) | processes (in one for each worker: for long runs) | ray (on a Ray "
+            "cluster); the results are the same"
+        },
     )
     address: str = field(
         default="",
@@ -82,9 +85,7 @@ class EngineSettings:
     )
     workers: int = field(
         default=0,
-        metadata={
-            "help": "threads (of ray: processes) that train peers side by side; 0: one a core; results do not change"
-        },
+        metadata={"help": "threads, or processes, that train peers side by side; 0: one a core; results do not change"},
     )
     threads: int = field(
         default=1,
@@ -331,6 +332,11 @@ class Circle:
     @property
     def dataset(self) -> Dataset:
         return self.holding.dataset
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of a sample."""
+        return tuple(self.dataset.x.shape[1:])
 
     @property
     def clusters(self) -> list[int] | None:

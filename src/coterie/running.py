@@ -19,7 +19,7 @@ from coterie.engines.simulation import Simulation
 from coterie.engines.stage import Stage
 from coterie.errors import RunError, StageLost
 from coterie.events import Event, EventLog, RunStarted, read
-from coterie.experiment import RAY, Circle, Experiment, from_tables, gather, read_tables, with_method
+from coterie.experiment import PROCESSES, RAY, Circle, Experiment, from_tables, gather, read_tables, with_method
 from coterie.progress import OnRound, Progress, RoundProgress
 from coterie.report.html import write_report
 from coterie.report.summary import read_summary, summarise, write_graph, write_json
@@ -157,11 +157,15 @@ def _check_cluster(e: Experiment) -> None:
 
 
 def _stage(e: Experiment, circle: Circle) -> Stage:
-    """Where the participants act: in this process, or on a cluster."""
+    """Where the participants act: in this process, in several, or on a cluster."""
     if e.engine.name == RAY:
         from coterie.engines.cluster import Cluster
 
         return Cluster(e, circle)
+    if e.engine.name == PROCESSES:
+        from coterie.engines.processes import spread
+
+        return spread(e, circle)
     trainer = Trainer(e.engine.batching, e.engine.workers, e.engine.threads)
     return Stage(e.method, circle.participants, e.rounds, trainer, e.evaluate.every, e.engine.spill)
 

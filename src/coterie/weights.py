@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -90,6 +91,15 @@ class Layout:
     @cached_property
     def _hash(self) -> int:
         return hash((self.slots, self.trainable))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Of one that comes from another process, the one that is here; a hash would be of that process alone."""
+        return _the_layout, (self.slots, self.trainable)
+
+
+@lru_cache(maxsize=1024)
+def _the_layout(slots: tuple[Slot, ...], trainable: int) -> Layout:
+    return Layout(slots, trainable)
 
 
 class Weights(Mapping[str, Tensor]):

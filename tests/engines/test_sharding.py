@@ -35,8 +35,26 @@ def test_everybody_is_in_one_piece_and_none_is_much_too_large(costs: list[float]
         assert sum(costs[member] for member in piece) <= sum(costs) / min(count, len(costs)) + over + 1e-6
 
 
-def test_those_of_one_architecture_stay_together() -> None:
+def test_who_does_something_else_has_fewer_or_none() -> None:
+    assert divided(range(4), [1, 1, 1, 1], 2, first=2) == [[0], [1, 2, 3]]  # 2 + 1 | 3
+    assert divided(range(4), [1, 1, 1, 1], 3, first=4) == [[], [0, 1], [2, 3]]  # a third of 8 is less than 4
+
+
+def shards_of(directs: bool = False) -> list[list[int]]:
     e = tiny("fedavg", 'model.zoo=["linear","mlp"]', "model.hidden=[2]", peers=4)
-    # A sample of 64 pixels: 64 x 10 multiplications at a linear model, 64 x 2 + 2 x 10 at the other: 640 and 148.
-    shards = sharded(e, gather(e), 2)
-    assert shards == [[0], [2, 1, 3, 4]]  # 640 | 640 + 2 x 148; the server, 4, is with the last
+    circle = gather(e)
+    return sharded(circle.participants, circle.shape, 1, 2, directs=directs)
+
+
+def test_those_of_one_architecture_stay_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    # What is trained here is nothing beside acting: two are as much as two. The server, 4, is with the last.
+    assert shards_of() == [[0, 2], [1, 3, 4]]
+    # If only training counts: 64 x 10 multiplications a sample at a linear model, 64 x 2 + 2 x 10 at the other.
+    monkeypatch.setattr("coterie.engines.sharding.TO_ACT", 0.0)
+    assert shards_of() == [[0], [2, 1, 3, 4]]  # 640 | 640 + 2 x 148
+
+
+def test_who_directs_has_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("coterie.engines.sharding.TO_ACT", 1.0)
+    monkeypatch.setattr("coterie.engines.sharding.TO_DIRECT", 0.5)
+    assert shards_of(directs=True) == [[0], [2, 1, 3, 4]]  # 4 x 0.5 + 1 | 3

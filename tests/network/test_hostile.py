@@ -906,6 +906,8 @@ async def test_what_others_say_cannot_act_in_a_terminal_or_fill_a_log(circle: Pa
 
 # -- taking one's time, and too much -------------------------------------------------------------------
 
+SOON = 15.0  # seconds: on a busy machine, and much less than it takes to wait for those who take their time
+
 
 @pytest.mark.usefixtures("hasty")
 @over_sockets
@@ -917,7 +919,7 @@ async def test_a_server_that_drips(circle: Path) -> None:
         here.knows(mallory, at)
         began = time.monotonic()
         assert await here.fetch(mallory) is None
-        assert 0.5 < time.monotonic() - began < 3  # the wait of 0.2 and the patience of 0.6 seconds
+        assert 0.5 < time.monotonic() - began < SOON  # the wait of 0.2 and the patience of 0.6 seconds
         assert here.node.book.entries["mallory"].silent
 
 
@@ -925,14 +927,14 @@ async def all_fail_soon(here: Site, mallory: Identity) -> None:
     """A meeting, a fetch and a letter."""
     began = time.monotonic()
     assert not await here.node.meet("mallory", here.endpoint_of("mallory"))
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < SOON
     here.node.book.answered("mallory")
     assert await here.fetch(mallory) is None
     assert here.node.book.entries["mallory"].silent
     here.node.book.answered("mallory")
     assert await here.node.send(mallory.number, model(here.node.identity), "e.1", 0.2) == 0
     assert here.node.book.entries["mallory"].silent
-    assert time.monotonic() - began < 9
+    assert time.monotonic() - began < 3 * SOON
 
 
 @pytest.mark.usefixtures("hasty")
@@ -966,7 +968,7 @@ async def test_a_client_that_drips(circle: Path) -> None:
         began = time.monotonic()
         code, _ = await refused(Client.of(here, mallory).push(drops, dripping=0.05))
         assert code == TOO_SLOW
-        assert time.monotonic() - began < 3
+        assert time.monotonic() - began < SOON
 
 
 @over_sockets

@@ -57,8 +57,16 @@ def ends_within(pid: int, seconds: float) -> bool:
 
 @pytest.fixture
 def own() -> Iterator[Sandbox]:
-    """One to break: of little patience and memory."""
-    breakable = Sandbox(seconds=0.5, memory=2**29)
+    """One to break, of little memory."""
+    breakable = Sandbox(memory=2**29)
+    yield breakable
+    breakable.close()
+
+
+@pytest.fixture
+def impatient() -> Iterator[Sandbox]:
+    """One that waits no longer than a test should take: good models must be loaded in that time, on any machine."""
+    breakable = Sandbox(seconds=1)
     yield breakable
     breakable.close()
 
@@ -147,14 +155,13 @@ def test_a_child_that_cannot_start_is_said_so(own: Sandbox, monkeypatch: pytest.
 # -- models that do not run ----------------------------------------------------------------------
 
 
-def test_one_that_runs_for_ever(own: Sandbox) -> None:
-    with pytest.raises(PortableError, match=r"^it took more than 0.5 s of the processor$"):
-        run(own, endless())
-    begin = time.monotonic()
+def test_one_that_runs_for_ever(impatient: Sandbox) -> None:
+    with pytest.raises(PortableError, match=r"^it took more than 1 s of the processor$"):
+        run(impatient, endless())
     with pytest.raises(PortableError, match="before; it is not tried again"):
-        run(own, endless())
-    assert time.monotonic() - begin < 0.1
-    assert len(run(own, GOOD)) == len(ROWS)
+        run(impatient, endless())
+    assert impatient.pid is None  # no process was asked
+    assert len(run(impatient, GOOD)) == len(ROWS)
 
 
 def test_one_that_wants_all_memory(own: Sandbox) -> None:
@@ -192,15 +199,16 @@ def test_a_child_that_is_killed_while_it_computes(own: Sandbox) -> None:
     assert own.pid != pid
 
 
-def test_a_child_that_stands_still(own: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_child_that_stands_still(impatient: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also one that takes no more in: what is asked is more than a pipe holds."""
-    run(own, GOOD)
-    assert own.pid
-    monkeypatch.setattr(sandbox_module, "PATIENCE", 1)
-    os.kill(own.pid, signal.SIGSTOP)
-    with pytest.raises(PortableError, match=r"it gave no answer for 0.5 s"):
-        own.probabilities(bytes(10**6), "another", np.zeros((10**5, FEATURES), np.float32))
-    assert len(run(own, GOOD)) == len(ROWS)
+    run(impatient, GOOD)
+    assert impatient.pid
+    with monkeypatch.context() as patch:
+        patch.setattr(sandbox_module, "PATIENCE", 1)
+        os.kill(impatient.pid, signal.SIGSTOP)
+        with pytest.raises(PortableError, match=r"it gave no answer for 1 s"):
+            impatient.probabilities(bytes(10**6), "another", np.zeros((10**5, FEATURES), np.float32))
+    assert len(run(impatient, GOOD)) == len(ROWS)
 
 
 def test_data_of_another_file_is_not_read_even_without_a_check(own: Sandbox) -> None:

@@ -71,7 +71,7 @@ def compare(work: Workload, turns: int, seconds: float = 0.0) -> Result:
                 began = time.perf_counter()
                 do(count)
                 best[i] = min(best[i], (time.perf_counter() - began) / count)
-        engine.trainer.close()
+        engine.close()
     train_loop, round_loop = min(best[0:2]), min(best[2:4])
     return Result(work.name, work.title, train_loop, best[4], round_loop, best[5])
 

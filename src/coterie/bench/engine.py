@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from coterie.bench.workloads import CLASSES, Workload
 from coterie.engines.clock import Clock, ClockSettings
+from coterie.engines.processes import Processes
+from coterie.engines.sharding import sharded
 from coterie.engines.simulation import Simulation
 from coterie.engines.stage import Stage
 from coterie.events import EventLog
@@ -18,30 +21,56 @@ from coterie.peer import Desk, Others, Peer
 from coterie.training import Trainer
 
 
-class Engine:
-    def __init__(self, work: Workload, folder: Path, method: str = "gossip") -> None:
-        self.work, self.folder = work, folder
-        self.method: Method = FedAvg() if method == "fedavg" else Gossip(k=work.neighbours)
-        self.architecture = work.architecture()
-        self.data = work.data()
-        self.trainer = Trainer("auto", os.cpu_count() or 1)
-        self.server = work.peers if self.method.with_server() else None
-        self.kinds = Kinds((work.model,), work.shape, CLASSES, lambda _: self.architecture)
-        self.peers = [self._peer(i) for i in range(work.peers)]
-        self.participants = [*self.peers, *([] if self.server is None else [self._peer(self.server)])]
+class Circle:
+    """A workload's participants, the server last, where there is one."""
 
-    def _peer(self, number: int) -> Peer:
-        desk: Desk = None  # type: ignore[assignment]  # the simulation puts itself there
-        return Peer(
-            number, 0, Others(self.work.peers, number), self.architecture.initial(0), self.work.settings(), desk,
-            None if number == self.server else self.data[number], self.server, kind=self.work.model, kinds=self.kinds,
-        )  # fmt: skip
+    def __init__(self, work: Workload, method: str) -> None:
+        self.method: Method = FedAvg() if method == "fedavg" else Gossip(k=work.neighbours)
+        architecture, data = work.architecture(), work.data()
+        server = work.peers if self.method.with_server() else None
+        kinds = Kinds((work.model,), work.shape, CLASSES, lambda _: architecture)
+        desk: Desk = None  # type: ignore[assignment]  # a stage puts itself there
+        self.participants = [
+            Peer(
+                i, 0, Others(work.peers, i), architecture.initial(0), work.settings(), desk,
+                None if i == server else data[i], server, kind=work.model, kinds=kinds,
+            )
+            for i in range(work.peers + (server is not None))
+        ]  # fmt: skip
+
+    def stage(self, members: Sequence[int], workers: int) -> Stage:
+        return Stage(self.method, [self.participants[i] for i in members], 1, Trainer("auto", workers))
+
+
+def stage_of(members: Sequence[int], work: Workload, method: str) -> Stage:
+    """Some of the participants, in another process."""
+    return Circle(work, method).stage(members, workers=1)
+
+
+class Engine:
+    """A workload in this process with a thread for each core, or `spread` over as many processes."""
+
+    def __init__(self, work: Workload, folder: Path, method: str = "gossip", *, spread: bool = False) -> None:
+        self.work, self.folder = work, folder
+        circle, cores = Circle(work, method), os.cpu_count() or 1
+        everybody = circle.participants
+        self.peers = everybody[: work.peers]
+        if spread:
+            members = sharded(everybody, work.shape, work.epochs, cores, directs=True)
+            common = {"work": work, "method": method}
+            self.stage: Stage = Processes(circle.stage(members[0], 1), everybody, members, stage_of, common)
+        else:
+            self.stage = circle.stage(range(len(everybody)), cores)
 
     def train(self) -> None:
-        self.trainer.fit([peer.train().job for peer in self.peers])
+        """All peers, in this process."""
+        self.stage.trainer.fit([peer.train().job for peer in self.peers])
 
     def rounds(self, count: int = 1) -> None:
+        self.stage.rounds = count
         log = EventLog(self.folder / "events.jsonl")
-        clock = Clock(ClockSettings(), self.work.peers, 0)
-        Simulation(Stage(self.method, self.participants, count, self.trainer), clock, log).run()
+        Simulation(self.stage, Clock(ClockSettings(), self.work.peers, 0), log).run()
         log.close()
+
+    def close(self) -> None:
+        self.stage.close()

@@ -1,40 +1,67 @@
-"""Which participants go together: a pure function of their architectures and the cost of training them."""
+"""Which participants go together (a pure function of their architectures and the cost of training them), and where."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
+from typing import Any
 
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from coterie.architecture import Architecture
-from coterie.experiment import Circle, Experiment
+from coterie.engines.stage import Stage
+from coterie.experiment import from_tables, gather
+from coterie.holding import Holding
+from coterie.peer import Peer
+from coterie.training import Trainer
+
+# What a peer costs in a round, in seconds of a core, as far as is known beforehand: only how they compare matters.
+A_SECOND = 1e10  # operations forward; backward they are twice as many
+TO_ACT = 150e-6
+TO_DIRECT = 50e-6
 
 
-def sharded(e: Experiment, circle: Circle, count: int) -> list[list[int]]:
+def sharded(
+    participants: Sequence[Peer], shape: tuple[int, ...], epochs: int, count: int, *, directs: bool = False
+) -> list[list[int]]:
     """Peers in at most so many shards of about equal cost, each of few architectures; a server is in the last.
 
-    Equal peers are trained as one, so those of one architecture stay together as far as costs allow.
+    Equal peers are trained as one, so those of one architecture stay together as far as costs allow. If the first
+    `directs` all others, too, it gets fewer, or none.
     """
-    cost = cache(lambda architecture: _operations(architecture, tuple(circle.dataset.x.shape[1:])))
-    peers = [peer for peer in circle.participants if peer.data is not None]
-    costs = {peer.id: cost(peer.architecture) * max(1, peer.samples * e.train.epochs) for peer in peers}
+    cost = cache(lambda architecture: _operations(architecture, shape) / A_SECOND)
+    peers = [peer for peer in participants if peer.data is not None]
     by_kind = sorted(peers, key=lambda peer: (peer.architecture.name, peer.id))
-    shards = divided([peer.id for peer in by_kind], [costs[peer.id] for peer in by_kind], count)
-    shards[-1] += [peer.id for peer in circle.participants if peer.data is None]
+    costs = [TO_ACT + cost(peer.architecture) * peer.samples * epochs for peer in by_kind]
+    first = TO_DIRECT * len(peers) if directs else 0.0
+    shards = divided([peer.id for peer in by_kind], costs, count, first)
+    shards[-1] += [peer.id for peer in participants if peer.data is None]
     return shards
 
 
-def divided(members: Sequence[int], costs: Sequence[float], count: int) -> list[list[int]]:
-    """Consecutive pieces, none of them empty: each member goes where the middle of its cost falls."""
+def stage_of(members: Sequence[int], tables: dict[str, Any], holding: Holding) -> Stage:
+    """A shard's stage, in the process where it will be."""
+    e = from_tables(tables)
+    mine = set(members)
+    participants = [peer for peer in gather(e, holding).participants if peer.id in mine]
+    trainer = Trainer(e.engine.batching, 1, e.engine.threads)
+    return Stage(e.method, participants, e.rounds, trainer, e.evaluate.every, e.engine.spill)
+
+
+def divided(members: Sequence[int], costs: Sequence[float], count: int, first: float = 0.0) -> list[list[int]]:
+    """Consecutive pieces, none of them empty: each member goes where the middle of its cost falls.
+
+    What the first piece costs beside its members makes it smaller; it may be left with none.
+    """
     count = min(count, len(members))
-    total, before = sum(costs), 0.0
+    before = min(first, sum(costs) / max(count - 1, 1))  # more than an equal part makes no difference to the others
+    total = before + sum(costs)
     pieces: list[list[int]] = [[] for _ in range(count)]
     for member, cost in zip(members, costs, strict=True):
         pieces[min(count - 1, int((before + cost / 2) / total * count))].append(member)
         before += cost
-    return [piece for piece in pieces if piece]
+    return [piece for number, piece in enumerate(pieces) if piece or (first and number == 0)]
 
 
 def _operations(architecture: Architecture, shape: tuple[int, ...]) -> float:

@@ -26,7 +26,7 @@ def main() -> None:
         first = time.time() - work.began
         together = 1 if timed(engine, 1) > SHORT else TOGETHER
         seconds = [timed(engine, together) for _ in range(work.rounds - 1)]
-        engine.trainer.close()
+        engine.close()
     driving.say(version(), first, seconds)
 
 

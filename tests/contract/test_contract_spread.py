@@ -1,7 +1,12 @@
-"""Every method on a Ray cluster: the same to the bit as in one process, also when a part of the cluster is lost."""
+"""Every method over several processes, of this machine or of a Ray cluster: the same to the bit as in one process.
+
+Also when a part of them is lost.
+"""
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,25 +17,35 @@ from contract_support import ASYNCHRONOUS, CASES, Outcome, read_graph, same, sim
 from coterie import running
 from coterie.engines.simulation import Simulation
 from coterie.errors import ConfigError
+from coterie.experiment import PROCESSES, RAY
 from coterie.progress import RoundProgress
 
 ray = pytest.importorskip("ray")
 
-ON_TWO = ("engine.name=ray", "engine.workers=2")
 # Models that walk (letters); views, a norm over the batch and peers that sit rounds out; no common rounds.
 SOME = [("compfl-walks", ()), ("mapl", ("clock.dropout=0.3",)), ("gossip", ASYNCHRONOUS)]
+Words = tuple[str, ...]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def cluster() -> Iterator[None]:
-    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="error")
-    yield
-    ray.shutdown()
+@pytest.fixture(scope="module", params=[PROCESSES, RAY])
+def on_two(request: pytest.FixtureRequest) -> Iterator[Words]:
+    """The settings for two of either kind."""
+    if request.param == RAY:
+        ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="error")
+    yield f"engine.name={request.param}", "engine.workers=2"
+    if request.param == RAY:
+        ray.shutdown()
+
+
+@pytest.fixture(autouse=True)
+def nobody_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In circles this small, directing would be all that the first process does."""
+    monkeypatch.setattr("coterie.engines.sharding.TO_DIRECT", 1e-9)
 
 
 @pytest.mark.parametrize(("case", "words"), SOME)
-def test_equals_the_simulation(case: str, words: tuple[str, ...]) -> None:
-    same(simulate(small(case, *words)), simulate(small(case, *words, *ON_TWO)))
+def test_equals_the_simulation(case: str, words: Words, on_two: Words) -> None:
+    same(simulate(small(case, *words)), simulate(small(case, *words, *on_two)))
 
 
 @pytest.mark.slow
@@ -38,20 +53,28 @@ def test_equals_the_simulation(case: str, words: tuple[str, ...]) -> None:
     "words", [(), ASYNCHRONOUS, ("clock.dropout=0.3", "clock.spread=3")], ids=["", "async", "away"]
 )
 @pytest.mark.parametrize("case", CASES)
-def test_every_method_equals_the_simulation(case: str, words: tuple[str, ...]) -> None:
-    same(simulate(small(case, *words)), simulate(small(case, *words, *ON_TWO)))
+def test_every_method_equals_the_simulation(case: str, words: Words, on_two: Words) -> None:
+    same(simulate(small(case, *words)), simulate(small(case, *words, *on_two)))
 
 
-def test_goes_on_when_an_actor_is_killed(tmp_path: Path) -> None:
+def kill_one(stage: Any) -> None:
+    """Of the processes that a run is spread over."""
+    if hasattr(stage, "pids"):
+        os.kill(stage.pids[0], signal.SIGKILL)
+    else:
+        ray.kill(stage._actors[0])
+
+
+def test_goes_on_when_a_process_is_killed(tmp_path: Path, on_two: Words) -> None:
     case, words = "gossip", ASYNCHRONOUS
     held: list[Simulation] = []
 
-    def kill_one(progress: RoundProgress) -> None:
+    def lose(progress: RoundProgress) -> None:
         if progress.round == 3 and len(held) == 1:
-            ray.kill(held[0].stage._shards[0])  # type: ignore[attr-defined]
+            kill_one(held[0].stage)
 
-    e = small(case, *words, *ON_TWO, "rounds=6", "engine.checkpoint=2")
-    summary = running.run(e, tmp_path / "run", on_round=kill_one, on_start=held.append)
+    e = small(case, *words, *on_two, "rounds=6", "engine.checkpoint=2")
+    summary = running.run(e, tmp_path / "run", on_round=lose, on_start=held.append)
     assert len(held) == 2  # it was begun again
     assert held[1].start_after == 2
     vectors = [peer.model.vector for peer in held[1].stage.peers.values()]
@@ -59,7 +82,7 @@ def test_goes_on_when_an_actor_is_killed(tmp_path: Path) -> None:
     same(undisturbed, Outcome(summary, read_graph(tmp_path / "run"), vectors))
 
 
-def test_a_run_may_be_gone_on_with_on_another_engine(tmp_path: Path) -> None:
+def test_a_run_may_be_gone_on_with_on_another_engine(tmp_path: Path, on_two: Words) -> None:
     class KilledError(Exception):
         pass
 
@@ -67,32 +90,35 @@ def test_a_run_may_be_gone_on_with_on_another_engine(tmp_path: Path) -> None:
         if progress.round == 2:
             raise KilledError
 
-    e = small("gossip", *ON_TWO, "engine.checkpoint=1")
+    e = small("gossip", *on_two, "engine.checkpoint=1")
     with pytest.raises(KilledError):
         running.run(e, tmp_path / "run", on_round=stop)
     config = tmp_path / "run" / "config.toml"
-    config.write_text(config.read_text().replace('name = "ray"', 'name = "simulation"'))
+    config.write_text(config.read_text().replace(f'name = "{e.engine.name}"', 'name = "simulation"'))
     same(simulate(small("gossip")), simulate(e, tmp_path / "run", resume=True))
 
 
-def test_what_goes_wrong_at_a_peer_is_told_as_ever(tmp_path: Path) -> None:
+def test_what_goes_wrong_at_a_peer_is_told_as_ever(tmp_path: Path, on_two: Words) -> None:
     method = tmp_path / "wrong.py"
     method.write_text(
         "from coterie import Method\n"
         "from coterie.errors import ConfigError\n"
         "class Wrong(Method):\n"
         "    async def round(self, me, t):\n"
-        "        raise ConfigError(f'peer {me.id} has had enough')\n"
+        "        if me.id >= t:\n"
+        "            raise ConfigError(f'peer {me.id} has had enough')\n"
     )
-    e = small("local", *ON_TWO, f"method.name={method}:Wrong")
-    with pytest.raises(ConfigError, match="peer 0 has had enough"):
+    e = small("local", *on_two, f"method.name={method}:Wrong")
+    with pytest.raises(ConfigError, match="peer 1 has had enough"):  # of several the first
         running.run(e, tmp_path / "run")
 
 
 @pytest.mark.slow
 def test_a_busy_cluster_is_used_as_far_as_it_goes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, on_two: Words
 ) -> None:
+    if RAY not in on_two[0]:
+        pytest.skip("of a cluster alone")
     from ray.util.placement_group import placement_group, remove_placement_group
 
     from coterie.engines import cluster
@@ -109,7 +135,7 @@ def test_a_busy_cluster_is_used_as_far_as_it_goes(
     ("words", "told"),
     [
         (("engine.address=auto",), "engine.address = 'auto' is of engine.name = ray"),
-        (("engine.name=dask",), "engine.name must be one of simulation, ray"),
+        (("engine.name=dask",), "engine.name must be one of simulation, processes, ray"),
     ],
 )
 def test_settings(words: tuple[Any, ...], told: str) -> None:
