@@ -97,10 +97,11 @@ def test_the_plain_loop_averages() -> None:
             torch.testing.assert_close(net.head.weight, torch.full_like(net.head.weight, 1.5))
 
 
-@pytest.mark.parametrize("method", ["gossip", "fedavg"])
-def test_the_engine_exchanges_models(tmp_path: Path, method: str) -> None:
-    engine = Engine(TINY, tmp_path, method)
+@pytest.mark.parametrize(("method", "spread"), [("gossip", False), ("fedavg", False), ("gossip", True)])
+def test_the_engine_exchanges_models(tmp_path: Path, method: str, spread: bool) -> None:
+    engine = Engine(TINY, tmp_path, method, spread=spread)
     engine.rounds(1)
+    engine.stage.bring_home()
     engine.close()
     ended = [event for event in read(tmp_path / "events.jsonl") if isinstance(event, PeerRound)]
     assert {event.peer for event in ended} >= set(range(TINY.peers))
@@ -115,13 +116,13 @@ def test_loop_and_engine_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     before = torch.get_num_threads()
     result = against_loop.compare(TINY, turns=1)
     torch.set_num_threads(before)
-    assert min(result.train_loop, result.train_engine, result.round_loop, result.round_engine) > 0
+    assert min(value for value in vars(result).values() if isinstance(value, float)) > 0
     assert "tiny: MLP 3-4-10" in str(result)
 
 
 def test_ratios_say_how_many_times_faster_the_engine_is() -> None:
-    result = against_loop.Result("w2", "MLP", train_loop=6.0, train_engine=2.0, round_loop=1.0, round_engine=4.0)
-    assert (result.train_ratio, result.round_ratio) == (3.0, 0.25)
+    result = against_loop.Result("w2", "MLP", 6.0, 2.0, round_loop=1.0, round_engine=4.0, round_processes=0.5)
+    assert (result.train_ratio, result.round_ratio, result.processes_ratio) == (3.0, 0.25, 2.0)
 
 
 def test_growth_is_measured_in_a_process_of_its_own() -> None:

@@ -10,6 +10,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +21,10 @@ from coterie.bench.plain_loop import PlainLoop
 from coterie.bench.workloads import Workload
 
 SHORTEST_TURN = 0.4  # seconds: quick work is done several times in a row, as in a run
-HEAD = f"{'workload':<32}{'training':>10}{'loop':>9}{'ratio':>8}   {'round':>9}{'loop':>9}{'ratio':>8}"
+HEAD = (
+    f"{'workload':<32}{'training':>10}{'loop':>9}{'ratio':>8}   {'round':>9}{'loop':>9}{'ratio':>8}"
+    f"   {'processes':>9}{'ratio':>8}"
+)
 
 
 @dataclass
@@ -31,6 +35,7 @@ class Result:
     train_engine: float
     round_loop: float
     round_engine: float
+    round_processes: float  # with engine.name = processes
 
     @property
     def train_ratio(self) -> float:
@@ -40,10 +45,15 @@ class Result:
     def round_ratio(self) -> float:
         return self.round_loop / self.round_engine
 
+    @property
+    def processes_ratio(self) -> float:
+        return self.round_loop / self.round_processes
+
     def __str__(self) -> str:
         return (
             f"{f'{self.name}: {self.title}':<32}{self.train_engine:>10.4f}{self.train_loop:>9.4f}"
             f"{self.train_ratio:>7.2f}x   {self.round_engine:>9.4f}{self.round_loop:>9.4f}{self.round_ratio:>7.2f}x"
+            f"   {self.round_processes:>9.4f}{self.processes_ratio:>7.2f}x"
         )
 
 
@@ -52,15 +62,20 @@ def compare(work: Workload, turns: int, seconds: float = 0.0) -> Result:
 
     So many turns each, and more as long as there is time: the shorter turns are, the more others can disturb one.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        loop, engine = PlainLoop(work), Engine(work, Path(folder))
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        closing(Engine(work, Path(folder))) as engine,
+        closing(Engine(work, Path(folder), spread=True)) as spread,
+    ):
+        loop = PlainLoop(work)
         engine.rounds(2)
+        spread.rounds(2)
         cores = os.cpu_count() or 1
         # The loop with one thread and with one on every core, as small operations are slower on many; the engine
         # uses the cores by its workers.
         timed: list[tuple[int, Callable[[int], None]]]
         timed = [(threads, _often(do)) for do in (loop.train, loop.round) for threads in (1, cores)]
-        timed += [(1, _often(engine.train)), (1, engine.rounds)]
+        timed += [(1, _often(engine.train)), (1, engine.rounds), (1, spread.rounds)]
         best = [float("inf")] * len(timed)
         until = time.perf_counter() + seconds
         while turns > 0 or time.perf_counter() < until:
@@ -71,9 +86,7 @@ def compare(work: Workload, turns: int, seconds: float = 0.0) -> Result:
                 began = time.perf_counter()
                 do(count)
                 best[i] = min(best[i], (time.perf_counter() - began) / count)
-        engine.close()
-    train_loop, round_loop = min(best[0:2]), min(best[2:4])
-    return Result(work.name, work.title, train_loop, best[4], round_loop, best[5])
+    return Result(work.name, work.title, min(best[0:2]), best[4], min(best[2:4]), *best[5:])
 
 
 def _often(do: Callable[[], None]) -> Callable[[int], None]:
