@@ -232,7 +232,7 @@ def test_where_all_failed_nobody_is_told_to_leave_out_an_option(capsys: pytest.C
 
 def test_ctrl_c_stops_at_a_checkpoint_and_the_same_command_goes_on(tmp_path: Path) -> None:
     Path("mine.py").write_text(BROKEN)
-    words = ["compare", "mine.py:Slow", *TINY, "rounds=60", "--seeds", "0", "--out", "here", "--plain", "--no-local"]
+    words = ["compare", "mine.py:Slow", *TINY, "rounds=20", "--seeds", "0", "--out", "here", "--plain", "--no-local"]
     command = [sys.executable, "-m", "coterie", *words]
     process = subprocess.Popen(command, stderr=subprocess.PIPE)
     out = tmp_path / "here"
@@ -245,10 +245,10 @@ def test_ctrl_c_stops_at_a_checkpoint_and_the_same_command_goes_on(tmp_path: Pat
     assert not (folder / "summary.json").exists()
     assert (folder / "checkpoint").exists()
     assert main(words) == OK
-    assert json.loads((folder / "summary.json").read_text())["rounds"] == 60
+    assert json.loads((folder / "summary.json").read_text())["rounds"] == 20
     rounds = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
     seen = [(r["peer"], r["round"]) for r in rounds if r["event"] == "round"]
-    assert len(seen) == len(set(seen)) == 4 * 60
+    assert len(seen) == len(set(seen)) == 4 * 20
 
 
 def test_a_method_of_a_file_is_shown_without_its_path(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

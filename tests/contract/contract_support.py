@@ -121,6 +121,11 @@ class Outcome(NamedTuple):
         return {key: value for key, value in self.summary.items() if key != "seconds"}
 
 
+def sometimes(*words: str) -> Any:
+    """Settings that are tried with the slow tests alone: others, with more in them, are tried always."""
+    return pytest.param(words, marks=pytest.mark.slow)
+
+
 def small(case: str, *words: str) -> Experiment:
     """A tiny experiment of one case, with more `key=value` words on top."""
     if METHODS[method_of(case)].server and ASYNCHRONOUS[0] in words:

@@ -17,6 +17,7 @@ from contract_support import (
     once,
     same,
     small,
+    sometimes,
     unlisted,
     when_two_rounds_are_done,
 )
@@ -64,20 +65,22 @@ def test_another_seed_is_another_run(engine: str, case: str) -> None:
     assert not any(torch.equal(a, b) for a, b in zip(mine.vectors, other.vectors, strict=True))
 
 
-def test_workers_change_nothing(engine: str, case: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Repeated, "USES_BEFORE_RECORDING", 3)
-    one = once(engine, case, "engine.batching=always")
-    same(one, ENGINES[engine](small(case, "engine.batching=always", "engine.workers=2")))
+STACKED, ALONE = ("engine.batching=always", "engine.workers=1"), ("engine.batching=never", "engine.workers=1")
+
+
+@pytest.mark.parametrize("recorded", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["", "recorded"])
+def test_workers_change_nothing(engine: str, case: str, recorded: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if recorded:
+        monkeypatch.setattr(Repeated, "USES_BEFORE_RECORDING", 3)
+    same(once(engine, case, *STACKED), ENGINES[engine](small(case, *STACKED, "engine.workers=2")))
 
 
 def test_workers_of_the_plain_loop_change_nothing(engine: str, case: str) -> None:
-    one, three = (ENGINES[engine](small(case, "engine.batching=never", f"engine.workers={n}")) for n in (1, 3))
-    same(one, three)
+    same(once(engine, case, *ALONE), ENGINES[engine](small(case, *ALONE, "engine.workers=3")))
 
 
 def test_batching_changes_next_to_nothing(engine: str, case: str) -> None:
-    always = once(engine, case, "engine.batching=always")
-    never = ENGINES[engine](small(case, "engine.batching=never"))
+    always, never = once(engine, case, *STACKED), once(engine, case, *ALONE)
     assert always.summary["messages"] == never.summary["messages"]
     assert always.summary["bytes"] == never.summary["bytes"]
     for a, b in zip(always.vectors, never.vectors, strict=True):
@@ -123,7 +126,7 @@ def test_artifacts_as_bytes_change_nothing(engine: str, case: str, monkeypatch: 
     same(once(engine, case), ENGINES[engine](small(case)))
 
 
-@pytest.mark.parametrize("words", [(), ("clock.dropout=0.3",), ASYNCHRONOUS], ids=["plain", "dropout", "async"])
+@pytest.mark.parametrize("words", [(), sometimes("clock.dropout=0.3"), ASYNCHRONOUS], ids=["plain", "dropout", "async"])
 def test_totals_are_what_was_delivered(
     engine: str, case: str, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -164,11 +167,11 @@ def test_totals_are_what_was_delivered(
 @pytest.mark.parametrize(
     "words",
     [
-        ("clock.dropout=0.3",),
-        ("clock.offline=[[1, 1.5, 2.5]]",),
+        sometimes("clock.dropout=0.3"),
+        sometimes("clock.offline=[[1, 1.5, 2.5]]"),
         ("clock.offline=[[0, 0, 2.2], [2, 1.2, 1.8]]", "clock.spread=3"),
-        ("clock.deadline=0.3", "clock.spread=3"),
-        ASYNCHRONOUS,
+        sometimes("clock.deadline=0.3", "clock.spread=3"),
+        sometimes(*ASYNCHRONOUS),
         (*ASYNCHRONOUS, "clock.dropout=0.3", "clock.offline=[[1, 1.5, 3.5]]"),
     ],
     ids=["dropout", "away", "joins-late", "deadline", "async", "async-churn"],

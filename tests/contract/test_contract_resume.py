@@ -21,8 +21,13 @@ MODES = {
     "churn": ("clock.spread=3", "clock.dropout=0.3", "clock.offline=[[1, 1.5, 3.5]]"),
     "async-churn": (*ASYNCHRONOUS, "clock.dropout=0.3", "clock.offline=[[1, 1.5, 3.5]]"),
 }
-# The plainest and the one that has everything by default, those between with the slow tests.
-IN_MODES = ["sync", "async-churn", *(pytest.param(mode, marks=pytest.mark.slow) for mode in ("async", "churn"))]
+
+
+def fast(*always: str) -> list[Any]:
+    """These modes by default, those that have less in them with the slow tests."""
+    return [mode if mode in always else pytest.param(mode, marks=pytest.mark.slow) for mode in MODES]
+
+
 pytestmark = [pytest.mark.parametrize("case", list(CASES))]
 
 
@@ -45,7 +50,7 @@ def kill_after(monkeypatch: pytest.MonkeyPatch, round: int) -> list[dict[str, An
     return saved
 
 
-@pytest.mark.parametrize("mode", IN_MODES)
+@pytest.mark.parametrize("mode", fast("churn"))
 def test_stopped_and_resumed(case: str, mode: str, tmp_path: Path) -> None:
     e = small(case, *MODES[mode])
     with pytest.raises(Interrupted, match="stopped after round"):
@@ -54,7 +59,7 @@ def test_stopped_and_resumed(case: str, mode: str, tmp_path: Path) -> None:
     same(once("simulation", case, *MODES[mode]), simulate(e, tmp_path / "run", resume=True))
 
 
-@pytest.mark.parametrize("mode", IN_MODES)
+@pytest.mark.parametrize("mode", fast("sync", "async-churn"))
 def test_killed_and_resumed(case: str, mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     e = small(case, *MODES[mode], "engine.checkpoint=2")
     with monkeypatch.context() as patch:

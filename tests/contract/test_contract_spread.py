@@ -25,9 +25,14 @@ ray = pytest.importorskip("ray")
 # Models that walk (letters); views, a norm over the batch and peers that sit rounds out; no common rounds.
 SOME = [("compfl-walks", ()), ("mapl", ("clock.dropout=0.3",)), ("gossip", ASYNCHRONOUS)]
 Words = tuple[str, ...]
+either = pytest.mark.parametrize("on_two", [PROCESSES, RAY], indirect=True)
+# Both have the same shards; Ray takes a quarter of a minute to begin.
+ray_when_there_is_time = pytest.mark.parametrize(
+    "on_two", [PROCESSES, pytest.param(RAY, marks=pytest.mark.slow)], indirect=True
+)
 
 
-@pytest.fixture(scope="module", params=[PROCESSES, RAY])
+@pytest.fixture(scope="module")
 def on_two(request: pytest.FixtureRequest) -> Iterator[Words]:
     """The settings for two of either kind."""
     if request.param == RAY:
@@ -43,11 +48,13 @@ def nobody_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("coterie.engines.sharding.TO_DIRECT", 1e-9)
 
 
+@ray_when_there_is_time
 @pytest.mark.parametrize(("case", "words"), SOME)
 def test_equals_the_simulation(case: str, words: Words, on_two: Words) -> None:
     same(simulate(small(case, *words)), simulate(small(case, *words, *on_two)))
 
 
+@either
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "words", [(), ASYNCHRONOUS, ("clock.dropout=0.3", "clock.spread=3")], ids=["", "async", "away"]
@@ -65,6 +72,7 @@ def kill_one(stage: Any) -> None:
         ray.kill(stage._actors[0])
 
 
+@either
 def test_goes_on_when_a_process_is_killed(tmp_path: Path, on_two: Words) -> None:
     case, words = "gossip", ASYNCHRONOUS
     held: list[Simulation] = []
@@ -82,6 +90,7 @@ def test_goes_on_when_a_process_is_killed(tmp_path: Path, on_two: Words) -> None
     same(undisturbed, Outcome(summary, read_graph(tmp_path / "run"), vectors))
 
 
+@ray_when_there_is_time
 def test_a_run_may_be_gone_on_with_on_another_engine(tmp_path: Path, on_two: Words) -> None:
     class KilledError(Exception):
         pass
@@ -98,6 +107,7 @@ def test_a_run_may_be_gone_on_with_on_another_engine(tmp_path: Path, on_two: Wor
     same(simulate(small("gossip")), simulate(e, tmp_path / "run", resume=True))
 
 
+@ray_when_there_is_time
 def test_what_goes_wrong_at_a_peer_is_told_as_ever(tmp_path: Path, on_two: Words) -> None:
     method = tmp_path / "wrong.py"
     method.write_text(
@@ -114,11 +124,11 @@ def test_what_goes_wrong_at_a_peer_is_told_as_ever(tmp_path: Path, on_two: Words
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("on_two", [RAY], indirect=True)
+@pytest.mark.usefixtures("on_two")
 def test_a_busy_cluster_is_used_as_far_as_it_goes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, on_two: Words
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    if RAY not in on_two[0]:
-        pytest.skip("of a cluster alone")
     from ray.util.placement_group import placement_group, remove_placement_group
 
     from coterie.engines import cluster
