@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -27,7 +28,7 @@ from coterie.peer import Peer
 from coterie.training import Trainer
 
 MODULE = "coterie.engines.shard_process"
-SECONDS_TO_END = 5.0
+SECONDS_TO_END = 5.0  # for a process that does not answer
 MINE = 0  # the shard of this process, which directs as well
 
 Make = Callable[..., Stage]  # a shard's stage, from its members and what all have in common
@@ -67,6 +68,7 @@ class Processes(Sharded):
         self._rooms = {room.number: room for room in rooms}
         self._processes: list[ShardProcess] = []
         self._epoch = 0  # a process may write over what it said in one before this
+        self._all_heard = True  # what was said up to now
         try:
             self._processes += [ShardProcess(shard, [room.file for room in rooms]) for shard in others]
             parcel = rooms[-1].put({"make": make, **common})  # what is there stays there: all have it in common
@@ -86,8 +88,6 @@ class Processes(Sharded):
     def close(self) -> None:
         super().close()
         for process in self._processes:
-            process.dismiss()
-        for process in self._processes:
             process.end()
         for room in self._rooms.values():
             room.close()
@@ -96,11 +96,12 @@ class Processes(Sharded):
 
     def _send(self, shard: int, orders: Sequence[Order], wish: str, given: tuple[Any, ...], lent: Sequence[Any]) -> Any:
         if shard == MINE:
-            mine = _Mine(self._mine, orders, wish, given, lent)
+            mine = _Mine(orders, wish, given, lent)
             if wish == "lend":  # else when others have been asked, too
-                mine.carry_out()
+                self._carry_out(mine)
             return mine
-        if not any(process.asked for process in self._processes):  # all that was said has been heard
+        if self._all_heard:
+            self._all_heard = False
             self._epoch += 1
             self._room.empty()
         here = [one.answer for one in lent if isinstance(one, _Mine)]
@@ -111,31 +112,38 @@ class Processes(Sharded):
     def _answers(self, wishes: Sequence[Any]) -> list[Any]:
         for wish in wishes:
             if isinstance(wish, _Mine):
-                wish.carry_out(self._opened)
-        return [wish.answer if isinstance(wish, _Mine) else self._opened(wish) for wish in wishes]
+                self._carry_out(wish)
+        answers = [self._answer(wish) for wish in wishes]
+        self._all_heard = not any(process.asked for process in self._processes)
+        return answers
 
-    def _opened(self, wish: _Asked) -> Any:
-        failed, found = self._rooms[wish.parcel().room].get(wish.parcel())
+    def _carry_out(self, wish: _Mine) -> None:
+        if not wish.done:
+            wish.answer = self._mine.do(wish.orders, wish.wish, wish.given, [self._answer(one) for one in wish.lent])
+            wish.done = True
+
+    def _answer(self, wish: _Mine | _Asked) -> Any:
+        if isinstance(wish, _Mine):
+            return wish.answer
+        parcel = wish.parcel()
+        failed, found = self._rooms[parcel.room].get(parcel)
         if failed:
             error, told = found
-            error.add_note(f"in the process of shard {wish.parcel().room}:\n{told}")
+            error.add_note(f"in the process of shard {parcel.room}:\n{told}")
             raise error
         return found
 
 
+@dataclass
 class _Mine:
-    """What the shard of this process is asked for: done when the others have been asked."""
+    """What the shard of this process is asked for: it is done when the others have been asked."""
 
-    def __init__(self, shard: Shard, *what: Any) -> None:
-        self.shard, self.what = shard, what
-        self.answer: Any = None
-
-    def carry_out(self, opened: Callable[[_Asked], Any] = lambda _: None) -> None:
-        if self.what:
-            orders, wish, given, lent = self.what
-            self.what = ()
-            there = [one.answer if isinstance(one, _Mine) else opened(one) for one in lent]
-            self.answer = self.shard.do(orders, wish, given, there)
+    orders: Sequence[Order]
+    wish: str
+    given: tuple[Any, ...]
+    lent: Sequence[Any]
+    done: bool = False
+    answer: Any = None
 
 
 class _Asked:
@@ -201,15 +209,11 @@ class ShardProcess:
         if failed is not None:
             raise failed
 
-    def dismiss(self) -> None:
-        self._connection.close()
-
     def end(self) -> None:
-        try:
-            self._process.wait(SECONDS_TO_END)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        """At once, whatever it does: nothing that it has is needed any more."""
+        self._process.kill()
+        self._process.wait()
+        self._connection.close()
 
     def _ending(self) -> str:
         with contextlib.suppress(subprocess.TimeoutExpired):

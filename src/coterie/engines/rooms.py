@@ -76,9 +76,10 @@ class Room:
     def _of_size(self, size: int) -> mmap.mmap:
         """At least so large. Pages are asked for beforehand: to find out while writing that there are none is fatal."""
         if self._memory is None or len(self._memory) < size:
-            if os.fstat(self.file).st_size < max(size, SMALLEST):
+            there = os.fstat(self.file).st_size
+            if there < size:
                 try:
-                    _allocate(self.file, max(2 * size, SMALLEST))
+                    _allocate(self.file, max(size + size // 4 if there else size, SMALLEST))
                 except OSError as error:
                     raise RunError(
                         f"no room for {size / 1e6:.0f} MB of memory that processes share ({error.strerror}): use fewer "

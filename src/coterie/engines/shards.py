@@ -67,12 +67,12 @@ class Lent(NamedTuple):
             content = {name: _array(tensor) for name, tensor in a.content.items()}
         return cls(key, a.name, a.author, a.round, content, a.facts)
 
-    def artifact(self) -> Artifact:
+    def artifact(self, device: torch.device | str = "cpu") -> Artifact:
         content: Mapping[str, Tensor]
         if isinstance(self.content, tuple):
-            content = Weights(self.content[0], _tensor(self.content[1]))
+            content = Weights(self.content[0], _tensor(self.content[1]).to(device))
         else:
-            content = {name: _tensor(array) for name, array in self.content.items()}
+            content = {name: _tensor(array).to(device) for name, array in self.content.items()}
         return Artifact(self.name, self.author, self.round, content, self.facts)
 
 
@@ -96,11 +96,12 @@ class Shard:
         self.number, self.stage = number, stage
         self._count = itertools.count(1)
         self._artifacts: dict[Key, Artifact] = {}  # its own, and those that it has borrowed
+        self._device = next((peer.model.vector.device for peer in stage.peers.values()), "cpu")
 
     def do(self, orders: Sequence[Order], wish: str, given: tuple[Any, ...], lent: Iterable[Sequence[Lent]]) -> Any:
         """Take in what was lent, carry out the orders, and then what is asked for."""
         for one in itertools.chain(*lent):
-            self._artifacts[one.key] = one.artifact()
+            self._artifacts[one.key] = one.artifact(self._device)
         for order, what in orders:
             getattr(self, order)(*what)
         return getattr(self, wish)(*given)

@@ -15,6 +15,7 @@ import torch
 from coterie.architecture import Architecture, Model
 from coterie.errors import ConfigError
 from coterie.training import batched, plain
+from coterie.training.calling import Caller
 from coterie.training.jobs import AnyJob, EvaluateJob, FitJob, PortableJob, Prediction, Score
 from coterie.training.portables import PortableRunner
 from coterie.weights import settle_side_by_side
@@ -47,6 +48,7 @@ class Trainer:
         # best where there are peers enough: nothing waits for a core that something else is using (seen to
         # cost a factor of ten).
         self._workers = ThreadPoolExecutor(workers, "train")
+        self._caller = Caller(self._workers, workers)
         self._portables = PortableRunner()
 
     def close(self, wait: bool = True) -> None:
@@ -73,8 +75,8 @@ class Trainer:
         return self._each_kind(jobs, batched.predict, plain.predict, self._portables.predict)
 
     def call(self, functions: Sequence[Callable[[], Any]]) -> list[Any]:
-        """What these return, computed side by side."""
-        return [future.result() for future in [self._workers.submit(function) for function in functions]]
+        """What these return, computed side by side where that is faster."""
+        return self._caller.call(functions)
 
     def _each_kind(
         self,
