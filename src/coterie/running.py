@@ -15,6 +15,7 @@ from typing import Any
 from coterie.engines import checkpoint
 from coterie.engines.clock import Clock
 from coterie.engines.participants import doings
+from coterie.engines.sharding import stage_with
 from coterie.engines.simulation import Simulation
 from coterie.engines.stage import Stage
 from coterie.errors import RunError, StageLost
@@ -26,7 +27,6 @@ from coterie.report.summary import read_summary, summarise, write_graph, write_j
 from coterie.report.words import short_name
 from coterie.run_state import RunState
 from coterie.sinks import Sinks
-from coterie.training import Trainer
 from coterie.using.keeping import keep
 from coterie.using.manifest import version
 
@@ -166,8 +166,7 @@ def _stage(e: Experiment, circle: Circle) -> Stage:
         from coterie.engines.processes import spread
 
         return spread(e, circle)
-    trainer = Trainer(e.engine.batching, e.engine.workers, e.engine.threads)
-    return Stage(e.method, circle.participants, e.rounds, trainer, e.evaluate.every, e.engine.spill)
+    return stage_with(e, circle.participants, e.engine.workers)
 
 
 def _seen_by(progress: Progress, sinks: Sinks, event: Event) -> None:

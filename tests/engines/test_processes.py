@@ -14,6 +14,7 @@ from engine_support import tiny
 from coterie import running
 from coterie.engines import processes, sharding
 from coterie.engines.processes import Processes, spread
+from coterie.engines.shard_process import _sendable
 from coterie.engines.stage import Stage
 from coterie.errors import RunError
 from coterie.experiment import gather
@@ -57,6 +58,14 @@ def test_a_mistake_in_a_method_is_shown_where_it_was_made(tmp_path: Path) -> Non
     with pytest.raises(ZeroDivisionError) as caught:
         running.run(e, tmp_path / "run")
     assert "in divided_by_nothing" in caught.value.__notes__[0]
+
+
+def test_an_error_that_cannot_cross_is_told_all_the_same() -> None:
+    known = RunError("no room")
+    assert _sendable(known) is known
+    told = _sendable(ValueError("odd", lambda: None))  # a function of no module cannot be pickled
+    assert type(told) is RuntimeError
+    assert str(told).startswith("ValueError: ('odd', ")
 
 
 def test_a_process_that_cannot_begin_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

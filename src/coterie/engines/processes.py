@@ -19,13 +19,12 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from coterie.engines.rooms import Parcel, Room, heard
-from coterie.engines.sharding import sharded, stage_of
+from coterie.engines.sharding import sharded, stage_of, stage_with
 from coterie.engines.shards import Order, Shard, Sharded
 from coterie.engines.stage import Stage
 from coterie.errors import RunError, StageLost
 from coterie.experiment import Circle, Experiment
 from coterie.peer import Peer
-from coterie.training import Trainer
 
 MODULE = "coterie.engines.shard_process"
 SECONDS_TO_END = 5.0  # for a process that does not answer
@@ -37,9 +36,7 @@ Make = Callable[..., Stage]  # a shard's stage, from its members and what all ha
 def spread(e: Experiment, circle: Circle) -> Stage:
     """An experiment's participants, over engine.workers processes with this one."""
     members = sharded(circle.participants, circle.shape, e.train.epochs, e.engine.workers, directs=True)
-    trainer = Trainer(e.engine.batching, 1, e.engine.threads)
-    mine = [circle.participants[peer] for peer in sorted(members[MINE])]
-    stage = Stage(e.method, mine, e.rounds, trainer, e.evaluate.every, e.engine.spill)
+    stage = stage_with(e, [circle.participants[peer] for peer in sorted(members[MINE])])
     if len(members) == 1:
         return stage
     common = {"tables": e.tables(), "holding": circle.holding.without_raw()}

@@ -11,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from coterie.architecture import Architecture
 from coterie.engines.stage import Stage
-from coterie.experiment import from_tables, gather
+from coterie.experiment import Experiment, from_tables, gather
 from coterie.holding import Holding
 from coterie.peer import Peer
 from coterie.training import Trainer
@@ -42,10 +42,13 @@ def sharded(
 
 def stage_of(members: Sequence[int], tables: dict[str, Any], holding: Holding) -> Stage:
     """A shard's stage, in the process where it will be."""
-    e = from_tables(tables)
-    mine = set(members)
-    participants = [peer for peer in gather(e, holding).participants if peer.id in mine]
-    trainer = Trainer(e.engine.batching, 1, e.engine.threads)
+    e, mine = from_tables(tables), set(members)
+    return stage_with(e, [peer for peer in gather(e, holding).participants if peer.id in mine])
+
+
+def stage_with(e: Experiment, participants: Sequence[Peer], workers: int = 1) -> Stage:
+    """These participants of an experiment, in this process."""
+    trainer = Trainer(e.engine.batching, workers, e.engine.threads)
     return Stage(e.method, participants, e.rounds, trainer, e.evaluate.every, e.engine.spill)
 
 

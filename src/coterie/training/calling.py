@@ -1,7 +1,7 @@
 """Functions that peers asked to have computed: side by side in threads where that helps, else one after the other.
 
 Threads help what torch or NumPy do in long strides. What Python does itself it does for one thread at a time, and the
-threads take the turn away from each other: a search over ensembles took half as long again in two threads as in one.
+threads take the turn away from each other: a search over ensembles took longer in two threads than in one.
 Which of the two a function is shows when it is tried.
 """
 
