@@ -13,10 +13,10 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor
+from torch import Tensor, nn
 
 from coterie.architecture import Architecture, Model
-from coterie.models import Output
+from coterie.models import Net, Output
 from coterie.training import (
     Batch,
     EvaluateJob,
@@ -256,6 +256,28 @@ def test_batch_norm_statistics_live_in_the_models_vector(batch_normed: Architect
     before = model.vector.clone()
     plain.evaluate(EvaluateJob(model, all_of(x, [0, 1])))
     assert torch.equal(model.vector, before)  # measuring leaves no trace
+
+
+@pytest.mark.parametrize("norms", [2, 3])
+def test_several_batch_norms_train_as_a_plain_module_does(norms: int) -> None:
+    """Their statistics lie in one vector. Torch must not take a change of one layer's for a change of another's."""
+
+    def net() -> Net:
+        layers = [layer for _ in range(norms) for layer in (nn.Linear(4, 4), nn.BatchNorm1d(4), nn.ReLU())]
+        return Net(nn.Sequential(*layers), 4, 3)
+
+    model = Architecture("deep", net).initial(0)
+    alone = net()
+    alone.load_state_dict(dict(model))
+    split = all_of(torch.randn(6, 4, generator=torch.Generator().manual_seed(0)).tolist(), [0, 1, 2, 0, 1, 2])
+    plain.fit(FitJob(model, split, cross_entropy, TrainSettings(epochs=2, batch=6, lr=0.1, momentum=0.9), ("k",)))
+    optimizer = torch.optim.SGD(alone.parameters(), lr=0.1, momentum=0.9)
+    for _ in range(2):
+        optimizer.zero_grad()
+        F.cross_entropy(alone(split.x).logits, split.y).backward()
+        optimizer.step()
+    for name, tensor in alone.state_dict().items():
+        torch.testing.assert_close(model[name], tensor.to(torch.float32), msg=name)
 
 
 def test_batch_norm_survives_a_last_batch_of_one(batch_normed: Architecture) -> None:

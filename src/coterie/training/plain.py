@@ -50,7 +50,9 @@ def bind(model: Model) -> Net:
         parameter.data = model[name]
     for name, _ in list(net.named_buffers()):
         owner, _, attribute = name.rpartition(".")
-        net.get_submodule(owner)._buffers[attribute] = model[name]
+        # `.data`: a view counts changes with all other views of the vector, and backward would take those of another
+        # layer's statistics for changes of this one's.
+        net.get_submodule(owner)._buffers[attribute] = model[name].data
     return net
 
 
