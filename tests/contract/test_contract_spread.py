@@ -21,6 +21,7 @@ from coterie.experiment import PROCESSES, RAY
 from coterie.progress import RoundProgress
 
 ray = pytest.importorskip("ray")
+cluster = pytest.importorskip("coterie.engines.cluster")
 
 # Models that walk (letters); views, a norm over the batch and peers that sit rounds out; no common rounds.
 SOME = [("compfl-walks", ()), ("mapl", ("clock.dropout=0.3",)), ("gossip", ASYNCHRONOUS)]
@@ -36,7 +37,7 @@ ray_when_there_is_time = pytest.mark.parametrize(
 def on_two(request: pytest.FixtureRequest) -> Iterator[Words]:
     """The settings for two of either kind."""
     if request.param == RAY:
-        ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="error")
+        cluster.start_local(num_cpus=2)
     yield f"engine.name={request.param}", "engine.workers=2"
     if request.param == RAY:
         ray.shutdown()
@@ -131,14 +132,38 @@ def test_a_busy_cluster_is_used_as_far_as_it_goes(
 ) -> None:
     from ray.util.placement_group import placement_group, remove_placement_group
 
-    from coterie.engines import cluster
-
     somebody_elses = placement_group([{"CPU": 1}])
     assert somebody_elses.wait(60)
     monkeypatch.setattr(cluster, "PATIENCE", 20.0)
     same(simulate(small("gossip")), simulate(small("gossip", "engine.name=ray"), tmp_path / "run"))
     assert "only 1 of 2 actors" in caplog.text
     remove_placement_group(somebody_elses)
+
+
+def too_slow(calls: list[str], times: int) -> Any:
+    """Ray's `init` on a machine so busy that the first starts take longer than Ray waits."""
+
+    def init(**options: Any) -> None:
+        calls.append(options["address"])
+        if len(calls) <= times:
+            raise Exception("The current node timed out during startup. This could happen because ...")
+
+    return init
+
+
+def test_a_cluster_that_begins_too_slowly_is_begun_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    monkeypatch.setattr(ray, "init", too_slow(calls, 2))
+    cluster.start_local()
+    assert calls == ["local"] * 3
+
+
+def test_a_cluster_that_never_begins_is_told_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    monkeypatch.setattr(ray, "init", too_slow(calls, cluster.STARTS))
+    with pytest.raises(ConfigError, match=r"did not begin in 5 attempts: The current node timed out.*processes"):
+        cluster.start_local()
+    assert len(calls) == cluster.STARTS
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,10 @@ from coterie.holding import Holding
 from coterie.training import Trainer
 
 TO_ANSWER = 10.0  # seconds that a cluster has to
-PATIENCE = 60.0  # seconds that actors have to begin
+PATIENCE = 60.0  # seconds that actors have to begin, if some have: then the run does without the others
+LONGEST_PATIENCE = 600.0  # seconds that the first of them has: on a busy machine a process takes minutes to begin
+# Ray gives its own processes half a minute to begin. On a busy machine that is too short, and nothing is wrong.
+STARTS = 5
 
 _log = logging.getLogger(__name__)
 
@@ -89,19 +92,40 @@ def connected(e: Experiment) -> Callable[[], None]:
     """Join the cluster at engine.address, or begin one on this machine; returns what to do in the end."""
     if ray.is_initialized():
         return lambda: None
+    if not e.engine.address:
+        start_local()
+        return ray.shutdown
     try:
-        ray.init(
-            address=e.engine.address or "local",
-            include_dashboard=False,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-        )
+        ray.init(address=e.engine.address, **_QUIET)
     except (ConnectionError, RayError, ValueError, RuntimeError) as error:
-        where = f"engine.address = '{e.engine.address}'" if e.engine.address else "a Ray cluster of one's own"
         raise ConfigError(
-            f"{where} cannot be used: {str(error).splitlines()[0]}. `ray start --head` begins one"
+            f"engine.address = '{e.engine.address}' cannot be used: {_first_line(error)}. `ray start --head` begins one"
         ) from error
     return ray.shutdown
+
+
+_QUIET: dict[str, Any] = {"include_dashboard": False, "log_to_driver": False, "logging_level": logging.ERROR}
+
+
+def start_local(**options: Any) -> None:
+    """Begin a cluster on this machine; what was too slow is tried again."""
+    for start in range(1, STARTS + 1):
+        try:
+            ray.init(address="local", **_QUIET, **options)
+            return
+        except Exception as error:  # Ray has no class of its own for "timed out during startup"
+            ray.shutdown()
+            if start == STARTS:
+                raise ConfigError(
+                    f"a Ray cluster on this machine did not begin in {STARTS} attempts: {_first_line(error)}. Is the "
+                    "machine overloaded, or its disk full? `ray start --head` tells more; engine.name = processes "
+                    "needs no Ray"
+                ) from error
+            _log.warning("Ray did not begin in time (%s); attempt %d of %d", _first_line(error), start + 1, STARTS)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def _actors_wanted(e: Experiment) -> int:
@@ -113,17 +137,19 @@ def _actors_wanted(e: Experiment) -> int:
 
 
 def _actors(wanted: int) -> list[Any]:
-    """Those that start in time: a node that was lost a moment ago may still be counted."""
+    """Those that begin in time: a node that was lost a moment ago may still be counted."""
     actor: Any = ray.remote(Actor).options(num_cpus=1, scheduling_strategy="SPREAD")
     actors = [actor.remote() for _ in range(wanted)]
     answers = {one.ready.remote(): one for one in actors}
     ray.wait(list(answers), num_returns=wanted, timeout=PATIENCE)
+    ray.wait(list(answers), num_returns=1, timeout=LONGEST_PATIENCE)  # at once, where one has begun
     ready = [one for answer, one in answers.items() if _came(answer)]
     for one in actors:
         if one not in ready:
             ray.kill(one)
     if not ready:
-        raise ConfigError(f"no actor of one CPU began within {PATIENCE:.0f} s: is the cluster busy? See `ray status`")
+        waited = PATIENCE + LONGEST_PATIENCE
+        raise ConfigError(f"no actor of one CPU began within {waited:.0f} s: is the cluster busy? See `ray status`")
     if len(ready) < wanted:
         _log.warning("only %d of %d actors of one CPU began within %.0f s", len(ready), wanted, PATIENCE)
     return ready
