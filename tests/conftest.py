@@ -8,6 +8,8 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
+import coterie  # noqa: F401  (sets MKL's mode, before anything is computed)
+
 settings.register_profile(
     "coterie", deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
 )

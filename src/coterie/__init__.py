@@ -6,6 +6,11 @@ Names are imported when first used, so that `import coterie` is quick and starts
 from __future__ import annotations
 
 import importlib
+import os
+
+# Before MKL computes anything: by default it chooses its kernels by how memory is aligned, so on some processors
+# (AMD's) two equal runs would differ in their last bits. Every process that computes imports this first.
+os.environ.setdefault("MKL_CBWR", "AUTO")
 
 TYPE_CHECKING = False  # importing typing for it would take longer than all the rest
 if TYPE_CHECKING:

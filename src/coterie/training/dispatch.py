@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import torch
 
+from coterie import repeatable
 from coterie.architecture import Architecture, Model
 from coterie.errors import ConfigError
 from coterie.training import batched, plain
@@ -43,6 +44,7 @@ class Trainer:
         self.batching = batching
         self.workers, self.threads = workers, threads
         torch.set_num_threads(threads)
+        repeatable.warn_if_not()
         _keep_freed_memory()
         # The threads per operation do not depend on the number of workers: so the numbers do not either. One is
         # best where there are peers enough: nothing waits for a core that something else is using (seen to
