@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from coterie.experiment import Experiment, load
     from coterie.methods.base import Method, parameter
     from coterie.peer import Peer
+    from coterie.report.saving import figures
     from coterie.running import resume, run
     from coterie.shelf import Artifact
     from coterie.training import cross_entropy, proximal
@@ -35,6 +36,7 @@ _HOMES = {
     "Weights": "coterie.weights",
     "compare": "coterie.comparing.carrying_out",
     "cross_entropy": "coterie.training",
+    "figures": "coterie.report.saving",
     "load": "coterie.experiment",
     "mean": "coterie.weights",
     "parameter": "coterie.methods.base",
@@ -52,6 +54,7 @@ __all__ = [
     "Weights",
     "compare",
     "cross_entropy",
+    "figures",
     "load",
     "mean",
     "parameter",

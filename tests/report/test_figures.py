@@ -84,8 +84,8 @@ def test_wrong_words_are_named(folder: Path, tmp_path: Path) -> None:
         run.graph(kind="weight")
     with pytest.raises(NothingToDraw, match="of round 1 and 12, not of round 5"):
         run.embedding(round=5)
-    with pytest.raises(CoterieError, match=r"figures are saved as \.svg"):
-        run.classes().save(tmp_path / "classes.png")
+    with pytest.raises(CoterieError, match=r"figures are saved as \.svg, \.pdf, \.png"):
+        run.classes().save(tmp_path / "classes.jpeg")
     with pytest.raises(CoterieError, match=r"has no events\.jsonl"):
         coterie.report.open(tmp_path)
 

@@ -6,7 +6,8 @@ In a notebook:
 
     run = coterie.report.open("runs/demo")
     run.accuracy()                           # shown by the notebook
-    run.graph(round=20).save("graph.svg")
+    run.graph(round=20).save("graph.pdf")
+    coterie.report.figures("runs/compared")  # by name: of a run, a comparison or a sweep
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from coterie.report.figure import Figure, NothingToDraw
 if TYPE_CHECKING:
     from coterie.report.run import Run
 
-__all__ = ["Figure", "NothingToDraw", "open"]
+__all__ = ["Figure", "NothingToDraw", "figures", "open"]
 
 
 def open(folder: str | Path) -> Run:
@@ -28,3 +29,10 @@ def open(folder: str | Path) -> Run:
     from coterie.report.run import open_run
 
     return open_run(folder)
+
+
+def figures(folder: str | Path) -> dict[str, Figure]:
+    """The figures in the report of a run, a comparison or a sweep, by their name; `coterie.figures` saves them."""
+    from coterie.report.saving import drawn
+
+    return drawn(folder)

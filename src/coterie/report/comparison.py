@@ -22,7 +22,7 @@ from coterie.report.svg import Plot, circle, named, number, tick
 from coterie.report.tables import open_table
 from coterie.report.words import UNITS, count, percent
 
-SCRIPTS = ("pick.js", "lines.js", "save.js")
+SCRIPTS = ("pick.js", "lines.js", "pdf.js", "save.js")
 MANY = 4  # variants: the bands of more are fainter, for they overlap
 MAX_DOTS = 300  # of one variant
 MAX_LABEL = 22  # characters at the side of the dots
@@ -40,19 +40,28 @@ def write_comparison(
     """Write the page of a comparison: `variants` are the folders of each label's runs, one for each seed, and
     `command` is what makes it again."""
     found = [Seeds(label, folders) for label, folders in variants.items() if folders]
-    sections = pages.Sections()
-    for split in ("test", "validation"):
-        sections.add(partial(over_rounds, found, split), f"{split.capitalize()} accuracy over rounds")
-    sections.add(partial(_switched, over_bytes, found), "Accuracy against bytes exchanged")
-    sections.add(partial(_switched, over_time, found), "Accuracy against simulated time")
-    sections.add(partial(dots, found), "Peer by peer")
     top = open_table("Comparison", "One row for each variant.", head, rows, names=(0,))
     about = "".join(f'<p class="soft">{escape(note)}</p>' for note in notes)
     about += f"<p><code>{escape(command)}</code></p>" if command else ""
-    parts = [f'<section class="results"><h2>Results</h2>{top}{about}</section>', sections.html(), _links(path, found)]
+    parts = [
+        f'<section class="results"><h2>Results</h2>{top}{about}</section>',
+        sections(found).html(),
+        _links(path, found),
+    ]
     said = [f"{count(len(s.runs), 'seed')}, {percent(_mean(s))} in the mean over peers" for s in found]
     data = {"what": "variant", "names": [s.label for s in found], "about": said}
     write_whole(path, pages.page(title, parts, data, SCRIPTS))
+
+
+def sections(found: Sequence[Seeds]) -> pages.Sections:
+    """The figures of a comparison."""
+    made = pages.Sections()
+    for split in ("test", "validation"):
+        made.add(partial(over_rounds, found, split), f"{split.capitalize()} accuracy over rounds")
+    made.add(partial(_switched, over_bytes, found), "Accuracy against bytes exchanged")
+    made.add(partial(_switched, over_time, found), "Accuracy against simulated time")
+    made.add(partial(dots, found), "Peer by peer")
+    return made
 
 
 def lines(found: Sequence[Seeds], measure: Measure, x: str, split: str, unit: float = 1.0) -> Figure:
@@ -148,13 +157,9 @@ def _colour(number: int) -> str:
     return colour(number) if number < COLOURS else "plain"
 
 
-def _switched(make: Callable[[Sequence[Seeds], str], Figure], found: Sequence[Seeds]) -> str:
-    """The figure of both splits, between which the page's script switches."""
-    drawn = "".join(
-        f'<div data-option="{split.capitalize()}">{pages.figure(make(found, split))}</div>'
-        for split in ("test", "validation")
-    )
-    return f'<div data-switch="Accuracy on">{drawn}</div>'
+def _switched(make: Callable[[Sequence[Seeds], str], Figure], found: Sequence[Seeds]) -> pages.Switch:
+    """The figure of both splits."""
+    return pages.Switch("Accuracy on", {split.capitalize(): make(found, split) for split in ("test", "validation")})
 
 
 def _mean(seeds: Seeds) -> float | None:

@@ -7,16 +7,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from coterie.events import Event
-from coterie.report.figure import Figure, Key, NothingToDraw
+from coterie.report.figure import Figure, NothingToDraw
 from coterie.report.marks import colour
 from coterie.report.matrix import Floats
-from coterie.report.ordering import cluster_colours
+from coterie.report.ordering import cluster_colours, cluster_keys
 from coterie.report.summary import noted, started
 from coterie.report.svg import circle, figure, text
 
 SIDE, RADIUS = 400.0, 8.0
 MAX_MARKS = 1000  # of one round
-MAX_KEYS = 12
 
 
 def rounds_of(events: Sequence[Event]) -> list[int]:
@@ -52,8 +51,7 @@ def embedding(events: Sequence[Event], round: int | None = None) -> Figure:
     )
     if every > 1:
         caption += f" One of {every} marks is drawn."
-    names = sorted(set(start.clusters)) if start.clusters is not None else []
-    keys = tuple(Key(colour(i), f"true cluster {name}", "bubble") for i, name in enumerate(names[:MAX_KEYS]))
+    keys = cluster_keys(start, "bubble")
     return Figure(f"embedding-{shown}", f"Round {shown}", figure(SIDE, SIDE, label, parts), caption, keys)
 
 

@@ -7,10 +7,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import NamedTuple
 
 from coterie.errors import CoterieError
+from coterie.files import write_bytes_whole, write_whole
+from coterie.report import forms
+from coterie.report.legend import Key, with_legend
 from coterie.report.marks import alone
+
+__all__ = ["Figure", "Key", "NothingToDraw", "OddNotes", "drawn_from"]
 
 
 class NothingToDraw(CoterieError):  # noqa: N818 (often it is no error: a method may have no graph)
@@ -32,14 +36,6 @@ def drawn_from(*names: str) -> Iterator[None]:
         ) from error
 
 
-class Key(NamedTuple):
-    """An entry of a legend: how it is drawn (classes of marks.css), and what it stands for."""
-
-    css: str
-    text: str
-    shape: str = "line"  # line | square | dot, bubble, star or ring (round marks of these classes)
-
-
 @dataclass(frozen=True)
 class Figure:
     """A drawing with all that is needed to read it. Notebooks show it by themselves."""
@@ -48,42 +44,31 @@ class Figure:
     heading: str
     drawing: str  # SVG whose colours are classes, for a page that has marks.css
     caption: str
-    keys: tuple[Key, ...] = ()
+    keys: tuple[Key, ...] = ()  # its legend
 
-    def svg(self) -> str:
-        """The drawing as an SVG file of its own, in light colours."""
-        return alone(self.drawing)
+    @property
+    def picture(self) -> str:
+        """The drawing with its legend, for a page that has marks.css."""
+        return with_legend(self.drawing, self.keys)
 
-    def save(self, path: str | Path) -> Path:
-        """Write it as an .svg file."""
+    def svg(self, *, background: str = "white", width: float = forms.WIDTH_MM) -> str:
+        """The text of an SVG file for a paper: dark on "white" (or "transparent"), so many millimetres wide."""
+        return alone(self.picture, forms.checked_background(background), forms.checked_width(width))
+
+    def save(self, path: str | Path, *, background: str = "white", width: float = forms.WIDTH_MM) -> Path:
+        """Write it as .svg, .pdf or .png (300 dpi); the last two need `pip install 'coterie[figures]'`."""
         path = Path(path)
-        if path.suffix != ".svg":
-            raise CoterieError(f"{path}: figures are saved as .svg; for PNG, use the button beside it in report.html")
-        path.write_text(self.svg() + "\n", encoding="utf-8")
+        form = forms.form_of(path)
+        svg = self.svg(background=background, width=width)
+        if form == "svg":
+            write_whole(path, f"{svg}\n")
+        else:
+            in_points = alone(self.picture, background, width * forms.POINTS_PER_MM, unit="")
+            write_bytes_whole(path, forms.converted(in_points, form))
         return path
 
-    def legend(self) -> str:
-        """The keys, as HTML: lines and marks as they are in the drawing."""
-        if not self.keys:
-            return ""
-        items = "".join(f"<li>{_sample(key)}{escape(key.text)}</li>" for key in self.keys)
-        return f'<ul class="keys">{items}</ul>'
-
     def _repr_html_(self) -> str:
-        entries = (f"{alone(_sample(key))} {escape(key.text)}" for key in self.keys)
-        items = "".join(f'<span style="margin-right:1em">{entry}</span>' for entry in entries)
         return (
-            f'<figure style="max-width:40em;margin:0"><b>{escape(self.heading)}</b><div>{items}</div>{self.svg()}'
+            f'<figure style="max-width:40em;margin:0"><b>{escape(self.heading)}</b>{alone(self.picture)}'
             f"<figcaption>{escape(self.caption)}</figcaption></figure>"
         )
-
-
-def _sample(key: Key) -> str:
-    """A short line or a mark, as in the drawing."""
-    if key.shape == "line":
-        mark = f'<path class="line {key.css}" d="M2 6H30"/>'
-    elif key.shape == "square":
-        mark = f'<path class="ring {key.css}" d="M12 2h8v8h-8z"/>'
-    else:
-        mark = f'<circle class="{key.shape} {key.css}" cx="16" cy="6" r="5"/>'
-    return f'<svg class="key" aria-hidden="true" viewBox="0 0 32 12">{mark}</svg>'

@@ -67,6 +67,18 @@ function showGraph(section, graph) {
     fill(cellPaths, strokes);
   }
 
+  /* The colour bar of what is shown. */
+  function drawScale({ what, numbers }) {
+    const bar = matrix.querySelector(".scale");
+    const text = (share, told) => {
+      const made = svgElement("text", { x: 16, y: short(bar.dataset.height * (1 - share) + 4), "text-anchor": "start" });
+      made.textContent = told;
+      return made;
+    };
+    bar.querySelector(".numbers").replaceChildren(...numbers.map(([share, told]) => text(share, told)));
+    bar.querySelector(".what").textContent = what;
+  }
+
   const own = drawing.querySelector(".own");
   const said = element("p", { className: "soft said-of-graph" });
   said.setAttribute("role", "status");
@@ -99,6 +111,7 @@ function showGraph(section, graph) {
     const round = kind.frames[at][0];
     drawEdges(shown);
     drawCells(kind.cells ? entries(kind.cells[at]) : shown);
+    drawScale(kind.scale);
     drawOwn(shown);
     name(drawing, `The graph of round ${round}: ${shown.length} ${kind.name.toLowerCase()} between ${count} peers`);
     name(matrix, `The matrix of round ${round}: ${kind.name.toLowerCase()}`);

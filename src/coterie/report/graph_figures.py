@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from coterie.report.figure import Figure, Key
+from coterie.report.figure import Figure
 from coterie.report.graphs import KINDS, Frame, Graph, frame, values_of
 from coterie.report.layout import places
 from coterie.report.marks import colour
-from coterie.report.matrix import SHADES, Floats, heat_map, shade_of
-from coterie.report.ordering import cluster_colours, cluster_groups, order, told
+from coterie.report.matrix import SHADES, Floats, Scale, heat_map, shade_of
+from coterie.report.ordering import cluster_colours, cluster_groups, cluster_keys, order, told
 from coterie.report.svg import circle, figure, number, text
 
 WIDTH = 440.0  # of the drawing, which is as high as it must be
 BEND = 0.12  # of an edge, as a share of its length: there and back are two lines
 NUMBERED = 60  # peers: up to so many, nodes are large enough for their numbers
-MAX_KEYS = 12
 
 
 def radius_of(peers: int) -> float:
@@ -42,7 +41,7 @@ def drawing(graph: Graph, at: Floats, round: int) -> Figure:
         f"those they took most from in the last tenth of the rounds. What they take of themselves is left out."
     )
     height = float(at[:, 1].max()) + _margin(graph)
-    return Figure("graph", "Drawing", figure(WIDTH, height, label, parts), caption, _keys(graph))
+    return Figure("graph", "Drawing", figure(WIDTH, height, label, parts), caption, cluster_keys(graph.start, "dot"))
 
 
 def matrix(graph: Graph, round: int) -> Figure:
@@ -53,11 +52,20 @@ def matrix(graph: Graph, round: int) -> Figure:
     if not graph.is_thinned:  # the same percentages as on the page
         values = values_of(frame(round, values, 1.0), len(graph.peers))
     label = f"The matrix of round {round}: {KINDS[graph.kind]}, peers ordered {order(start)[1]}"
-    axes = ("peer that takes", "from")
-    names = [] if groups else [str(peer) for peer in graph.peers]
-    drawn = heat_map(values, (400, 400), label, axes, groups, groups, names, names)
+    axes = ("peer that takes", "peer it takes from")
+    names = [str(peer) for peer in graph.peers]
+    drawn = heat_map(values, (400, 400), label, axes, groups, groups, names, names, scale_of(graph))
     full = f"The full colour is {most:.2g}. " if graph.kind == "weights" or graph.is_thinned else ""
-    return Figure("matrix", "Matrix", drawn, full + told(start))
+    return Figure("matrix", "Matrix", drawn, full + told(start), cluster_keys(start, "patch"))
+
+
+def scale_of(graph: Graph) -> Scale:
+    """What the colours of its matrix stand for."""
+    if graph.kind == "weights":
+        return Scale(graph.most_of_cells, "mean averaging weight" if graph.is_thinned else "averaging weight")
+    if graph.is_thinned:
+        return Scale(graph.most_of_cells, "share of neighbours")
+    return Scale(1.0, "a neighbour (1) or not (0)", whole=True)
 
 
 def _edges(shown: Frame, at: Floats) -> list[str]:
@@ -92,14 +100,3 @@ def _nodes(graph: Graph, at: Floats) -> list[str]:
         if len(graph.peers) <= NUMBERED:
             parts.append(text(x, y + 3.2, str(peer), css="number"))
     return parts
-
-
-def _keys(graph: Graph) -> tuple[Key, ...]:
-    clusters = graph.start.clusters
-    if clusters is None:
-        return ()
-    names = sorted(set(clusters))
-    keys = [Key(colour(i), f"true cluster {name}", "dot") for i, name in enumerate(names[:MAX_KEYS])]
-    if len(names) > MAX_KEYS:
-        keys.append(Key("plain", f"{len(names) - MAX_KEYS} more", "dot"))
-    return tuple(keys)

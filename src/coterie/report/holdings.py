@@ -6,8 +6,8 @@ import numpy as np
 
 from coterie.events import RunStarted
 from coterie.report.figure import Figure, NothingToDraw
-from coterie.report.matrix import heat_map, thinned
-from coterie.report.ordering import class_count, cluster_groups, order, told
+from coterie.report.matrix import Scale, heat_map, thinned
+from coterie.report.ordering import class_count, cluster_groups, cluster_keys, order, told
 from coterie.report.words import percent
 
 
@@ -20,10 +20,11 @@ def classes(start: RunStarted) -> Figure:
     held = np.array([start.classes[p] for p in peers], dtype=np.float64).T
     shares = held / np.maximum(held.sum(axis=0), 1)
     most = float(thinned(shares).max())
-    label, axes = f"Share of each class in the peers' training data, peers ordered {how}", ("class", "peers")
+    label, axes = f"Share of each class in the peers' training data, peers ordered {how}", ("class", "peer")
     size = (400.0, min(400.0, max(90.0, 18.0 * count)))
     groups, names = cluster_groups(start, peers), [str(c) for c in range(count)]
-    columns = [] if groups else [str(peer) for peer in peers]
-    drawn = heat_map(shares / (most or 1.0), size, label, axes, (), groups, names, columns)
+    columns = [str(peer) for peer in peers]
+    scale = Scale(most, "share", lambda share: f"{100 * share:.3g}%")
+    drawn = heat_map(shares / (most or 1.0), size, label, axes, (), groups, names, columns, scale)
     caption = f"The share of each class in a peer's training data; the full colour is {percent(most)}. {told(start)}"
-    return Figure("classes", "Who holds which classes", drawn, caption)
+    return Figure("classes", "Who holds which classes", drawn, caption, cluster_keys(start, "patch"))

@@ -14,13 +14,14 @@ from coterie.files import write_whole
 from coterie.report import fronts, walks
 from coterie.report import page as pages
 from coterie.report.embedding import rounds_of
-from coterie.report.figure import Figure, OddNotes, drawn_from
+from coterie.report.figure import OddNotes, drawn_from
+from coterie.report.graph_figures import scale_of
 from coterie.report.graphs import KINDS, Frame, Graph
 from coterie.report.run import Run
 from coterie.report.tables import left, peer_table, round_table, table
 from coterie.report.words import count, duration, percent, short_name, size
 
-SCRIPTS = ("pick.js", "lines.js", "graph.js", "save.js")
+SCRIPTS = ("pick.js", "lines.js", "graph.js", "pdf.js", "save.js")
 
 
 def write_report(events: Sequence[Event], summary: dict[str, Any], path: Path) -> None:
@@ -33,25 +34,26 @@ def page(events: Sequence[Event], summary: dict[str, Any]) -> str:
     start = run.start
     amounts = f"{count(start.peers, 'peer')} · {count(start.rounds, 'round')}"
     title = f"{short_name(start.method)} · seed {start.seed} · {amounts}"
-    parts = [_about(events, start), _headline(summary), _sections(run).html()]
+    parts = [_about(events, start), _headline(summary), sections(run).html()]
     tables = [round_table(run.points, run.scores, run.masses), peer_table(events, start, summary), *_own_tables(events)]
     names = [f"peer {p}" for p in range(start.peers)]
     data = {"what": "peer", "names": names, "about": _about_peers(start), "graph": _graph_data(run)}
     return pages.page(title, [*parts, *tables], data, SCRIPTS)
 
 
-def _sections(run: Run) -> pages.Sections:
-    sections = pages.Sections()
-    sections.add(partial(_accuracy, run), "Accuracy over rounds")
-    sections.add(run.bytes, "Accuracy against bytes exchanged")
-    sections.add(run.time, "Accuracy against simulated time")
-    sections.add(run.neighbours, "Neighbours against the true clusters")
-    sections.add(partial(_graph, run), "Who works with whom", "wide graph")
-    sections.add(partial(_embedding, run), "Latent embedding: the peers' class prototypes", "wide", say=False)
-    sections.add(run.front, "Pareto fronts and chosen ensembles", say=False)  # of single methods: nobody misses them
-    sections.add(run.walks, "The walk of each expert", say=False)
-    sections.add(run.classes, "Who holds which classes")
-    return sections
+def sections(run: Run) -> pages.Sections:
+    """The figures of a run."""
+    found = pages.Sections()
+    found.add(partial(_accuracy, run), "Accuracy over rounds")
+    found.add(run.bytes, "Accuracy against bytes exchanged")
+    found.add(run.time, "Accuracy against simulated time")
+    found.add(run.neighbours, "Neighbours against the true clusters")
+    found.add(partial(_graph, run), "Who works with whom", "wide graph")
+    found.add(partial(_embedding, run), "Latent embedding: the peers' class prototypes", "wide", say=False)
+    found.add(run.front, "Pareto fronts and chosen ensembles", say=False)  # of single methods: nobody misses them
+    found.add(run.walks, "The walk of each expert", say=False)
+    found.add(run.classes, "Who holds which classes")
+    return found
 
 
 # -- the top ---------------------------------------------------------------------------------------
@@ -116,30 +118,21 @@ def _about_peers(start: RunStarted) -> list[str]:
 # -- the figures -----------------------------------------------------------------------------------
 
 
-def _accuracy(run: Run) -> str:
-    """Test and validation, between which the page's script switches."""
-    both = {"Test": run.accuracy("test"), "Validation": run.accuracy("validation")}
-    drawn = "".join(f'<div data-option="{name}">{pages.figure(drawn)}</div>' for name, drawn in both.items())
-    return f'<div data-switch="Accuracy on">{drawn}</div>'
+def _accuracy(run: Run) -> pages.Switch:
+    return pages.Switch("Accuracy on", {"Test": run.accuracy("test"), "Validation": run.accuracy("validation")})
 
 
-def _graph(run: Run) -> str:
+def _graph(run: Run) -> pages.Beside:
     """Drawing and matrix of the last round, which the page's slider moves."""
-    drawn = _pair([run.graph(), run.matrix()])
     about = " ".join(f"{_title(graph)} of {_rounds(graph)}." for graph in run.graphs)
-    return f'<p class="soft">{escape(about)}</p><div class="controls"></div>{drawn}'
+    above = f'<p class="soft">{escape(about)}</p><div class="controls"></div>'
+    return pages.Beside([run.graph(), run.matrix()], above)
 
 
-def _embedding(run: Run) -> str:
+def _embedding(run: Run) -> pages.Beside:
     """Before and after, where there are both."""
     last = run.embedding()
-    return _pair([*(run.embedding(round) for round in rounds_of(run.events)[:-1]), last])
-
-
-def _pair(figures: Sequence[Figure]) -> str:
-    """Beside each other where there is room, else one below the other."""
-    drawn = "".join(f"<div><h3>{escape(f.heading)}</h3>{pages.figure(f)}</div>" for f in figures)
-    return f'<div class="pair">{drawn}</div>'
+    return pages.Beside([*(run.embedding(round) for round in rounds_of(run.events)[:-1]), last])
 
 
 def _rounds(graph: Graph) -> str:
@@ -163,6 +156,7 @@ def _graph_data(run: Run) -> object:
             {
                 "name": _title(graph),
                 "most": float(f"{graph.most:.3g}"),
+                "scale": {"what": scale_of(graph).what, "numbers": scale_of(graph).numbers()},
                 "weighed": graph.kind == "weights",
                 "frames": _packed(graph.frames()),
                 "cells": _packed(graph.cell_frames()) if graph.is_thinned else None,

@@ -11,6 +11,7 @@ RULE = re.compile(r"([^{}]+)\{([^{}]*)\}")
 VARIABLE = re.compile(r"var\(--(\w+)\)")
 COLOURS = 12  # c0 to c11; what comes after begins again
 DASHES = 4  # d1 to d3, and none
+NOT_IN_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")  # names may hold them
 
 Declarations = dict[str, str]
 
@@ -31,19 +32,25 @@ def colour_and_dash(number: int) -> str:
     return f"{colour(number)} d{dash}" if dash else colour(number)
 
 
-def alone(drawing: str) -> str:
-    """A drawing of a page as an SVG file of its own: in the light colours, written at each of its elements."""
-    root = ElementTree.fromstring(drawing)
+def alone(drawing: str, background: str = "white", width: float | None = None, unit: str = "mm") -> str:
+    """A drawing of a page as an SVG file of its own: in the colours for paper, written at each of its elements.
+
+    It is so many millimetres wide (or another unit); without a width, as large as it is drawn.
+    """
+    root = ElementTree.fromstring(NOT_IN_XML.sub("\ufffd", drawing))
     for element in root.iter():
         classes = set((element.attrib.pop("class", "")).split())
         for key in [key for key in element.attrib if key.startswith("data-")]:
             del element.attrib[key]
         for key, value in _look(element.tag, classes).items():
             element.attrib.setdefault(key, value)
-    _, _, width, height = root.attrib["viewBox"].split()
-    root.attrib |= {"xmlns": "http://www.w3.org/2000/svg", "width": width, "height": height}
-    behind = 1 if root[0].tag == "title" else 0  # its name comes first
-    root.insert(behind, ElementTree.Element("rect", {"width": width, "height": height, "fill": _palette()["card"]}))
+    _, _, across, down = root.attrib["viewBox"].split()
+    if background == "white":
+        behind = 1 if root[0].tag == "title" else 0  # its name comes first
+        root.insert(behind, ElementTree.Element("rect", {"width": across, "height": down, "fill": _palette()["card"]}))
+    if width is not None:
+        across, down = f"{width:.6g}{unit}", f"{width * float(down) / float(across):.2f}{unit}"
+    root.attrib |= {"xmlns": "http://www.w3.org/2000/svg", "width": across, "height": down}
     return ElementTree.tostring(root, encoding="unicode")
 
 
@@ -76,9 +83,9 @@ def _rules() -> list[tuple[str, set[str], Declarations]]:
 
 @cache
 def _palette() -> Declarations:
-    light = RULE.search(_without_comments())
-    assert light
-    return {key[2:]: value for key, value in _declarations(light[2]).items()}
+    """The colours for paper: the light ones, and what the class `paper` has in place of some."""
+    light, paper = RULE.findall(_without_comments())[:2]
+    return {key[2:]: value for _, body in (light, paper) for key, value in _declarations(body).items()}
 
 
 def _without_comments() -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -11,13 +11,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.report.marks import colour
-from coterie.report.svg import figure, number, text
+from coterie.report.svg import figure, number, text, text_width, ticks
 
 Floats = NDArray[np.float64]
 
 SHADES = 12
 MAX_CELLS = 200  # along one side
-MAX_LABELS = 24  # along one side
+MAX_LABELS = 24  # of groups, along one side
+LARGEST = 14.0  # size of a text: on phones
+BAR_SPACE = 74.0  # right of the cells
+
+
+class Scale(NamedTuple):
+    """What the colours of the cells stand for, told by a colour bar: from nothing to `most`, the full colour."""
+
+    most: float
+    what: str
+    show: Callable[[float], str] = "{:.3g}".format
+    whole: bool = False  # only whole numbers occur
+
+    def numbers(self, about: int = 5) -> list[tuple[float, str]]:
+        """Round numbers: at which share of the full colour, and their text."""
+        most = self.most or 1.0
+        return [(round(value / most, 4), self.show(value)) for value in ticks(0.0, most, about, self.whole)]
 
 
 class Group(NamedTuple):
@@ -56,28 +72,59 @@ def heat_map(
     columns: Sequence[Group] = (),
     row_names: Sequence[str] = (),
     column_names: Sequence[str] = (),
+    scale: Scale | None = None,
 ) -> str:
-    """Cells from nothing (0) to the full colour (1); groups are coloured at the sides, with lines between."""
+    """Cells from nothing (0) to the full colour (1); groups are coloured at the sides, with lines between.
+
+    The sides have names of rows and columns, as many as there is room for; without such, those of the groups.
+    `scale` is what a bar beside the cells tells of their colours.
+    """
     width, height = size
-    left, top = (48.0 if row_names else 36.0), (36.0 if columns or column_names else 20.0)
+    left, top = 24.0 + (_widest(row_names) or 12.0), (36.0 if columns or column_names else 20.0)
+    right = BAR_SPACE if scale else 6.0
     unit = (width / values.shape[1], height / values.shape[0])  # of the whole matrix, thinned or not
     cells = thinned(values)
-    scale = f"scale({width / cells.shape[1]:.5f} {height / cells.shape[0]:.5f})"
+    stretch = f"scale({width / cells.shape[1]:.5f} {height / cells.shape[0]:.5f})"
     parts = [
         f'<g transform="translate({number(left)} {number(top)})">',
         f'<rect class="field" width="{number(width)}" height="{number(height)}"/>',
-        f'<g class="cells" transform="{scale}">',
+        f'<g class="cells" transform="{stretch}">',
         *_shades(cells),
         "</g>",
-        *_sides(rows, unit[1], width, height, upright=True),
-        *_sides(columns, unit[0], width, height, upright=False),
-        *(text(-8, at + 4, name, "end") for at, name in _names(row_names, unit[1])),
-        *(text(at, -6, name) for at, name in _names(column_names, unit[0])),
+        *_sides(rows, unit[1], width, height, upright=True, named=not row_names),
+        *_sides(columns, unit[0], width, height, upright=False, named=not column_names),
+        *(text(-9, at + 4, name, "end") for at, name in _fitting(row_names, unit[1], LARGEST)),
+        *(text(at, -9, name) for at, name in _fitting(column_names, unit[0], _widest(column_names) + 4)),
+        *(_bar(scale, width + 14, height) if scale else ()),
         text(width / 2, 12 - top, axes[1]),
         text(12 - left, height / 2, axes[0], turn=-90),
         "</g>",
     ]
-    return figure(left + width + 6, top + height + 6, label, parts)
+    return figure(left + width + right, top + height + 6, label, parts)
+
+
+def _bar(scale: Scale, x: float, height: float) -> list[str]:
+    """The colours from below to above, and numbers beside them, which the page's slider may change."""
+    step = height / SHADES
+    shades = [
+        f'<rect class="swatch" opacity="{s / SHADES:.2f}" y="{number(height - s * step)}" width="12" '
+        f'height="{number(step)}"/>'
+        for s in range(1, SHADES + 1)
+    ]
+    return [
+        f'<g class="scale" transform="translate({number(x)} 0)" data-height="{number(height)}">',
+        *shades,
+        f'<rect class="rim" width="12" height="{number(height)}"/>',
+        '<g class="numbers">',
+        *(text(16, height * (1 - share) + 4, told, "start") for share, told in scale.numbers(_how_many(height))),
+        "</g>",
+        text(BAR_SPACE - 18, height / 2, scale.what, css="what", turn=-90),
+        "</g>",
+    ]
+
+
+def _how_many(height: float) -> int:
+    return 5 if height >= 200 else 2
 
 
 def _shades(cells: Floats) -> list[str]:
@@ -90,8 +137,8 @@ def _shades(cells: Floats) -> list[str]:
     return [f'<path class="cell" opacity="{s / SHADES:.2f}" d="{"".join(strokes[s])}"/>' for s in range(1, SHADES + 1)]
 
 
-def _sides(groups: Sequence[Group], unit: float, width: float, height: float, upright: bool) -> list[str]:
-    """The coloured strip along one side, the names of the groups, and the lines that part them."""
+def _sides(groups: Sequence[Group], unit: float, width: float, height: float, upright: bool, named: bool) -> list[str]:
+    """The coloured strip along one side, the names of the groups if these are `named`, and the lines that part them."""
     parts = []
     every = math.ceil(len(groups) / MAX_LABELS)
     for i, g in enumerate(groups):
@@ -108,12 +155,16 @@ def _sides(groups: Sequence[Group], unit: float, width: float, height: float, up
             label = text(middle, -9, g.name)
         if i:
             parts.append(f'<path class="part" d="{line}"/>')
-        if i % every == 0:
+        if named and i % every == 0:
             parts.append(label)
     return parts
 
 
-def _names(names: Sequence[str], unit: float) -> list[tuple[float, str]]:
-    """Those that there is room for, and where."""
-    every = math.ceil(len(names) / MAX_LABELS) or 1
+def _widest(names: Sequence[str]) -> float:
+    return max((text_width(name, LARGEST) for name in names), default=0.0)
+
+
+def _fitting(names: Sequence[str], unit: float, room: float) -> list[tuple[float, str]]:
+    """Those that there is room for if each takes so much of it, and where they are."""
+    every = math.ceil(room / unit)
     return [((i + 0.5) * unit, name) for i, name in enumerate(names) if i % every == 0]

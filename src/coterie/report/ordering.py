@@ -8,7 +8,11 @@ from itertools import groupby
 import numpy as np
 
 from coterie.events import RunStarted
+from coterie.report.legend import Key
+from coterie.report.marks import colour
 from coterie.report.matrix import MAX_CELLS, Group
+
+MAX_KEYS = 12  # clusters in a legend
 
 
 def order(start: RunStarted) -> tuple[list[int], str]:
@@ -47,9 +51,18 @@ def cluster_colours(start: RunStarted) -> list[int] | None:
     return [place[name] for name in start.clusters]
 
 
+def cluster_keys(start: RunStarted, shape: str) -> tuple[Key, ...]:
+    """The legend of these colours."""
+    names = sorted(set(start.clusters)) if start.clusters is not None else []
+    keys = [Key(colour(i), f"true cluster {name}", shape) for i, name in enumerate(names[:MAX_KEYS])]
+    if len(names) > MAX_KEYS:
+        keys.append(Key("plain", f"{len(names) - MAX_KEYS} more", shape))
+    return tuple(keys)
+
+
 def told(start: RunStarted) -> str:
     """A sentence for captions."""
     by = -(-start.peers // MAX_CELLS)
-    marks = ": lines part the clusters, which are numbered at the side" if start.clusters is not None else ""
+    marks = ": lines part the clusters, whose colours are at the sides" if start.clusters is not None else ""
     thinned = f"; each cell is the mean of {by} neighbouring peers" if by > 1 else ""
     return f"Peers are ordered {order(start)[1]}{marks}{thinned}."

@@ -37,6 +37,21 @@ def named(name: str) -> str:
     return f' data-name="{escape(name)}"' if name else ""
 
 
+def text_width(what: str, size: float = 12) -> float:
+    """About how wide a text is, on the safe side: which font a reader has is not known."""
+    return size * sum(_share_of_size(char) for char in what)
+
+
+def _share_of_size(char: str) -> float:
+    if char in " iljtfrI.,:;'|!()[]":
+        return 0.38
+    if char in "mwMW@%":
+        return 0.95
+    if char.isupper():
+        return 0.72
+    return 1.05 if ord(char) > 0x2E80 else 0.62  # beyond: scripts whose characters fill a square
+
+
 def ticks(low: float, high: float, about: int = 5, whole: bool = False) -> list[float]:
     """Round numbers from low to high, about so many."""
     if high <= low:

@@ -1,0 +1,83 @@
+"""All figures of a run, a comparison or a sweep as files for papers: `coterie figures`, and the same from Python."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from coterie.errors import CoterieError, RunError, unknown
+from coterie.report import comparison, forms, html
+from coterie.report.figure import Figure
+from coterie.report.run import open_run
+from coterie.report.seeds import Seeds
+
+RESERVED = re.compile(r"[^\w.+=-]+")  # what a file's name had better not contain
+
+
+def figures(
+    folder: str | Path,
+    *,
+    format: str | Sequence[str] = "svg",
+    out: str | Path | None = None,
+    only: str | Sequence[str] = (),
+    background: str = "white",
+    width: float = forms.WIDTH_MM,
+) -> list[Path]:
+    """Save the figures of a run, a comparison or a sweep, as `coterie figures` does; returns the files.
+
+    `format`: "svg", "pdf" and "png" (300 dpi), one or several; the last two need `pip install 'coterie[figures]'`.
+    `only`: names of figures; without it, all of the report. `background`: "white" or "transparent". `width`: in mm.
+    """
+    wanted = _checked_forms([format] if isinstance(format, str) else format)
+    chosen = _chosen(drawn(folder), [only] if isinstance(only, str) else only)
+    place = Path(folder) / "figures" if out is None else Path(out)
+    place.mkdir(parents=True, exist_ok=True)
+    return [
+        figure.save(place / f"{name}.{form}", background=background, width=width)
+        for name, figure in chosen.items()
+        for form in wanted
+    ]
+
+
+def drawn(folder: str | Path) -> dict[str, Figure]:
+    """The figures of the report of a run, a comparison or a sweep, by their name."""
+    folder = Path(folder)
+    runs = _runs_compared(folder)
+    sections = html.sections(open_run(folder)) if runs is None else comparison.sections(runs)
+    if not sections.figures:
+        raise RunError(f"{folder}: there is nothing to draw yet")
+    found: dict[str, Figure] = {}
+    for figure in sections.figures:
+        name = RESERVED.sub("-", figure.name)
+        found[name if name not in found else f"{name}-{len(found)}"] = figure
+    return found
+
+
+def _runs_compared(folder: Path) -> list[Seeds] | None:
+    """The runs of a comparison or a sweep by their label; none where the folder is not that of one."""
+    path = folder / "comparison.json"
+    if not path.exists():
+        return None
+    try:
+        runs = json.loads(path.read_text(encoding="utf-8"))["runs"]
+        return [Seeds(label, [folder / name for name in names]) for label, names in runs.items() if names]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise RunError(f"{path} does not say which runs it compares: make it again with --print ({error!r})") from error
+
+
+def _checked_forms(given: Sequence[str]) -> list[str]:
+    for form in given:
+        if form not in forms.FORMS:
+            raise CoterieError(unknown("format", form, forms.FORMS))
+    if not given:
+        raise CoterieError(f"no format given: {', '.join(forms.FORMS)}")
+    return list(dict.fromkeys(given))
+
+
+def _chosen(found: dict[str, Figure], only: Sequence[str]) -> dict[str, Figure]:
+    for name in only:
+        if name not in found:
+            raise CoterieError(unknown("figure", name, found))
+    return {name: figure for name, figure in found.items() if not only or name in only}
