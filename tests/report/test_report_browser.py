@@ -386,6 +386,28 @@ def test_a_comparison(open_page: Opened, comparison: Path, look: str) -> None:
         assert page.title() == "panm · seed 0 · 8 peers · 12 rounds"
 
 
+def test_the_last_column_of_a_table_with_long_names_is_in_sight(open_page: Opened, tmp_path: Path) -> None:
+    run = written(run_of_all_figures(), tmp_path / "run")
+    labels = [
+        "panm,metric=loss,t1=30,k=4",
+        "./methods/a_method_of_my_own_with_a_long_name.py",
+        "name=panm lr=0.01 clusters=4",
+    ]
+    figures = ["47.75 ±130.24", "47.75 ±130.24", "12.5", "82.0%", "100%", "16.5 MB", "15,400", "15.16 s (1 of 2)"]
+    rows = [[label, *figures, "-42.00 ±152.47", "<0.001"] for label in labels]
+    rows[0][-2:] = ["best by validation", ""]
+    head = ["", "last", "selected", "± peers", "worst 10%", "hurt", "exchanged", "messages", "time to 81.7%"]
+    head += ["against best", "p"]
+    path = tmp_path / "comparison.html"
+    write_comparison(path, "A comparison", {label: [run] for label in labels}, head, rows)
+    with open_page(path, viewport={"width": 1400, "height": 900}) as page:
+        region = page.get_by_role("region", name="Comparison")
+        assert region.evaluate("e => e.scrollWidth <= e.clientWidth")
+        cell, place = page.get_by_role("cell", name="<0.001").first.bounding_box(), region.bounding_box()
+        assert cell["x"] + cell["width"] <= place["x"] + place["width"] + 1
+        assert place["x"] + place["width"] <= 1400
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("peers", "rounds"), [(100, 300), (1000, 50)])
 def test_large_runs_open_fast(open_page: Opened, tmp_path: Path, peers: int, rounds: int) -> None:

@@ -75,7 +75,8 @@ def open_table(
 
     def cell(tag: str, column: int, value: str, scope: str = "") -> str:
         css = ' class="name"' if column in names else ""
-        return f"<{tag}{scope}{css}>{escape(value)}</{tag}>"
+        shown = escape(value).replace(",", ",<wbr>") if column in names else escape(value)  # where a name may break
+        return f"<{tag}{scope}{css}>{shown}</{tag}>"
 
     top = "".join(cell("th", i, name, ' scope="col"') for i, name in enumerate(head))
     lines = (
