@@ -406,6 +406,10 @@ def test_the_last_column_of_a_table_with_long_names_is_in_sight(open_page: Opene
         cell, place = page.get_by_role("cell", name="<0.001").first.bounding_box(), region.bounding_box()
         assert cell["x"] + cell["width"] <= place["x"] + place["width"] + 1
         assert place["x"] + place["width"] <= 1400
+        lines = (
+            "e => { const all = document.createRange(); all.selectNodeContents(e); return all.getClientRects().length }"
+        )
+        assert page.get_by_role("columnheader", name="exchanged").evaluate(lines) == 1  # words stay whole
 
 
 @pytest.mark.slow

@@ -9,9 +9,8 @@ from typing import NamedTuple
 
 from coterie.report.svg import number, text, text_width
 
-SAMPLE = 32.0  # width of a line or mark
-BESIDE = SAMPLE + 6  # where the text of an entry begins
-MARGIN, GAP = 8.0, 16.0  # left of a row; between two entries
+LINE, MARK = 38.0, 20.0  # from the left of an entry to its text, which is behind a line or another mark
+MARGIN, GAP = 8.0, 20.0  # left of a row; between two entries
 ABOVE, ROW = 8.0, 17.0  # space over the legend; height of a line of text
 BOX = re.compile(r'viewBox="0 0 (\S+) (\S+)"')
 
@@ -42,12 +41,13 @@ def _entries(keys: Sequence[Key], width: float, top: float) -> tuple[list[str], 
     parts: list[str] = []
     x, y, lines_in_row = MARGIN, 0.0, 1
     for key in keys:
-        lines = _wrapped(key.text, width - MARGIN - BESIDE)
-        wide = BESIDE + max(text_width(line) for line in lines)
+        beside = LINE if key.shape == "line" else MARK
+        lines = _wrapped(key.text, width - MARGIN - beside)
+        wide = beside + max(text_width(line) for line in lines)
         if x > MARGIN and x + wide > width:
             x, y, lines_in_row = MARGIN, y + ROW * lines_in_row, 1
         parts.append(f'<g transform="translate({number(x)} {number(top + y)})">{_sample(key)}')
-        parts += [text(BESIDE, 10 + ROW * i, line, "start") for i, line in enumerate(lines)]
+        parts += [text(beside, 10 + ROW * i, line, "start") for i, line in enumerate(lines)]
         parts.append("</g>")
         x, lines_in_row = x + wide + GAP, max(lines_in_row, len(lines))
     return parts, y + ROW * lines_in_row
@@ -64,7 +64,7 @@ def _sample(key: Key) -> str:
     if key.shape == "line":
         return f'<line class="line {key.css}" x1="2" y1="6" x2="30" y2="6"/>'
     if key.shape == "square":
-        return f'<path class="ring {key.css}" d="M12 2h8v8h-8z"/>'
+        return f'<path class="ring {key.css}" d="M3 2h8v8h-8z"/>'
     if key.shape == "patch":
-        return f'<rect class="side {key.css}" x="10" width="12" height="12"/>'
-    return f'<circle class="{key.shape} {key.css}" cx="16" cy="6" r="5"/>'
+        return f'<rect class="side {key.css}" x="1" width="12" height="12"/>'
+    return f'<circle class="{key.shape} {key.css}" cx="7" cy="6" r="5"/>'

@@ -80,7 +80,7 @@ def heat_map(
     `scale` is what a bar beside the cells tells of their colours.
     """
     width, height = size
-    left, top = 24.0 + (_widest(row_names) or 12.0), (36.0 if columns or column_names else 20.0)
+    left, top = 30.0 + (_widest(row_names) or 12.0), (36.0 if columns or column_names else 20.0)
     right = BAR_SPACE if scale else 6.0
     unit = (width / values.shape[1], height / values.shape[0])  # of the whole matrix, thinned or not
     cells = thinned(values)
@@ -124,7 +124,7 @@ def _bar(scale: Scale, x: float, height: float) -> list[str]:
 
 
 def _how_many(height: float) -> int:
-    return 5 if height >= 200 else 2
+    return min(5, max(2, int(height / 60)))
 
 
 def _shades(cells: Floats) -> list[str]:
