@@ -173,7 +173,7 @@ def test_pdf_is_of_vectors_with_its_fonts_inside(tmp_path: Path) -> None:
 def test_without_the_extra_the_remedy_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "vl_convert", None)
     for form in ("pdf", "png"):
-        with pytest.raises(CoterieError, match=r"pip install 'coterie\[figures\]'"):
+        with pytest.raises(CoterieError, match=r"pip install 'vl-convert-python>=1\.7'"):
             made().save(tmp_path / f"made.{form}")
     assert made().save(tmp_path / "made.svg").exists()
     assert [path.name for path in tmp_path.iterdir()] == ["made.svg"]  # nothing is left half done

@@ -27,7 +27,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     figures.add_argument("where", type=Path, metavar="DIR", help="the folder of a run, a comparison or a sweep")
     figures.add_argument(
         "--format", type=_words, default=["svg"], metavar="svg,pdf,png",
-        help="one or several; default: svg. PDF and PNG (300 dpi) need pip install 'coterie[figures]'",
+        help="one or several; default: svg. PDF and PNG (300 dpi) need pip install 'vl-convert-python>=1.7'",
     )  # fmt: skip
     figures.add_argument("--out", type=Path, metavar="DIR", help="default: the folder figures in that folder")
     figures.add_argument(

@@ -56,7 +56,7 @@ class Figure:
         return alone(self.picture, forms.checked_background(background), forms.checked_width(width))
 
     def save(self, path: str | Path, *, background: str = "white", width: float = forms.WIDTH_MM) -> Path:
-        """Write it as .svg, .pdf or .png (300 dpi); the last two need `pip install 'coterie[figures]'`."""
+        """Write it as .svg, .pdf or .png (300 dpi); the last two need `pip install 'vl-convert-python>=1.7'`."""
         path = Path(path)
         form = forms.form_of(path)
         svg = self.svg(background=background, width=width)

@@ -41,7 +41,7 @@ def converted(svg: str, form: str) -> bytes:
         import vl_convert
     except ImportError as error:
         raise CoterieError(
-            f"{form.upper()} files need the package vl-convert-python: pip install 'coterie[figures]'. "
+            f"{form.upper()} files need the package vl-convert-python: pip install 'vl-convert-python>=1.7'. "
             "SVG files need nothing more"
         ) from error
     if form == "pdf":

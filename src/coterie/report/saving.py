@@ -27,7 +27,7 @@ def figures(
 ) -> list[Path]:
     """Save the figures of a run, a comparison or a sweep, as `coterie figures` does; returns the files.
 
-    `format`: "svg", "pdf" and "png" (300 dpi), one or several; the last two need `pip install 'coterie[figures]'`.
+    `format`: "svg", "pdf" and "png" (300 dpi), one or more; the last two need `pip install 'vl-convert-python>=1.7'`.
     `only`: names of figures; without it, all of the report. `background`: "white" or "transparent". `width`: in mm.
     """
     wanted = _checked_forms([format] if isinstance(format, str) else format)
