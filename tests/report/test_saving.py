@@ -16,6 +16,7 @@ import coterie
 import coterie.report
 from coterie import cli
 from coterie.errors import CoterieError, RunError
+from coterie.events import Event, PeerRound, RunStarted
 from coterie.report import Figure, forms
 from coterie.report.legend import Key, with_legend
 from coterie.report.marks import alone
@@ -198,7 +199,7 @@ def test_the_figures_of_a_comparison(compared: Path, tmp_path: Path) -> None:
 def test_the_command(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("vl_convert")
     out = tmp_path / "out"
-    order = ["figures", str(folder), "--out", str(out), "--format", "svg, pdf,png", "--only", "graph,matrix"]
+    order = ["figures", str(folder), "--out", str(out), "--format", "svg, PDF,png", "--only", "graph,matrix"]
     assert cli.main([*order, "--only", "classes", "--width", "120", "--background", "transparent"]) == 0
     names = sorted(f"{name}.{form}" for name in ("graph", "matrix", "classes") for form in forms.FORMS)
     assert sorted(path.name for path in out.iterdir()) == names
@@ -223,6 +224,23 @@ def test_what_cannot_be_saved_is_named(
     assert cli.main(["figures", str(folder), *words]) == 2
     assert why in capsys.readouterr().err
     assert not (folder / "figures").exists() or not list((folder / "figures").iterdir())
+
+
+def test_a_run_of_a_comparison_that_is_gone(compared: Path) -> None:
+    (compared / "1-0" / "events.jsonl").unlink()
+    with pytest.raises(RunError, match=r"compared: its run 1-0 is not there any more\. Make it again: coterie compare"):
+        coterie.figures(compared)
+
+
+def test_lines_that_nobody_sees_are_not_saved(tmp_path: Path) -> None:
+    """Of more than 200 peers, lines show on the page when they are picked out."""
+    events: list[Event] = [RunStarted("x", 0, 201, 2, [], [], [], None)]
+    events += [PeerRound(p, t, float(t), 0.5, 0.5, 1.0) for t in (1, 2) for p in range(201)]
+    drawn = coterie.report.open(written(events, tmp_path / "many")).accuracy()
+    assert drawn.drawing.count('class="line') == 202
+    paths = root_of(drawn.svg()).findall(f"{SVG}path")
+    assert len([path for path in paths if path.get("stroke") == "#1f6fd0"]) == 1  # the mean
+    assert [key.text for key in drawn.keys] == ["mean"]
 
 
 def test_folders_that_have_no_figures(tmp_path: Path) -> None:

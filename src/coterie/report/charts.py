@@ -47,8 +47,8 @@ def over_rounds(found: Sequence[Point], peers: PeerLines, rounds: int, split: st
     if longest > most:
         caption.append(f"Of each peer's {longest} measured rounds, {most} are drawn.")
     label = f"Mean {split} accuracy over rounds: {percent(means[-1])} in round {shown[-1].round}"
-    keys = (Key(f"{split} mean", "mean"), Key(f"{split} peer", "one peer"))
-    return Figure(f"accuracy-{split}", "Accuracy over rounds", plot.svg(label), " ".join(caption), keys)
+    keys = [Key(f"{split} mean", "mean"), *([] if len(peers) > MAX_LINES else [Key(f"{split} peer", "one peer")])]
+    return Figure(f"accuracy-{split}", "Accuracy over rounds", plot.svg(label), " ".join(caption), tuple(keys))
 
 
 def over_bytes(found: Sequence[Point]) -> Figure:

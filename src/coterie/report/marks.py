@@ -44,6 +44,7 @@ def alone(drawing: str, background: str = "white", width: float | None = None, u
             del element.attrib[key]
         for key, value in _look(element.tag, classes).items():
             element.attrib.setdefault(key, value)
+    root[:] = [element for element in root if element.get("stroke-opacity") != "0"]  # lines that show when picked out
     _, _, across, down = root.attrib["viewBox"].split()
     if background == "white":
         behind = 1 if root[0].tag == "title" else 0  # its name comes first

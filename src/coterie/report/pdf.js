@@ -52,7 +52,7 @@ function state(file, fill, stroke) {
 function pdfShape(part, file) {
   const look = getComputedStyle(part);
   const fills = isPainted(look.fill) && part.tagName !== "line";
-  const strokes = isPainted(look.stroke) && parseFloat(look.strokeWidth) > 0;
+  const strokes = isPainted(look.stroke) && parseFloat(look.strokeWidth) > 0 && look.strokeOpacity !== "0";
   const way = OUTLINES[part.tagName](part);
   if (!way || !(fills || strokes)) return "";
   const opacity = Number(look.opacity);

@@ -47,6 +47,7 @@ function asSvg(copy, background) {
   for (const part of copy.querySelectorAll("*")) {
     if (part.tagName !== "g" && part.tagName !== "title") {
       const look = getComputedStyle(part);
+      if (look.strokeOpacity === "0") { part.remove(); continue; } // lines that show when picked out
       for (const property of LOOK) part.setAttribute(property, look.getPropertyValue(property));
     }
   }

@@ -30,7 +30,7 @@ def figures(
     `format`: "svg", "pdf" and "png" (300 dpi), one or more; the last two need `pip install 'vl-convert-python>=1.7'`.
     `only`: names of figures; without it, all of the report. `background`: "white" or "transparent". `width`: in mm.
     """
-    wanted = _checked_forms([format] if isinstance(format, str) else format)
+    wanted = _checked_forms([form.lower() for form in ([format] if isinstance(format, str) else format)])
     chosen = _chosen(drawn(folder), [only] if isinstance(only, str) else only)
     place = Path(folder) / "figures" if out is None else Path(out)
     place.mkdir(parents=True, exist_ok=True)
@@ -61,10 +61,15 @@ def _runs_compared(folder: Path) -> list[Seeds] | None:
     if not path.exists():
         return None
     try:
-        runs = json.loads(path.read_text(encoding="utf-8"))["runs"]
-        return [Seeds(label, [folder / name for name in names]) for label, names in runs.items() if names]
+        told = json.loads(path.read_text(encoding="utf-8"))
+        runs = {label: [folder / name for name in names] for label, names in told["runs"].items() if names}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise RunError(f"{path} does not say which runs it compares: make it again with --print ({error!r})") from error
+    for run in (run for found in runs.values() for run in found):
+        if not (run / "events.jsonl").exists():
+            again = told.get("command", "the command that made it")
+            raise RunError(f"{folder}: its run {run.name} is not there any more. Make it again: {again} --out {folder}")
+    return [Seeds(label, found) for label, found in runs.items()]
 
 
 def _checked_forms(given: Sequence[str]) -> list[str]:
