@@ -28,6 +28,8 @@ class Architecture:
         self.device = torch.device(device)
         template = build()
         self.layout = Layout.of_module(template)
+        # Parameters that training leaves as they are: the module's maker set `requires_grad = False`.
+        self.frozen = frozenset(name for name, p in template.named_parameters() if not p.requires_grad)
         self.batches_well = batchable(template)
         self.can_batch = vmappable(template)
         self.draws = draws(template) or is_import_path(name)  # what one's own module does, we cannot see

@@ -213,7 +213,8 @@ def as_weights(tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
 def mean(models: Sequence[Mapping[str, Tensor]], shares: Sequence[float] | None = None) -> Weights:
     """The average of models of one layout, weighted by `shares` (normalised here) or equally.
 
-    Summed in the order given: callers pass peers in a fixed order, so that results repeat to the bit.
+    Summed in the order given: callers pass peers in a fixed order, so that results repeat to the bit. A tensor that is
+    the same in all models is the same in their mean, to the bit: what nobody trains does not drift by rounding.
     """
     if not models:
         raise ArtifactError("the mean of no models was asked for")
@@ -221,14 +222,29 @@ def mean(models: Sequence[Mapping[str, Tensor]], shares: Sequence[float] | None 
     layout = next((c.layout for c in contents if isinstance(c, Weights)), None) or Weights.of(contents[0]).layout
     part, *parts = _parts(len(models), shares)
     vectors = (_vector(content, layout) for content in contents)  # one at a time: some may have to be copied
-    return Weights(layout, _with(next(vectors) * part, vectors, parts))
+    first = next(vectors)
+    result, equal = first * part, layout.slots
+    for vector, share in zip(vectors, parts, strict=True):
+        result.add_(vector, alpha=share)
+        equal = _equal(first, vector, equal)
+    for slot in equal:
+        _of(result, slot).copy_(_of(first, slot))
+    return Weights(layout, result)
 
 
 def mean_into(model: Weights, others: Sequence[Mapping[str, Tensor]], shares: Sequence[float] | None = None) -> None:
     """The same as `model.load(mean([model, *others], shares))`, without a copy of what may be large."""
     vectors = [_vector(as_weights(other), model.layout) for other in others]  # before anything is changed
     part, *parts = _parts(1 + len(vectors), shares)
-    _with(model.vector.mul_(part), vectors, parts)
+    equal = model.layout.slots
+    for vector in vectors:
+        equal = _equal(model.vector, vector, equal)
+    kept = [_of(model.vector, slot).clone() for slot in equal]
+    model.vector.mul_(part)
+    for vector, share in zip(vectors, parts, strict=True):
+        model.vector.add_(vector, alpha=share)
+    for slot, values in zip(equal, kept, strict=True):
+        _of(model.vector, slot).copy_(values)
 
 
 def _parts(count: int, shares: Sequence[float] | None) -> list[float]:
@@ -241,10 +257,13 @@ def _parts(count: int, shares: Sequence[float] | None) -> list[float]:
     return [share / total for share in shares]
 
 
-def _with(result: Tensor, vectors: Iterable[Tensor], parts: Sequence[float]) -> Tensor:
-    for vector, part in zip(vectors, parts, strict=True):
-        result.add_(vector, alpha=part)
-    return result
+def _equal(one: Tensor, other: Tensor, slots: tuple[Slot, ...]) -> tuple[Slot, ...]:
+    """Of these tensors, those that are the same in both vectors; most differ in their first numbers."""
+    return tuple([slot for slot in slots if torch.equal(_of(one, slot), _of(other, slot))])
+
+
+def _of(vector: Tensor, slot: Slot) -> Tensor:
+    return vector[slot.start : slot.stop]
 
 
 def _vector(tensors: Mapping[str, Tensor], layout: Layout) -> Tensor:

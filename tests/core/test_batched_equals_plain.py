@@ -9,16 +9,18 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from coterie import methods
 from coterie.architecture import Architecture, Model
+from coterie.errors import ModelError
 from coterie.methods.class_means import feddistill_loss, fedproto_loss, head_loss
 from coterie.methods.experts import aligned_loss, taught_as_printed_loss, taught_loss
 from coterie.methods.fedrod import fedrod_loss
 from coterie.methods.head_sharing import classavg_loss
 from coterie.methods.mapl import mapl_loss
 from coterie.methods.mentees import fedkd_loss, fml_loss
+from coterie.models import Net
 from coterie.training import (
     FitJob,
     Loss,
@@ -388,3 +390,107 @@ def test_for_training_on_views(mlp: Architecture, make_pool: MakePool) -> None:
         batched.fit(case.jobs(models, case.memories()))
         ends.append(models[0].vector)
     assert not torch.equal(*ends)
+
+
+# -- frozen parameters ---------------------------------------------------------------------------
+
+MIDDLE = ("backbone.2.weight", "backbone.4.bias")  # neither the first nor the last of the vector, and not side by side
+BACKBONE = tuple(f"backbone.{layer}.{name}" for layer in (0, 2, 4) for name in ("weight", "bias"))
+
+
+def frozen_net(names: Sequence[str]) -> Architecture:
+    """Three dense layers and a head on 4 features, of which these parameters are frozen where they are made."""
+
+    def make() -> Net:
+        layers = [nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 6), nn.ReLU(), nn.Linear(6, 4)]
+        net = Net(nn.Sequential(*layers), 4, 3)
+        for name in names:
+            net.get_parameter(name).requires_grad_(False)
+        return net
+
+    return Architecture("frozen", make)
+
+
+both_loops = pytest.mark.parametrize("loop", [_all_plain, batched.fit], ids=["plain", "batched"])
+
+
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS.keys())
+@pytest.mark.parametrize("names", [MIDDLE, BACKBONE], ids=["in the middle", "all but the head"])
+def test_with_frozen_parameters_for_every_optimiser(
+    make_pool: MakePool, names: tuple[str, ...], settings: TrainSettings
+) -> None:
+    Case(frozen_net(names), make_pool(16), (6, 7, 3), settings, losses.proximal).check()
+
+
+@both_loops
+@pytest.mark.parametrize("only", [None, "backbone", "head"])
+@pytest.mark.parametrize("optimizer", ["sgd with momentum and decay", "adam with decay"])
+def test_frozen_parameters_keep_their_bits_and_the_optimiser_nothing_of_them(
+    make_pool: MakePool, loop: Callable[[Sequence[FitJob]], list[float]], only: str | None, optimizer: str
+) -> None:
+    """Neither gradient nor weight decay nor momentum moves them, and others of the same part do move."""
+    case = Case(frozen_net(MIDDLE), make_pool(13), (6, 7), SETTINGS[optimizer], only=only, keep=True)
+    models, memories = case.models(), case.memories()
+    for call in ("first", "second"):
+        loop(case.jobs(models, memories, call))
+    for start, model, memory in zip(case.starts, models, memories, strict=True):
+        moved = {name for name in model if not torch.equal(model[name], start[name])}
+        assert moved == {n for n in model if n not in MIDDLE and (only is None or n.startswith(f"{only}."))}
+        assert memory is not None
+        for vector in memory.vectors.values():
+            assert vector.shape == model.parameters.shape
+            remembered = {s.name for s in model.layout.parameters if vector[s.start : s.stop].any()}
+            assert remembered == moved
+
+
+def test_frozen_parameters_when_recorded(make_pool: MakePool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Repeated, "USES_BEFORE_RECORDING", 3)
+    architecture = frozen_net(MIDDLE)
+    Case(architecture, make_pool(8), (4, 4), TrainSettings(epochs=5, batch=4, lr=0.1)).check()
+    assert len(gradients_of(architecture, losses.cross_entropy).recorded) == 1
+
+
+@both_loops
+def test_what_is_frozen_later_than_in_the_making_is_not_frozen(
+    make_pool: MakePool, loop: Callable[[Sequence[FitJob]], list[float]]
+) -> None:
+    """The module that computes is set up anew for every training: only what `build` makes counts."""
+    architecture = frozen_net(())
+    architecture.scratch().requires_grad_(False)
+    case = Case(architecture, make_pool(6), (6,))
+    models = case.models()
+    loop(case.jobs(models, case.memories()))
+    assert not any(torch.equal(models[0][name], case.starts[0][name]) for name in models[0])
+
+
+@both_loops
+@pytest.mark.parametrize(
+    ("names", "only", "message"),
+    [
+        ((*BACKBONE, "head.weight", "head.bias"), None, r"nothing to train in 'frozen': all of its parameters are fro"),
+        (BACKBONE, "backbone", r"nothing to train in the part 'backbone' of 'frozen': all of its parameters are fro"),
+    ],
+)
+def test_nothing_to_train_is_an_error(
+    make_pool: MakePool,
+    loop: Callable[[Sequence[FitJob]], list[float]],
+    names: tuple[str, ...],
+    only: str | None,
+    message: str,
+) -> None:
+    case = Case(frozen_net(names), make_pool(6), (6,), only=only)
+    with pytest.raises(ModelError, match=message):
+        loop(case.jobs(case.models(), case.memories()))
+
+
+def test_a_loss_that_does_not_reach_every_parameter_is_remembered_for_the_others(
+    make_mlp: MakeMLP, make_pool: MakePool
+) -> None:
+    """The projector is not part of cross entropy: torch's optimiser then knows nothing of it."""
+    case = Case(make_mlp(parts=("projector",)), make_pool(8), (4, 4), SETTINGS["sgd with momentum"], keep=True)
+    one, other, memory_one, memory_other = case.models(), case.models(), case.memories(), case.memories()
+    for call in ("first", "second"):
+        _all_plain(case.jobs(one, memory_one, call))
+        batched.fit(case.jobs(other, memory_other, call))
+    for a, b in zip(one, other, strict=True):
+        torch.testing.assert_close(b.vector, a.vector, rtol=1e-4, atol=2e-5)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pytest
@@ -278,6 +278,27 @@ def test_several_batch_norms_train_as_a_plain_module_does(norms: int) -> None:
         optimizer.step()
     for name, tensor in alone.state_dict().items():
         torch.testing.assert_close(model[name], tensor.to(torch.float32), msg=name)
+
+
+def test_a_frozen_batch_norm_still_counts_as_in_torch() -> None:
+    """`requires_grad = False` is about parameters. Statistics stand still where the module says so in `train`."""
+
+    class Still(nn.BatchNorm1d):
+        def train(self, mode: bool = True) -> Self:  # noqa: ARG002
+            return super().train(False)
+
+    x = [[1.0, 2.0, 3.0, 4.0], [3.0, 2.0, 0.0, -4.0]]
+    for kind, mean in ((nn.BatchNorm1d, [0.2, 0.2, 0.15, 0.0]), (Still, [0.0] * 4)):
+
+        def make(kind: type[nn.BatchNorm1d] = kind) -> Net:
+            return Net(nn.Sequential(nn.Flatten(), kind(4).requires_grad_(False)), 4, 3)
+
+        model = Architecture("normed", make).initial(0)
+        plain.fit(FitJob(model, all_of(x, [0, 1]), cross_entropy, TrainSettings(batch=2, lr=0.1), ("k",)))
+        assert (model["backbone.1.weight"] == 1).all()
+        assert (model["backbone.1.bias"] == 0).all()
+        # As above: a tenth of the batch's mean, (2, 2, 1.5, 0).
+        assert model["backbone.1.running_mean"].tolist() == pytest.approx(mean, abs=1e-6)
 
 
 def test_batch_norm_survives_a_last_batch_of_one(batch_normed: Architecture) -> None:

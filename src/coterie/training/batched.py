@@ -96,10 +96,9 @@ def fit(jobs: Sequence[FitJob]) -> list[float]:
 
 
 def _stack(jobs: Sequence[FitJob], rows: Tensor) -> _Stacks:
-    start, stop = jobs[0].span()
     slots = jobs[0].model.layout.slots
     stacked = {s.name: _at(rows, s).clone(memory_format=torch.contiguous_format) for s in slots}
-    trained = {s.name: stacked[s.name] for s in slots if start <= s.start and s.stop <= stop}
+    trained = {s.name: stacked[s.name] for s in jobs[0].trained()}
     fixed = {name: stack for name, stack in stacked.items() if name not in trained}
     given = {key: torch.stack([job.given[key] for job in jobs]) for key in jobs[0].given}
     return _Stacks(trained, fixed, given, _recall(jobs, trained))

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from coterie.errors import ModelError
 from coterie.randomness import number, permutations, uniforms
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from coterie.data.augmentation import Augmentation
     from coterie.portable.form import Portable
     from coterie.training.losses import Loss
+    from coterie.weights import Slot
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,13 +113,20 @@ class FitJob:
     def views_key(self, step: int) -> int:
         return number(*self.key, "views", step)
 
-    def span(self) -> tuple[int, int]:
-        """The part of the model's vector that is trained."""
-        layout = self.model.layout
-        if self.only is None:
-            return 0, layout.trainable
-        slots = [slot for slot in layout.within(self.only) if slot.stop <= layout.trainable]
-        return slots[0].start, slots[-1].stop
+    def trained(self) -> tuple[Slot, ...]:
+        """The tensors that training changes: the parameters of the model, or of one part, that are not frozen."""
+        architecture, layout = self.model.architecture, self.model.layout
+        inside = None if self.only is None else set(layout.within(self.only))
+        slots = [slot for slot in layout.parameters if inside is None or slot in inside]
+        trained = tuple(slot for slot in slots if slot.name not in architecture.frozen)
+        if not trained:
+            of = f"the part '{self.only}' of " if self.only else ""
+            why = "all of its parameters are frozen (requires_grad = False)" if slots else "it has no parameters"
+            raise ModelError(
+                f"there is nothing to train in {of}'{architecture.name}': {why}. "
+                "Leave some parameters unfrozen, or use a method that trains another part"
+            )
+        return trained
 
 
 def looked_at(jobs: Sequence[FitJob], x: Tensor, step: int) -> tuple[Tensor, Tensor | None]:

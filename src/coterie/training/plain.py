@@ -114,12 +114,11 @@ def _dropout_seeded(job: FitJob) -> AbstractContextManager[None]:
 
 
 def _freeze_all_but(net: Net, job: FitJob) -> dict[str, nn.Parameter]:
-    start, stop = job.span()
+    names = {slot.name for slot in job.trained()}
     trained = {}
     for name, parameter in net.named_parameters():
-        slot = job.model.layout.by_name[name]
         parameter.grad = None
-        parameter.requires_grad_(start <= slot.start and slot.stop <= stop)
+        parameter.requires_grad_(name in names)
         if parameter.requires_grad:
             trained[name] = parameter
     return trained
@@ -170,6 +169,7 @@ def _remember(optimizer: torch.optim.Optimizer, trained: Mapping[str, nn.Paramet
     for name, parameter in trained.items():
         slot = job.model.layout.by_name[name]
         for key in memory_names(job.settings):
-            view = memory.vectors[key][slot.start : slot.stop].view(slot.shape)
-            view.copy_(optimizer.state[parameter][key])
+            found = optimizer.state[parameter].get(key)
+            if found is not None:  # else the loss does not depend on it
+                memory.vectors[key][slot.start : slot.stop].view(slot.shape).copy_(found)
     memory.step += steps
