@@ -30,6 +30,7 @@ class Architecture:
         self.layout = Layout.of_module(template)
         # Parameters that training leaves as they are: the module's maker set `requires_grad = False`.
         self.frozen = frozenset(name for name, p in template.named_parameters() if not p.requires_grad)
+        self.only_for_training = frozenset(template.only_for_training)
         self.batches_well = batchable(template)
         self.can_batch = vmappable(template)
         self.draws = draws(template) or is_import_path(name)  # what one's own module does, we cannot see

@@ -6,6 +6,8 @@ import asyncio
 import csv
 import json
 import shutil
+import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -70,6 +72,7 @@ def accuracy(said: list[dict[str, str]], classes: list[str]) -> float:
     [
         ("local",),
         ("fedavg", "data.scale=unit"),
+        ("fedrod",),
         ("mapl", "model.zoo=mlp,cnn3", "model.d_z=6", "method.t_thr=2", "model.projector_hidden=4"),
         ("fedpae", "model.zoo=tree,mlp,logistic", "method.models=2", "method.population=8", "method.generations=3"),
     ],
@@ -91,6 +94,59 @@ def test_what_only_serves_training_is_not_kept(tmp_path: Path) -> None:
     running.run(tiny("mapl", "method.t_thr=2", "model.projector_hidden=4", "rounds=1"), tmp_path / "run")
     tensors = load_file(tmp_path / "run" / "models" / "peer-0.safetensors")
     assert {key.removeprefix("0/").split(".")[0] for key in tensors} == {"backbone", "head"}
+
+
+OWN_NET = """
+from torch import nn
+from coterie.models import Net, Output
+
+class Adapted(Net):
+    def __init__(self, classes):
+        super().__init__(nn.Flatten(), 64, classes)
+        self.adapter = nn.Linear(64, 64)
+    def forward(self, x):
+        features = self.backbone(x)
+        features = features + self.adapter(features)
+        return Output(self.head(features), features, None)
+
+def wide(input_shape, d_z=12):
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, d_z))
+"""
+
+
+@pytest.fixture
+def own_nets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    (tmp_path / "own_nets.py").write_text(OWN_NET)
+    monkeypatch.chdir(tmp_path)
+    yield
+    sys.modules.pop("own_nets", None)
+
+
+@pytest.mark.usefixtures("own_nets")
+def test_a_part_that_a_net_of_ones_own_brings_is_kept(tmp_path: Path) -> None:
+    """Whatever it is called: FedKD's adapter only serves training, and this one is used to predict."""
+    e = tiny("local", "model.zoo=own_nets:Adapted")
+    summary = running.run(e, tmp_path / "run")
+    _, x, classes = rows_to_test(e, 0)
+    np.savez(tmp_path / "x.npz", x=x)
+    said = predicted(tmp_path / "run", tmp_path / "x.npz", "--peer", "0")
+    assert accuracy(said, classes) == summary["accuracy"]["last"]["per_peer"][0]
+    assert "0/adapter.weight" in load_file(tmp_path / "run" / "models" / "peer-0.safetensors")
+
+
+@pytest.mark.usefixtures("own_nets")
+def test_a_run_of_a_version_that_told_a_module_its_width(tmp_path: Path) -> None:
+    """They wrote model.d_z = 0 and made 512 features. The manifest says 0; only the head knows."""
+    e = tiny("local", "model.zoo=own_nets:wide", "model.d_z=7")
+    summary = running.run(e, tmp_path / "run")
+    path = tmp_path / "run" / "models" / "peer-0.safetensors"
+    personal = keeping.read(path)
+    manifest = replace(personal.manifest, model={**personal.manifest.model, "d_z": 0})
+    keeping._write(path, replace(personal, manifest=manifest))
+    _, x, classes = rows_to_test(e, 0)
+    np.savez(tmp_path / "x.npz", x=x)
+    said = predicted(tmp_path / "run", tmp_path / "x.npz", "--peer", "0")
+    assert accuracy(said, classes) == summary["accuracy"]["last"]["per_peer"][0]
 
 
 def test_features_of_a_named_dataset(tmp_path: Path) -> None:

@@ -25,12 +25,15 @@ def own(input_shape, d_z):
     size = input_shape[0] * input_shape[1] * input_shape[2]
     return nn.Sequential(nn.Flatten(), nn.Linear(size, d_z))
 
+def own_width(input_shape, d_z=24):
+    return own(input_shape, d_z)
+
 def stubborn():
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 7))
 
 def torchvision_like(*, weights=None, progress=True, **kwargs):
-    assert set(kwargs) == {"num_classes"}
-    return nn.Sequential(nn.Conv2d(3, 4, 3), GlobalMax(), nn.Linear(4, kwargs["num_classes"]))
+    assert set(kwargs) <= {"num_classes"}
+    return nn.Sequential(nn.Conv2d(3, 4, 3), GlobalMax(), nn.Linear(4, kwargs.get("num_classes", 1000)))
 
 class GlobalMax(nn.Module):
     def forward(self, x):
@@ -49,6 +52,11 @@ def whole(input_shape, classes):
 
 def whole_with_fixed_head():
     return Net(nn.Flatten(), 64, 3)
+
+class Adapting(Net):
+    def __init__(self, classes):
+        super().__init__(nn.Flatten(), 64, classes)
+        self.adapter = nn.Linear(64, 64)
 
 def projecting(classes):
     return Net(nn.Flatten(), 64, classes, projector=nn.Linear(64, 16))
@@ -80,7 +88,7 @@ class MoreInTraining(nn.Module):
         return (flat, flat) if self.training else flat
 
 def demanding(depth, d_z): return nn.Identity()
-def broken(d_z): raise ValueError("no luck")
+def broken(classes): raise ValueError("no luck")
 def number(): return 3
 constant = 4
 """
@@ -106,12 +114,14 @@ def brought(name: str, shape: tuple[int, ...] = IMAGE, d_z: int = 0, d_p: int = 
 @pytest.mark.parametrize(
     ("name", "shape", "d_z", "width"),
     [
-        ("own", IMAGE, 0, 512),
         ("own", IMAGE, 32, 32),
+        ("own_width", IMAGE, 0, 24),
+        ("own_width", IMAGE, 32, 32),
         ("stubborn", IMAGE, 0, 7),
         ("stubborn", IMAGE, 32, 32),  # by an adapter
-        ("torchvision_like", (3, 32, 32), 0, 512),
+        ("torchvision_like", (3, 32, 32), 0, 1000),
         ("torchvision_like", (3, 32, 32), 16, 16),
+        ("Channels", IMAGE, 0, 1000),
         ("Channels", IMAGE, 16, 16),
         ("whole", IMAGE, 0, 64),
     ],
@@ -126,7 +136,7 @@ def test_what_may_be_brought(name: str, shape: tuple[int, ...], d_z: int, width:
 
 
 def test_a_projector_goes_with_it() -> None:
-    output = brought("own", d_p=5)(torch.randn(4, *IMAGE))
+    output = brought("stubborn", d_p=5)(torch.randn(4, *IMAGE))
     assert output.projection is not None
     assert output.projection.shape == (4, 5)
 
@@ -158,8 +168,9 @@ def test_it_can_be_assigned() -> None:
         ("table", r"returned a dict of out"),
         ("maps", r"returned a tensor of shape \(2, 1, 8, 8\)"),
         ("thing", r"returned a object"),
-        ("demanding", r"requires depth; it can be given input_shape, classes, d_z"),
-        ("broken", r"failed when called with \(d_z=512\): no luck"),
+        ("demanding", r"requires depth; it can be given input_shape, classes, in_chans, in_channels, d_z, num_classes"),
+        ("own", r"'my_models:own' must be told d_z, .* set model\.d_z \(such as 64\), or give d_z a default"),
+        ("broken", r"failed when called with \(classes=10\): no luck"),
         ("number", r"made a int, not an nn\.Module"),
         ("constant", r"'my_models' has no callable 'constant'"),
         ("stuborn", r"did you mean stubborn"),
@@ -202,6 +213,22 @@ def test_a_projector_that_does_not_fit_is_told_before_anything_trains() -> None:
     experiment.gather(experiment.load("mapl-scenario1-digits", [*words, "model.d_p=16"]))
     # Who does not project does not mind.
     experiment.gather(experiment.load("mapl-scenario1-digits", [*words, "method.name=local"]))
+
+
+def test_a_method_may_ask_for_a_part_that_a_net_brings_and_for_no_other() -> None:
+    settings = ModelSettings()
+
+    def parts(name: str, *parts: str) -> set[str]:
+        net = build(name, IMAGE, 10, settings, parts)
+        return {key.partition(".")[0] for key, _ in net.named_parameters()}
+
+    assert "adapter" in parts("my_models:Adapting", "adapter")
+    with pytest.raises(ModelError, match=r"asks for a part 'adapter', and 'mlp' has none: projector, prototypes, ment"):
+        parts("mlp", "adapter")
+    with pytest.raises(ModelError, match="asks for a part 'projektor', and 'mlp' has none"):
+        parts("mlp", "projektor")
+    with pytest.raises(ModelError, match="'my_models:Adapting' has a part 'adapter' of its own, and the method adds"):
+        parts("my_models:Adapting", "mentee", "adapter")
 
 
 def test_outputs_are_checked_in_training_too() -> None:

@@ -5,11 +5,12 @@ The callable gets, by name, those of these arguments that its signature accepts:
 =========================  ==================================================================
 ``input_shape``            (C, H, W) or (F,)
 ``classes``                the number of classes (for a callable that returns a whole `Net`)
-``d_z``                    the feature width asked for, 512 when none was
+``d_z``                    model.d_z, the feature width asked for; left out where that is 0
 ``num_classes``            the same: torchvision's and timm's last layer becomes the features
 ``in_chans, in_channels``  the number of channels
 =========================  ==================================================================
 
+With model.d_z = 0 a module has its own width: whatever its callable makes when it is told none.
 A `Net` is used as it is, with its projector if it has one. Of any other module, the output (B, k) is taken as features.
 """
 
@@ -31,7 +32,7 @@ from coterie.errors import ModelError
 from coterie.models.layers import Backbone
 from coterie.models.net import Net
 
-_DEFAULT_FEATURES = 512
+_WIDTHS = ("d_z", "num_classes")  # arguments that say how many features to make
 _INSTALLABLE = ("torchvision", "timm")
 
 
@@ -148,15 +149,9 @@ def _hint(module_name: str) -> str:
 
 def _offers(input_shape: tuple[int, ...], classes: int, d_z: int) -> dict[str, object]:
     """Every argument a brought callable may ask for by name."""
-    features = d_z or _DEFAULT_FEATURES
-    return {
-        "input_shape": input_shape,
-        "classes": classes,
-        "d_z": features,
-        "num_classes": features,
-        "in_chans": input_shape[0],
-        "in_channels": input_shape[0],
-    }
+    channels = input_shape[0]
+    offers = {"input_shape": input_shape, "classes": classes, "in_chans": channels, "in_channels": channels}
+    return {**offers, **dict.fromkeys(_WIDTHS, d_z)} if d_z else offers
 
 
 def _make(name: str, make: Callable[..., object], offers: dict[str, object]) -> nn.Module:
@@ -182,13 +177,17 @@ def _accepted(name: str, make: Callable[..., object], offers: dict[str, object])
     by_name = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
     arguments = {key: offers[key] for key in by_name if key in offers}
     if any(p.kind is p.VAR_KEYWORD for p in parameters):
-        arguments |= {key: offers[key] for key in _hidden_in_kwargs(name, arguments)}
+        arguments |= {key: offers[key] for key in _hidden_in_kwargs(name, arguments) if key in offers}
     variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     required = [p.name for p in parameters if p.default is p.empty and p.kind not in variadic]
     missing = [key for key in required if key not in arguments]
+    if unknown := [key for key in missing if key not in _WIDTHS]:
+        names = ", ".join(dict.fromkeys((*offers, *_WIDTHS)))
+        raise ModelError(f"model.zoo: '{name}' requires {', '.join(unknown)}; it can be given {names}, by name")
     if missing:
         raise ModelError(
-            f"model.zoo: '{name}' requires {', '.join(missing)}; it can be given {', '.join(offers)}, by name"
+            f"model.zoo: '{name}' must be told {missing[0]}, its number of features, and model.d_z = 0 leaves that to "
+            f"it: set model.d_z (such as 64), or give {missing[0]} a default"
         )
     return arguments
 

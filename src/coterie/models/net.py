@@ -1,7 +1,8 @@
 """The one shape every model has: backbone, head and, where a method wants it, a projector.
 
 Methods exchange *parts* of a model by these names: parameters begin with ``backbone.``, ``head.`` or
-``projector.``, ``mentee.``, ``adapter.`` or ``private.``, or are ``prototypes``, whatever the architecture.
+``projector.``, ``mentee.``, ``adapter.`` or ``private.``, or are ``prototypes``, whatever the architecture. A subclass
+of `Net` may have others: whatever it calls a module of its own is the name of a part.
 """
 
 from __future__ import annotations
@@ -60,6 +61,7 @@ class Net(nn.Module):
         self.mentee: Net | None = None
         self.adapter: nn.Linear | None = None
         self.private: nn.Linear | None = None
+        self.only_for_training: set[str] = set()  # parts that a method added for its losses: predicting needs none
         # Only the head sees dropped features: prototypes and projections stay noiseless.
         self.drop: nn.Module = nn.Dropout(dropout) if dropout > 0 else nn.Identity()
 
@@ -68,15 +70,18 @@ class Net(nn.Module):
 
         It only serves losses, and so never needs statistics of more than the batch at hand.
         """
+        self.only_for_training.add("projector")
         first = nn.Linear(self.d_z, hidden, bias=False)  # the norm would take a bias off again
         self.projector = nn.Sequential(first, NormOfBatch(hidden), nn.ReLU(), nn.Linear(hidden, d_p))
 
     def add_prototypes(self, d_p: int) -> None:
         """One learnable point of the projected space for each class."""
+        self.only_for_training.add("prototypes")
         self.prototypes = nn.Linear(d_p, self.head.out_features, bias=False).weight
 
     def add_mentee(self, mentee: Net, adapter: bool) -> None:
         """A small net that learns beside this one, and is what leaves its peer; and what compares their features."""
+        self.only_for_training |= {"mentee", "adapter"}
         self.mentee = mentee
         self.adapter = nn.Linear(mentee.d_z, self.d_z, bias=False) if adapter else None
 

@@ -26,6 +26,7 @@ from coterie.models.vgg import vgg11
 Shape = tuple[int, ...]
 
 _ASSIGNMENTS = ("modulo", "random", "capacity")
+PARTS = ("projector", "prototypes", "mentee", "adapter", "private")  # that a method can have added to every net
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,10 @@ class ModelSettings:
     )
     d_z: int = field(
         default=0,
-        metadata={"help": "number of features; 0 = the architecture's own; else a linear layer adapts it"},
+        metadata={
+            "help": "number of features; 0 = the architecture's own; else a module of yours is told it, by name, and "
+            "what makes another number is adapted by a linear layer"
+        },
     )
     hidden: tuple[int, ...] = field(default=(200, 200), metadata={"help": "widths of the hidden layers of mlp"})
     width: float = field(
@@ -68,7 +72,8 @@ class ModelSettings:
     pretrained: str = field(
         default="",
         metadata={
-            "help": "start from the backbones in this folder (ARCHITECTURE.safetensors each), or in this one file"
+            "help": "start from the backbones in this folder (ARCHITECTURE.safetensors, .pt or .pth each), or in this "
+            "one file; names as `coterie export` writes them, or those of the module's own state_dict"
         },
     )
     dropout: float = field(
@@ -169,12 +174,13 @@ def describe(name: str) -> str:
 def build(name: str, input_shape: Shape, classes: int, settings: ModelSettings, parts: Collection[str] = ()) -> Net:
     """A freshly initialised model; torch's global generator (``torch.manual_seed``) decides its weights.
 
-    `parts` are what the method needs beside backbone and head: "projector", "prototypes", "mentee", "adapter" or
-    "private". They are drawn last, so that backbone and head begin alike under all methods.
+    `parts` are what the method needs beside backbone and head. Those of `PARTS` are added, and drawn last, so that
+    backbone and head begin alike under all methods; others must be there.
     """
     if not input_shape or min(input_shape) < 1 or classes < 1:
         raise ModelError(f"model.zoo: no model for inputs of shape {input_shape} and {classes} classes")
     net = _net(name, input_shape, classes, settings)
+    _check_parts(name, net, parts)
     d_p = settings.d_p or net.d_z
     if "projector" in parts:
         if net.projector is None:
@@ -189,6 +195,23 @@ def build(name: str, input_shape: Shape, classes: int, settings: ModelSettings, 
     if "private" in parts:
         net.add_private()
     return net
+
+
+def _check_parts(name: str, net: Net, parts: Collection[str]) -> None:
+    """A method may ask for what can be added here, and for what a `Net` of the user's own has."""
+    has = {parameter.split(".")[0] for parameter, _ in net.named_parameters()}
+    added = set(PARTS) if "mentee" in parts else set(PARTS) - {"adapter"}  # which compares a mentee's features
+    for part in parts:
+        if part not in added and part not in has:
+            raise ModelError(
+                f"the method asks for a part '{part}', and '{name}' has none: {', '.join(PARTS)} are added to any "
+                "model; others are a Net's of your own to bring (model.zoo = 'module:callable')"
+            )
+        if part in added and part in has and part != "projector":
+            raise ModelError(
+                f"model.zoo: '{name}' has a part '{part}' of its own, and the method adds one of that name: "
+                "give yours another name"
+            )
 
 
 def _net(name: str, input_shape: Shape, classes: int, settings: ModelSettings) -> Net:

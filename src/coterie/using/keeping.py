@@ -26,7 +26,6 @@ from coterie.using.manifest import Manifest, Part, from_tree, to_tree, version
 
 FOLDER = "models"
 ONLY_MODEL = "model"  # the name of a model that is no member of an ensemble
-ONLY_FOR_TRAINING = ("projector", "prototypes", "mentee", "adapter")
 
 Tensors = dict[str, Array]
 
@@ -87,7 +86,8 @@ def _part(member: Member) -> Part:
 def _content(model: Model | Portable) -> Tensors | bytes:
     if isinstance(model, Portable):
         return model.bytes
-    kept = [slot for slot in model.layout.slots if slot.name.split(".")[0] not in ONLY_FOR_TRAINING]
+    left_out = model.architecture.only_for_training
+    kept = [slot for slot in model.layout.slots if slot.name.split(".")[0] not in left_out]
     vector = model.vector.detach().cpu().numpy()
     return {slot.name: vector[slot.start : slot.stop].reshape(slot.shape) for slot in kept}
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+from contextlib import suppress
+from dataclasses import replace
 from functools import cache, partial
 
 import numpy as np
@@ -18,7 +20,7 @@ from coterie.models import ModelSettings
 from coterie.portable.sandbox import Sandbox
 from coterie.training import EvaluateJob, Pool, Split
 from coterie.training.plain import predict
-from coterie.using.keeping import ONLY_FOR_TRAINING, Personal, Tensors
+from coterie.using.keeping import Personal, Tensors
 from coterie.using.manifest import RAW, Manifest, Part
 
 
@@ -41,14 +43,30 @@ def probabilities(personal: Personal, raw: Array) -> Array:
 def network(part: Part, tensors: Tensors, manifest: Manifest) -> Model:
     """The network that these tensors are the weights of."""
     table = settings.build(ModelSettings, manifest.model, "model.")
+    try:
+        return _network(part, tensors, manifest, table)
+    except ModelError:
+        head = tensors.get("head.weight")
+        if table.d_z or head is None or not models.is_import_path(part.architecture):
+            raise
+        # Earlier versions told a module of one's own a width also where model.d_z was 0: its head says which.
+        with suppress(ModelError):
+            return _network(part, tensors, manifest, replace(table, d_z=head.shape[1]))
+        raise
+
+
+def _network(part: Part, tensors: Tensors, manifest: Manifest, table: ModelSettings) -> Model:
     build = partial(models.build, part.architecture, manifest.shape, len(manifest.classes), table)
     architecture = Architecture(part.architecture, build)
+    if "private.weight" in set(tensors) - set(architecture.layout.by_name):  # a head that a method added
+        architecture = Architecture(part.architecture, partial(build, parts=("private",)))
     model = Model(architecture, torch.zeros(architecture.layout.size))
     try:
         model.load({key: torch.from_numpy(tensor) for key, tensor in tensors.items()})
     except ArtifactError as error:
         raise ModelError(f"'{part.name}' is no longer a model of '{part.architecture}': {error}") from error
-    missing = [name for name in model if name not in tensors and name.split(".")[0] not in ONLY_FOR_TRAINING]
+    # Earlier versions left out a projector that a `Net` of one's own had.
+    missing = [name for name in model if name not in tensors and not name.startswith("projector.")]
     if missing:
         raise ModelError(f"'{part.name}' is no longer a model of '{part.architecture}': it has no '{missing[0]}'")
     return model
