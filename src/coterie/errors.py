@@ -25,6 +25,10 @@ class ModelError(CoterieError):
     """A model cannot be built, or does not fit the data or the method."""
 
 
+class LossError(CoterieError):
+    """A loss fails, or returns what is no loss; the message names it and its line."""
+
+
 class ArtifactError(CoterieError):
     """What was shelved or received is not what it must be (name, shape, type, size, bytes)."""
 

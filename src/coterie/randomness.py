@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 
 _DRAWING = threading.RLock()
@@ -130,3 +130,13 @@ def torch_seeded(*keys: object) -> Iterator[None]:
     with _DRAWING, torch.random.fork_rng(devices=[]):
         torch.manual_seed(number(*keys) % 2**63)
         yield
+
+
+@contextmanager
+def watching_draws() -> Iterator[Callable[[], bool]]:
+    """Tells whether the block has drawn from torch's own generator; those who would draw by key wait meanwhile."""
+    import torch
+
+    with _DRAWING:
+        before = torch.random.get_rng_state()
+        yield lambda: not torch.equal(before, torch.random.get_rng_state())

@@ -6,6 +6,7 @@ different amounts of data go along too: at each step those whose batches are of 
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,9 +22,10 @@ from torch.optim.sgd import sgd
 
 from coterie.architecture import Architecture
 from coterie.models import Net, Output
+from coterie.training.checking import MOST_LOSSES, guarded, value_of
 from coterie.training.jobs import EvaluateJob, FitJob, Pool, Prediction, Score, TrainSettings, batches, looked_at
 from coterie.training.losses import Batch, Loss, surprise
-from coterie.training.plain import forget_other, memory_names
+from coterie.training.plain import blame_loss, first_batch, forget_other, memory_names
 from coterie.training.recording import Function, Repeated
 from coterie.weights import Slot, lie_side_by_side, side_by_side
 
@@ -87,12 +89,28 @@ def fit(jobs: Sequence[FitJob]) -> list[float]:
             _step(first.settings, part, grads, tick + 1 + lane.steps_before)
             stacks.put(index, part)
             totals[slice(None) if index is None else index] += losses
+    sums = totals.tolist()
+    _check_finite(jobs, sums)
     for name, stack in stacks.trained.items():
         _at(rows, first.model.layout.by_name[name]).copy_(stack)
     if not lie_side_by_side(vectors):  # then the rows are copies
         torch._foreach_copy_(vectors, list(rows.unbind(0)))
     _remember(jobs, stacks.memory, steps)
-    return [total / max(steps[j], 1) for j, total in enumerate(totals.tolist())]
+    return [total / max(steps[j], 1) for j, total in enumerate(sums)]
+
+
+def _check_finite(jobs: Sequence[FitJob], sums: Sequence[float]) -> None:
+    """Raise where a loss is no number from its first step on; the models are still as they were found."""
+    for job, total in zip(jobs, sums, strict=True):
+        if not math.isfinite(total):
+            model, batch = job.model, first_batch(job)
+            kinds = (model.layout.parameters, model.layout.buffers)
+            parameters, buffers = ({slot.name: model[slot.name] for slot in slots} for slots in kinds)
+            net = _StackedNet(model.architecture.scratch().train(), parameters, buffers)
+            with torch.no_grad():
+                value = float(job.loss(net, batch, job.given))
+            if not math.isfinite(value):
+                blame_loss(job, batch, value)
 
 
 def _stack(jobs: Sequence[FitJob], rows: Tensor) -> _Stacks:
@@ -156,13 +174,13 @@ def gradients_of(architecture: Architecture, loss: Loss) -> Repeated:
         def value(trained: Stack, fixed: Stack, batch: Batch, given: Stack) -> Tensor:
             parameters = {s.name: trained[s.name] if s.name in trained else fixed[s.name] for s in layout.parameters}
             buffers = {s.name: fixed[s.name] for s in layout.buffers}
-            return loss(_StackedNet(net, parameters, buffers), batch, given)
+            return value_of(loss, _StackedNet(net, parameters, buffers), batch, given)
 
         axes = (0, 0, Batch(*(None if part is None else 0 for part in batch)), 0)  # type: ignore[arg-type]
         transform = vmap(grad_and_value(value), in_dims=axes)
 
         def flat(*arguments: Any) -> list[Tensor]:
-            gradients, losses = transform(*arguments)
+            gradients, losses = guarded(loss, lambda: transform(*arguments), given)
             return [*gradients.values(), losses]
 
         return flat
@@ -189,6 +207,8 @@ def outputs_of(architecture: Architecture) -> Repeated:
 def _kept(architecture: Architecture, what: object, make: Callable[[], Repeated]) -> Repeated:
     kept: dict[object, Repeated] = architecture.caches.setdefault("repeated", {})
     if what not in kept:
+        if len(kept) >= MOST_LOSSES:
+            kept.clear()
         kept[what] = make()
     return kept[what]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import logging
 import math
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
@@ -14,12 +15,15 @@ import torch
 
 from coterie import repeatable
 from coterie.architecture import Architecture, Model
-from coterie.errors import ConfigError
+from coterie.errors import ConfigError, LossError
 from coterie.training import batched, plain
 from coterie.training.calling import Caller
 from coterie.training.jobs import AnyJob, EvaluateJob, FitJob, PortableJob, Prediction, Score
+from coterie.training.losses import Loss
 from coterie.training.portables import PortableRunner
 from coterie.weights import settle_side_by_side
+
+_log = logging.getLogger(__name__)
 
 # Models, gradients and momentum of one chunk should stay in the cache; measured with `coterie bench`.
 CHUNK_BYTES = 24_000_000
@@ -52,6 +56,7 @@ class Trainer:
         self._workers = ThreadPoolExecutor(workers, "train")
         self._caller = Caller(self._workers, workers)
         self._portables = PortableRunner()
+        self._said: set[Loss] = set()  # losses that cannot be batched, of which the user was told
 
     def close(self, wait: bool = True) -> None:
         self._workers.shutdown(wait, cancel_futures=not wait)
@@ -68,7 +73,20 @@ class Trainer:
 
     def fit(self, jobs: Sequence[FitJob]) -> list[float]:
         """Train every job's model in place; returns their mean training losses, in the jobs' order."""
-        return self._run(jobs, _fit_kind, batched.fit, plain.fit)
+        return self._run(jobs, _fit_kind, self._fit_together, plain.fit)
+
+    def _fit_together(self, jobs: Sequence[FitJob]) -> list[float]:
+        """As one; with a loss that cannot be (it looks at values), one after the other."""
+        try:
+            return batched.fit(jobs)
+        except LossError as error:
+            if self.batching == "always":
+                raise ConfigError(f"engine.batching = always, but {error}. Use engine.batching = auto") from error
+            losses = [plain.fit(job) for job in jobs]  # a loss that is wrong is so here, too, and says so better
+            if jobs[0].loss not in self._said:
+                self._said.add(jobs[0].loss)
+                _log.warning("peers are trained one after the other, not as one, which is slower: %s", error)
+            return losses
 
     def evaluate(self, jobs: Sequence[AnyJob]) -> list[Score]:
         return self._each_kind(jobs, batched.evaluate, plain.evaluate, self._portables.evaluate)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from coterie.errors import ModelError
+from coterie.errors import ConfigError, ModelError
 from coterie.randomness import number, permutations, uniforms
 
 if TYPE_CHECKING:
@@ -105,6 +105,20 @@ class FitJob:
     memory: OptimizerMemory | None = None
     views: int = 0  # augmented twins of each batch that the loss wants
     targets: Tensor | None = None  # something about each sample of the split, in its order, that the loss wants
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.given, Mapping):
+            raise ConfigError(f"me.train(given=...) must be tensors by name, not a {type(self.given).__name__}")
+        for key, value in self.given.items():
+            if not isinstance(value, Tensor):
+                raise ConfigError(
+                    f"me.train(given=...): '{key}' is a {type(value).__name__}: make it a tensor (torch.tensor)"
+                )
+        if self.targets is not None and len(self.targets) != len(self.split):
+            raise ConfigError(
+                f"me.train(targets=...) has {len(self.targets)} rows for {len(self.split)} samples: it needs one for "
+                "each, in the order of me.predict"
+            )
 
     @property
     def shuffle_key(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import cast
@@ -14,12 +15,15 @@ from torch import Tensor, nn
 from coterie.architecture import Model
 from coterie.models import Net, Output
 from coterie.randomness import torch_seeded
+from coterie.training.checking import MOST_LOSSES, check_draws, guarded, not_finite, value_of
 from coterie.training.jobs import (
     EvaluateJob,
     FitJob,
     OptimizerMemory,
+    Pool,
     Prediction,
     Score,
+    Split,
     TrainSettings,
     batches,
     looked_at,
@@ -59,23 +63,60 @@ def bind(model: Model) -> Net:
 def fit(job: FitJob) -> float:
     """Train; returns the mean loss over the steps."""
     net = bind(job.model)
-    net.train()
-    for name, part in net.named_children():  # what is not trained keeps its normalisation statistics, too
-        part.train(job.only in (None, name))
+    _set_modes(net, job)
     trained = _freeze_all_but(net, job)
     optimizer = _optimizer(job.settings, list(trained.values()))
     _recall(optimizer, trained, job)
     bound, total, steps = _ModuleNet(net), torch.zeros((), device=job.model.vector.device), 0
     with _dropout_seeded(job):
         for positions in batches(len(job.split), job.settings, [job.shuffle_key]):
-            loss = job.loss(bound, _batch(job, positions[0], steps), job.given)
+            batch = _batch(job, positions[0], steps)
+            loss = _first_loss(job, bound, batch) if not steps else value_of(job.loss, bound, batch, job.given)
             optimizer.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
+            guarded(job.loss, loss.backward, job.given)
             optimizer.step()
             total += loss.detach()
             steps += 1
     _remember(optimizer, trained, job, steps)
     return float(total) / max(steps, 1)
+
+
+def _set_modes(net: Net, job: FitJob) -> None:
+    net.train()
+    for name, part in net.named_children():  # what is not trained keeps its normalisation statistics, too
+        part.train(job.only in (None, name))
+
+
+def _first_loss(job: FitJob, net: _ModuleNet, batch: Batch) -> Tensor:
+    """The loss of a call's first step, before which the model is as it was found: a good time to look at the loss."""
+    architecture = job.model.architecture
+
+    def value() -> Tensor:
+        return value_of(job.loss, net, batch, job.given)
+
+    known: set[object] = architecture.caches.setdefault("losses that draw nothing", set())
+    if len(known) >= MOST_LOSSES:
+        known.clear()
+    if architecture.draws or job.loss in known:
+        loss = value()
+    else:
+        loss = check_draws(job.loss, value)
+        known.add(job.loss)
+    if not math.isfinite(loss.item()):
+        blame_loss(job, batch, loss.item())
+        _set_modes(net.module, job)
+    return loss
+
+
+def blame_loss(job: FitJob, batch: Batch, value: float) -> None:
+    """Raise, if a loss that is not finite has outputs that are; where they are not, the model has diverged."""
+    rows = Split(Pool(batch.x, batch.y), torch.arange(len(batch.x), device=batch.x.device))
+    if all(part.isfinite().all() for part in predict(EvaluateJob(job.model, rows))[:2]):
+        raise not_finite(job.loss, value)
+
+
+def first_batch(job: FitJob) -> Batch:
+    return _batch(job, batches(len(job.split), job.settings, [job.shuffle_key])[0][0], 0)
 
 
 def _batch(job: FitJob, positions: np.ndarray, step: int) -> Batch:
