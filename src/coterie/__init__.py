@@ -16,22 +16,29 @@ TYPE_CHECKING = False  # importing typing for it would take longer than all the 
 if TYPE_CHECKING:
     from typing import Any
 
+    from coterie.architecture import Model
     from coterie.comparing.carrying_out import compare
     from coterie.errors import CoterieError
     from coterie.experiment import Experiment, load
     from coterie.methods.base import Method, parameter
+    from coterie.models import Net, Output
     from coterie.peer import Peer
     from coterie.report.saving import figures
     from coterie.running import resume, run
     from coterie.shelf import Artifact
-    from coterie.training import cross_entropy, proximal
-    from coterie.weights import Weights, mean
+    from coterie.training import Batch, cross_entropy, proximal
+    from coterie.weights import Layout, Weights, mean
 
 _HOMES = {
     "Artifact": "coterie.shelf",
+    "Batch": "coterie.training",
     "CoterieError": "coterie.errors",
     "Experiment": "coterie.experiment",
+    "Layout": "coterie.weights",
     "Method": "coterie.methods.base",
+    "Model": "coterie.architecture",
+    "Net": "coterie.models",
+    "Output": "coterie.models",
     "Peer": "coterie.peer",
     "Weights": "coterie.weights",
     "compare": "coterie.comparing.carrying_out",
@@ -47,9 +54,14 @@ _HOMES = {
 
 __all__ = [
     "Artifact",
+    "Batch",
     "CoterieError",
     "Experiment",
+    "Layout",
     "Method",
+    "Model",
+    "Net",
+    "Output",
     "Peer",
     "Weights",
     "compare",

@@ -20,8 +20,10 @@ from coterie.weights import Weights
 
 
 class Batch(NamedTuple):
-    x: Tensor
-    y: Tensor
+    """The samples of one step: what a loss is given to compute on."""
+
+    x: Tensor  # (batch, ...): inputs, scaled
+    y: Tensor  # (batch): labels, as whole numbers from 0
     views: Tensor | None = None  # (views, batch, ...): augmented twins of x, where `me.train(views=...)` asks for them
     targets: Tensor | None = None  # (batch, ...): these samples' rows of what `me.train(targets=...)` was given
 
