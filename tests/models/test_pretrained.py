@@ -219,3 +219,37 @@ def test_a_damaged_file_and_two_of_one_name(tmp_path: Path) -> None:
         Path(name).write_bytes(b"")
     with pytest.raises(ModelError, match=r"which of my_wide:Wide.safetensors and my_wide:Wide.pt is meant"):
         circle(OWN, f"model.pretrained={tmp_path}")
+
+
+# -- frozen layers ---------------------------------------------------------------------------------
+
+FROZEN = """
+from torch import nn
+
+def tuned():
+    layers = nn.Sequential(nn.Flatten(), nn.Linear(64, 6), nn.ReLU(), nn.Linear(6, 5))
+    layers[1].requires_grad_(False)
+    return layers
+"""
+
+
+@pytest.mark.parametrize("words", [("fedavg",), ("gossip", "method.k=2")], ids=lambda words: words[0])
+def test_a_frozen_layer_is_the_same_at_the_end_of_a_run(
+    words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is trained around, sent and averaged (four and three at a time), and not a bit of it changes."""
+    (tmp_path / "my_frozen.py").write_text(FROZEN)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "my_frozen", raising=False)
+    method, *more = words
+    zoo = "model.zoo=my_frozen:tuned"
+    e = experiment.load(
+        "panm-digits", [f"method.name={method}", *more, *SMALL, zoo, "rounds=3", "train.weight_decay=0.1"]
+    )
+    start = experiment.gather(e).participants[0].model
+    held: list[Simulation] = []
+    running.run(e, tmp_path / "run", on_start=held.append)
+    for peer in range(4):
+        model = held[0].stage.peers[peer].model
+        same = {name for name in model if torch.equal(model[name], start[name])}
+        assert same == {"backbone.module.1.weight", "backbone.module.1.bias"}

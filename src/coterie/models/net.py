@@ -19,7 +19,7 @@ class Output(NamedTuple):
 
     logits: Tensor  # (B, classes)
     features: Tensor  # (B, d_z)
-    projection: Tensor | None = None  # (B, d_p); None without a projector, and outside of training, where nobody reads it
+    projection: Tensor | None = None  # (B, d_p); None without a projector, and outside of training
     mentee: Output | None = None  # of the small net that is trained beside it; None as above
     adapted: Tensor | None = None  # (B, d_z): the mentee's features, in this net's terms
     common: Tensor | None = None  # (B, classes): the logits without those of a private head; None without one
