@@ -85,5 +85,9 @@ class Model(Weights):
         super().__init__(architecture.layout, vector)
         self.architecture = architecture
 
+    @property
+    def frozen(self) -> frozenset[str]:
+        return self.architecture.frozen
+
     def copy(self) -> Model:
         return Model(self.architecture, self.vector.clone())

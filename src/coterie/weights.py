@@ -113,6 +113,11 @@ class Weights(Mapping[str, Tensor]):
         self.layout = layout
         self.vector = vector
 
+    @property
+    def frozen(self) -> frozenset[str] | None:
+        """The names of parameters that are never trained; None where that is not known, as of what others sent."""
+        return None
+
     @classmethod
     def of(cls, tensors: Mapping[str, Tensor]) -> Weights:
         """Copy any named tensors into one vector (as float32)."""
@@ -213,8 +218,8 @@ def as_weights(tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
 def mean(models: Sequence[Mapping[str, Tensor]], shares: Sequence[float] | None = None) -> Weights:
     """The average of models of one layout, weighted by `shares` (normalised here) or equally.
 
-    Summed in the order given: callers pass peers in a fixed order, so that results repeat to the bit. A tensor that is
-    the same in all models is the same in their mean, to the bit: what nobody trains does not drift by rounding.
+    Summed in the order given: callers pass peers in a fixed order, so that results repeat to the bit. A frozen tensor
+    that is the same in all models is the same in their mean, to the bit: it does not drift by rounding.
     """
     if not models:
         raise ArtifactError("the mean of no models was asked for")
@@ -223,7 +228,7 @@ def mean(models: Sequence[Mapping[str, Tensor]], shares: Sequence[float] | None 
     part, *parts = _parts(len(models), shares)
     vectors = (_vector(content, layout) for content in contents)  # one at a time: some may have to be copied
     first = next(vectors)
-    result, equal = first * part, layout.slots
+    result, equal = first * part, _perhaps_frozen(contents, layout)
     for vector, share in zip(vectors, parts, strict=True):
         result.add_(vector, alpha=share)
         equal = _equal(first, vector, equal)
@@ -236,7 +241,7 @@ def mean_into(model: Weights, others: Sequence[Mapping[str, Tensor]], shares: Se
     """The same as `model.load(mean([model, *others], shares))`, without a copy of what may be large."""
     vectors = [_vector(as_weights(other), model.layout) for other in others]  # before anything is changed
     part, *parts = _parts(1 + len(vectors), shares)
-    equal = model.layout.slots
+    equal = _perhaps_frozen([model], model.layout)
     for vector in vectors:
         equal = _equal(model.vector, vector, equal)
     kept = [_of(model.vector, slot).clone() for slot in equal]
@@ -255,6 +260,15 @@ def _parts(count: int, shares: Sequence[float] | None) -> list[float]:
         raise ArtifactError(f"{count} models need as many non-negative shares, not all zero: {shares}")
     total = float(sum(shares))
     return [share / total for share in shares]
+
+
+def _perhaps_frozen(contents: Iterable[Mapping[str, Tensor]], layout: Layout) -> tuple[Slot, ...]:
+    """The tensors that one of the models says are frozen. Where none can say, any may be."""
+    told = (content.frozen for content in contents if isinstance(content, Weights))
+    frozen = next((names for names in told if names is not None), None)
+    if frozen is None:
+        return layout.slots
+    return tuple([slot for slot in layout.slots if slot.name in frozen]) if frozen else ()
 
 
 def _equal(one: Tensor, other: Tensor, slots: tuple[Slot, ...]) -> tuple[Slot, ...]:
