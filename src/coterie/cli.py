@@ -124,6 +124,7 @@ def _run(options: argparse.Namespace) -> int:
     from coterie import running
     from coterie.display import comparison, results
     from coterie.experiment import load
+    from coterie.report.html import report_again
     from coterie.report.words import short_name
 
     if options.resume:
@@ -150,6 +151,7 @@ def _run(options: argparse.Namespace) -> int:
     if experiment.method.learns_weights:
         _print_heat_map(out)
     if len(done) > 1:
+        report_again(out)  # now that there is a baseline to show
         print(comparison(done))
     return OK
 

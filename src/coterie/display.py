@@ -16,6 +16,8 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColum
 
 from coterie.engines.simulation import Simulation
 from coterie.progress import RoundProgress
+from coterie.report.gains import gains, who
+from coterie.report.tables import side_by_side
 from coterie.report.timing import time_to
 from coterie.report.words import aligned, duration, percent, short_name, size
 
@@ -117,18 +119,13 @@ def results(summary: dict[str, Any], folder: Path) -> str:
 
 def comparison(summaries: Sequence[dict[str, Any]]) -> str:
     """Several methods on the same splits, beside each other."""
-    rows: list[Sequence[str]] = [("method", "last", "selected", "worst decile", "exchanged", "idle", "simulated")]
-    for s in summaries:
-        last, selected = s["accuracy"]["last"], s["accuracy"]["selected"]
-        figures = [percent(x) for x in (last["mean"], selected["mean"], last["worst_decile"])]
-        idle = percent(s["idle"]["mean"]) if "idle" in s else "?"
-        method, took = short_name(s["method"]), duration(s["simulated_seconds"])
-        rows.append((method, *figures, size(s["bytes"]["total"]), idle, took))
+    head, rows = side_by_side(summaries)
     first, second = (s["accuracy"]["last"]["mean"] for s in summaries[:2])
-    table = [aligned(rows)]
+    table = [aligned([head, *rows])]
     if None not in (first, second):
         names = [short_name(s["method"]) for s in summaries]
-        table.append(f"{names[0]} is {100 * (first - second):+.1f} points against {names[1]}")
+        gained = who(gains(summaries[0], summaries[1]).values())
+        table.append(f"{names[0]} is {100 * (first - second):+.1f} points against {names[1]}: {gained}")
         table += _times_to(summaries[:2])
     return "\n".join(["", *table])
 

@@ -121,7 +121,7 @@ def write(found: Comparison, out: Path, command: str) -> list[Path]:
         write_whole(out / name, text)
     head, rows = tables.all_rows(found)
     title = f"{Path(found.experiment).stem}: {len(found.folders)} variants, {count(len(found.seeds), 'seed')}"
-    write_comparison(out / "report.html", title, found.folders, head, rows, tables.notes(found), command)
+    write_comparison(out / "report.html", title, found.folders, head, rows, tables.notes(found), command, found.alone)
     return [*(out / name for name in forms), out / "report.html"]
 
 

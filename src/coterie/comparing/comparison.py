@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,8 @@ class Comparison:
     blocks: tuple[Block, ...]
     missing: tuple[str, ...]  # runs that are not there
     folders: Mapping[str, Sequence[Path]]  # the runs of each label, by seed
+    # Of each label, that of the runs in which everybody trains alone under the same settings.
+    alone: Mapping[str, str] = field(default_factory=dict)
 
 
 def gathered(experiment: str, words: Sequence[str], found: Sequence[Job], target: float | None = None) -> Comparison:
@@ -54,7 +56,11 @@ def gathered(experiment: str, words: Sequence[str], found: Sequence[Job], target
         tuple(_block(variants, runs, shown, target, len(blocks) > 1) for variants in blocks.values()),
         tuple(job.name for job in found if (job.variant.label, job.seed) not in done),
         {shown[label]: [done[label, seed].folder for seed in sorted(by_seed)] for label, by_seed in runs.items()},
-    )
+        {
+            shown[v.label]: shown[local_twin(v).label]
+            for variants in blocks.values() for v in variants if local_twin(v).label in shown
+        },
+    )  # fmt: skip
 
 
 def _block(

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
+from coterie.report.gains import gains
 from coterie.report.interval import Estimate, estimate
 from coterie.report.timing import time_to
 
@@ -69,8 +70,7 @@ def holm(ps: Sequence[float | None]) -> list[float | None]:
 
 def hurt(run: Summary, alone: Summary) -> list[bool]:
     """Peer by peer, whether it ends worse than alone; of the peers that were measured in both."""
-    both = zip(run["accuracy"]["last"]["per_peer"], alone["accuracy"]["last"]["per_peer"], strict=True)
-    return [mine < its for mine, its in both if mine is not None and its is not None]
+    return [gain < 0 for gain in gains(run, alone).values()]
 
 
 def line(

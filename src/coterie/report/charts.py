@@ -4,23 +4,60 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from coterie.graph import Neighbourhood
+from coterie.report.byte_axis import ByteAxis
 from coterie.report.figure import Figure, Key, NothingToDraw
 from coterie.report.measures import MAX_POINTS, Point, spread_out
 from coterie.report.svg import Plot, tick
 from coterie.report.timing import Curve
-from coterie.report.words import UNITS, percent
+from coterie.report.words import percent, size
 
 MAX_LINE_POINTS = 40_000  # of all peers' lines together: each is thinned if there are more
 MAX_LINES = 200  # above this, peers' lines would only darken the picture: they show when picked out
 CROWD = 40  # above this, they are fainter
 SPLITS = ("test", "validation")
+BASELINE = "plain d3"  # how a baseline's line is drawn
+Ends = tuple[float, float]  # of an axis
 
 PeerLines = Mapping[int, Sequence[tuple[int, float]]]
 
 
-def over_rounds(found: Sequence[Point], peers: PeerLines, rounds: int, split: str) -> Figure:
+class Beside(NamedTuple):
+    """The mean of the baseline, to be drawn beside the run's own."""
+
+    name: str
+    line: Sequence[tuple[float, float]]
+
+    def draw(self, plot: Plot, axis: ByteAxis | None = None) -> None:
+        draw_line(plot, [x for x, _ in self.line], [y for _, y in self.line], BASELINE, f"{self.name}, mean", axis)
+
+    def key(self, what: str = "mean") -> Key:
+        return Key(BASELINE, f"baseline {self.name}, {what}")
+
+
+def draw_line(
+    plot: Plot, xs: Sequence[float], ys: Sequence[float], css: str, name: str, axis: ByteAxis | None = None
+) -> None:
+    """A line; on an axis of bytes in two parts, before anything was exchanged and after."""
+    if axis is None:
+        plot.line(xs, ys, css, name)
+        return
+    before = [(axis.at(x), y) for x, y in zip(xs, ys, strict=True) if not x]
+    after = [(axis.at(x), y) for x, y in zip(xs, ys, strict=True) if x]
+    for part in (before, after):
+        plot.line([x for x, _ in part], [y for _, y in part], css, name, dot=part is after or not after)
+
+
+def over_rounds(
+    found: Sequence[Point],
+    peers: PeerLines,
+    rounds: int,
+    split: str,
+    ends: Ends | None = None,
+    beside: Beside | None = None,
+) -> Figure:
     """Every peer's line and the mean, round by round, on the test or on the validation data."""
     if not found:
         raise NothingToDraw("No peer was measured.")
@@ -29,7 +66,8 @@ def over_rounds(found: Sequence[Point], peers: PeerLines, rounds: int, split: st
     quantiles = [p.test_quantiles if split == "test" else p.validation_quantiles for p in shown]
     xs = [float(p.round) for p in shown]
     lines = [v for line in peers.values() for _, v in line]
-    plot = Plot((min(1.0, xs[0]), max(rounds, xs[-1])), tenths_around([*means, *lines]))
+    every = [*xs, *(x for x, _ in beside.line)] if beside else xs
+    plot = Plot((min(1.0, *every), max(rounds, *every)), ends or tenths_around([*means, *lines]))
     plot.axes("round", f"{split} accuracy", tick, whole=True)
     plot.band(xs, [q[0] for q in quantiles], [q[3] for q in quantiles], split)
     most = max(2, min(MAX_POINTS, MAX_LINE_POINTS // max(1, len(peers))))
@@ -38,6 +76,8 @@ def over_rounds(found: Sequence[Point], peers: PeerLines, rounds: int, split: st
         some = spread_out(line, most)
         plot.line([r for r, _ in some], [v for _, v in some], f"{split} {kind}", f"peer {peer}", dot=False)
     plot.line(xs, means, "halo", dot=False)
+    if beside:
+        beside.draw(plot)
     plot.line(xs, means, f"{split} mean", "mean of all peers")
     longest = max(len(line) for line in peers.values())
     own = "Each peer on its own test data." if split == "test" else "Rounds are selected on this data, never on test."
@@ -47,40 +87,48 @@ def over_rounds(found: Sequence[Point], peers: PeerLines, rounds: int, split: st
     if longest > most:
         caption.append(f"Of each peer's {longest} measured rounds, {most} are drawn.")
     label = f"Mean {split} accuracy over rounds: {percent(means[-1])} in round {shown[-1].round}"
-    keys = [Key(f"{split} mean", "mean"), *([] if len(peers) > MAX_LINES else [Key(f"{split} peer", "one peer")])]
-    return Figure(f"accuracy-{split}", "Accuracy over rounds", plot.svg(label), " ".join(caption), tuple(keys))
+    one = [] if len(peers) > MAX_LINES else [Key(f"{split} peer", "one peer")]
+    keys = (Key(f"{split} mean", "mean"), *one, *([beside.key()] if beside else []))
+    return Figure(f"accuracy-{split}", "Accuracy over rounds", plot.svg(label), " ".join(caption), keys)
 
 
-def over_bytes(found: Sequence[Point]) -> Figure:
-    """Mean accuracy against what had been exchanged by then."""
+def over_bytes(found: Sequence[Point], ends: Ends | None = None, beside: Beside | None = None) -> Figure:
+    """Mean accuracy against what had been exchanged by then, on a logarithmic axis."""
     if not found or not found[-1].bytes:
         raise NothingToDraw("Nothing was exchanged.")
     shown = spread_out(found, MAX_POINTS)
-    power = power_of(shown[-1].bytes)
-    xs = [p.bytes / 1000**power for p in shown]
+    xs = [float(p.bytes) for p in shown]
+    axis = ByteAxis([*xs, *(x for x, _ in beside.line)] if beside else xs)
     means = {"validation": [p.validation for p in shown], "test": [p.test for p in shown]}
-    plot = Plot((0.0, xs[-1]), tenths_around([v for line in means.values() for v in line]))
-    plot.axes(f"exchanged by all peers so far, {UNITS[power]}", "mean accuracy", tick)
+    plot = Plot(axis.ends, ends or tenths_around([v for line in means.values() for v in line]))
+    axis.draw(plot, "exchanged by all peers so far, logarithmic", "mean accuracy", tick)
+    if beside:
+        beside.draw(plot, axis)
     for split, line in means.items():
-        plot.line(xs, line, split, split)
-    label = f"Mean accuracy against bytes exchanged, up to {xs[-1]:.3g} {UNITS[power]}"
+        draw_line(plot, xs, line, split, split, axis)
+    label = f"Mean accuracy against bytes exchanged, up to {size(shown[-1].bytes)}"
     caption = "Mean over peers, against all bytes by the end of that round."
-    return Figure("accuracy-bytes", "Accuracy against bytes exchanged", plot.svg(label), caption, _split_keys())
+    if axis.has_nothing:
+        caption += " At 0, left of the break: nothing exchanged yet."
+    keys = _split_keys(beside)
+    return Figure("accuracy-bytes", "Accuracy against bytes exchanged", plot.svg(label), caption, keys)
 
 
-def over_time(curves: Mapping[str, Curve]) -> Figure:
+def over_time(curves: Mapping[str, Curve], ends: Ends | None = None, beside: Beside | None = None) -> Figure:
     """Mean accuracy against simulated time."""
     curves = {split: curve for split, curve in curves.items() if curve}
     if not curves or not curves["test"][-1][0]:
         raise NothingToDraw("Not every peer was measured, or no simulated time has passed.")
-    end = max(curve[-1][0] for curve in curves.values())
-    plot = Plot((0.0, end), tenths_around([v for curve in curves.values() for _, v in curve]))
+    end = max(curve[-1][0] for curve in [*curves.values(), *([beside.line] if beside and beside.line else [])])
+    plot = Plot((0.0, end), ends or tenths_around([v for curve in curves.values() for _, v in curve]))
     plot.axes("simulated seconds", "mean accuracy", tick)
+    if beside:
+        beside.draw(plot)
     for split, curve in curves.items():
         plot.line([t for t, _ in curve], [v for _, v in curve], split, split)
     label = f"Mean accuracy against simulated time, up to {end:.3g} seconds"
     caption = "Mean over peers, each as it was last measured, from when all have been. Measuring takes no time."
-    return Figure("accuracy-time", "Accuracy against simulated time", plot.svg(label), caption, _split_keys())
+    return Figure("accuracy-time", "Accuracy against simulated time", plot.svg(label), caption, _split_keys(beside))
 
 
 def neighbours(scores: Mapping[int, Neighbourhood], masses: Mapping[int, float], rounds: int, known: bool) -> Figure:
@@ -118,10 +166,5 @@ def tenths_around(values: Sequence[float]) -> tuple[float, float]:
     return (low, high) if high > low else (max(0.0, low - 0.1), min(1.0, high + 0.1))
 
 
-def power_of(bytes: float) -> int:
-    """Of 1000, for the unit that so many bytes are told in."""
-    return min(len(UNITS) - 1, int(math.log10(bytes) / 3)) if bytes >= 1 else 0
-
-
-def _split_keys() -> tuple[Key, ...]:
-    return tuple(Key(split, split) for split in SPLITS)
+def _split_keys(beside: Beside | None) -> tuple[Key, ...]:
+    return (*(Key(split, split) for split in SPLITS), *([beside.key("test")] if beside else []))

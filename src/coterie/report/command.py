@@ -12,8 +12,9 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     report = commands.add_parser(
         "report",
         help="make report.html of a run again",
-        description="The pictures and tables of a run as one HTML file, from its events.jsonl alone: also of old runs, "
-        "and of a simulation that is still going on. Example: coterie report runs/demo",
+        description="The pictures and tables of a run as one HTML file, from its events.jsonl (and that of its "
+        "baseline) alone: also of old runs, and of a simulation that is still going on. Example: coterie report "
+        "runs/demo",
     )
     report.add_argument("where", type=Path, metavar="DIR", help="the folder of a run")
     report.add_argument("--out", type=Path, metavar="FILE", help="default: report.html in that folder")
@@ -50,13 +51,9 @@ def _words(text: str) -> list[str]:
 
 
 def _report(options: argparse.Namespace) -> None:
-    from coterie.report.html import write_report
-    from coterie.report.run import open_run
+    from coterie.report.html import report_again
 
-    run = open_run(options.where)
-    out = options.out or options.where / "report.html"
-    write_report(run.events, run.summary, out)
-    print(f"written: {out}")
+    print(f"written: {report_again(options.where, options.out)}")
 
 
 def _figures(options: argparse.Namespace) -> None:

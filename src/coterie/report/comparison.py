@@ -13,14 +13,17 @@ import numpy as np
 
 from coterie.files import write_whole
 from coterie.report import page as pages
-from coterie.report.charts import power_of, tenths_around
+from coterie.report.byte_axis import ByteAxis
+from coterie.report.charts import SPLITS, Ends, draw_line, tenths_around
 from coterie.report.figure import Figure, Key, NothingToDraw
+from coterie.report.gains import HEADING, LOCAL, OPTIONS, ROUNDS, TABLE_HEAD, around, points, table_rows, zero
+from coterie.report.gains import tick as gain_tick
 from coterie.report.marks import COLOURS, colour, colour_and_dash
-from coterie.report.measures import spread_out
+from coterie.report.measures import MAX_POINTS, spread_out
 from coterie.report.seeds import Band, Measure, Seeds
 from coterie.report.svg import Plot, circle, named, number, tick
 from coterie.report.tables import open_table
-from coterie.report.words import UNITS, count, percent
+from coterie.report.words import count, percent
 
 SCRIPTS = ("pick.js", "lines.js", "pdf.js", "save.js")
 MANY = 4  # variants: the bands of more are fainter, for they overlap
@@ -36,77 +39,95 @@ def write_comparison(
     rows: Sequence[Sequence[str]],
     notes: Sequence[str] = (),
     command: str = "",
+    alone: Mapping[str, str] | None = None,
 ) -> None:
     """Write the page of a comparison: `variants` are the folders of each label's runs, one for each seed, and
-    `command` is what makes it again."""
+    `command` is what makes it again. `alone` names, of each label, the one whose peers train alone under the same
+    settings: by default the one label whose method is Local."""
     found = [Seeds(label, folders) for label, folders in variants.items() if folders]
     top = open_table("Comparison", "One row for each variant.", head, rows, names=(0,))
     about = "".join(f'<p class="soft">{escape(note)}</p>' for note in notes)
     about += f"<p><code>{escape(command)}</code></p>" if command else ""
-    parts = [
-        f'<section class="results"><h2>Results</h2>{top}{about}</section>',
-        sections(found).html(),
-        _links(path, found),
-    ]
+    parts = [f'<section class="results"><h2>Results</h2>{top}{about}</section>', sections(found, alone).html()]
+    parts += [_gain_table(found, alone), _links(path, found)]
     said = [f"{count(len(s.runs), 'seed')}, {percent(_mean(s))} in the mean over peers" for s in found]
     data = {"what": "variant", "names": [s.label for s in found], "about": said}
     write_whole(path, pages.page(title, parts, data, SCRIPTS))
 
 
-def sections(found: Sequence[Seeds]) -> pages.Sections:
+def sections(found: Sequence[Seeds], alone: Mapping[str, str] | None = None) -> pages.Sections:
     """The figures of a comparison."""
+    ends = accuracy_axis(found)
     made = pages.Sections()
-    for split in ("test", "validation"):
-        made.add(partial(over_rounds, found, split), f"{split.capitalize()} accuracy over rounds")
-    made.add(partial(_switched, over_bytes, found), "Accuracy against bytes exchanged")
-    made.add(partial(_switched, over_time, found), "Accuracy against simulated time")
-    made.add(partial(dots, found), "Peer by peer")
+    for split in SPLITS:
+        made.add(partial(over_rounds, found, split, ends), f"{split.capitalize()} accuracy over rounds")
+    at = partial(_switched, "Accuracy on", {split.capitalize(): split for split in SPLITS})
+    made.add(partial(at, partial(over_bytes, found, ends)), "Accuracy against bytes exchanged")
+    made.add(partial(at, partial(over_time, found, ends)), "Accuracy against simulated time")
+    made.add(partial(dots, found, ends), "Peer by peer")
+    made.add(partial(_switched, "Round", OPTIONS, partial(gain_curves, found, alone)), f"{HEADING} against local")
     return made
 
 
-def lines(found: Sequence[Seeds], measure: Measure, x: str, split: str, unit: float = 1.0) -> Figure:
+def accuracy_axis(found: Sequence[Seeds]) -> Ends:
+    """The ends of the accuracy axis of all charts, so that they can be compared by eye: whole tenths around all
+    intervals and all peers."""
+    bands = [curve(split) for s in found for curve in (s.over_rounds, s.over_time) for split in SPLITS]
+    shown = [v for b in bands for m, r in zip(b.means, b.reach, strict=True) for v in (m - r, m + r)]
+    shown += [v for s in found for v in s.per_peer()]
+    return tenths_around([max(0.0, min(shown)), min(1.0, max(shown))]) if shown else (0.0, 1.0)
+
+
+def lines(
+    found: Sequence[Seeds], measure: Measure, x: str, split: str, ends: Ends, axis: ByteAxis | None = None
+) -> Figure:
     """A line and the interval over seeds for each variant."""
     bands = {seeds.label: measure(seeds) for seeds in found}
     shown = {label: b for label, b in bands.items() if b.xs}
     if not shown:
         raise NothingToDraw("No round was measured in all seeds.")
-    low = [m - r for b in shown.values() for m, r in zip(b.means, b.reach, strict=True)]
-    high = [m + r for b in shown.values() for m, r in zip(b.means, b.reach, strict=True)]
-    ends = tenths_around([max(0.0, min(low)), min(1.0, max(high))])
-    start = 0.0 if x != "round" else min(1.0, min(b.xs[0] for b in shown.values()))
-    plot = Plot((start, max(b.xs[-1] for b in shown.values()) / unit), ends)
-    plot.axes(x, f"{split} accuracy", tick, whole=x == "round")
+    if axis is not None:
+        plot = Plot(axis.ends, ends)
+        axis.draw(plot, x, f"{split} accuracy", tick)
+    else:
+        start = 0.0 if x != "round" else min(1.0, min(b.xs[0] for b in shown.values()))
+        plot = Plot((start, max(b.xs[-1] for b in shown.values())), ends)
+        plot.axes(x, f"{split} accuracy", tick, whole=x == "round")
     for i, label in enumerate(bands):
         if label in shown:
-            _line(plot, shown[label], style(i), label, unit, "one-of-many" if len(bands) > MANY else "")
+            _line(plot, shown[label], style(i), label, axis, "one-of-many" if len(bands) > MANY else "")
     best = ", ".join(f"{label} {percent(b.means[-1])}" for label, b in shown.items())
     caption = "Mean over peers and seeds; band: the 95% interval over seeds (Student's t)."
     if any(len(seeds.runs) < 2 for seeds in found):
         caption += " Of one seed alone, there is no interval."
     if len(bands) > COLOURS:
         caption += f" Of {len(bands)} variants, those after the first {COLOURS} are grey: point at them to see which."
+    if axis is not None and axis.has_nothing:
+        caption += " At 0, left of the break: nothing exchanged; the upright stroke is its interval."
     keys = tuple(Key(style(i), label) for i, label in enumerate(bands))
     name = f"{split}-{x.split()[0]}"
     return Figure(name, "Accuracy", plot.svg(f"{split} accuracy against {x}; at last: {best}"), caption, keys)
 
 
-def _line(plot: Plot, shown: Band, css: str, label: str, unit: float, faint: str) -> None:
-    xs = [x / unit for x in shown.xs]
+def _line(plot: Plot, shown: Band, css: str, label: str, axis: ByteAxis | None, faint: str) -> None:
     edges = [(max(plot.y[0], m - r), min(plot.y[1], m + r)) for m, r in zip(shown.means, shown.reach, strict=True)]
-    if any(shown.reach):
-        plot.band(xs, [low for low, _ in edges], [high for _, high in edges], f"{css} {faint}".strip(), label)
-    plot.line(xs, shown.means, css, label)
+    some = [i for i, x in enumerate(shown.xs) if axis is None or x]  # a band has no width where nothing is exchanged
+    if any(shown.reach) and some:
+        xs = [shown.xs[i] if axis is None else axis.at(shown.xs[i]) for i in some]
+        plot.band(xs, [edges[i][0] for i in some], [edges[i][1] for i in some], f"{css} {faint}".strip(), label)
+    if axis is not None and not some and any(shown.reach):
+        plot.line([axis.nothing] * 2, list(edges[-1]), f"{css} thin", label, dot=False)
+    draw_line(plot, shown.xs, shown.means, css, label, axis)
 
 
-def over_rounds(found: Sequence[Seeds], split: str) -> Figure:
-    return lines(found, lambda seeds: seeds.over_rounds(split), "round", split)
+def over_rounds(found: Sequence[Seeds], split: str, ends: Ends) -> Figure:
+    return lines(found, lambda seeds: seeds.over_rounds(split), "round", split, ends)
 
 
-def over_bytes(found: Sequence[Seeds], split: str) -> Figure:
-    most = max((s.over_bytes(split).xs or [0.0])[-1] for s in found)
-    if not most:
+def over_bytes(found: Sequence[Seeds], ends: Ends, split: str) -> Figure:
+    axis = ByteAxis(x for s in found for x in s.over_bytes(split).xs)
+    if not any(any(s.over_bytes(split).xs) for s in found):
         raise NothingToDraw("Nothing was exchanged.")
-    power = power_of(most)
 
     def measure(seeds: Seeds) -> Band:
         all_of_it = seeds.over_bytes(split)
@@ -114,21 +135,21 @@ def over_bytes(found: Sequence[Seeds], split: str) -> Figure:
             return Band(all_of_it.xs[-1:], all_of_it.means[-1:], all_of_it.reach[-1:])
         return all_of_it
 
-    return lines(found, measure, f"bytes exchanged by all peers so far, {UNITS[power]}", split, 1000.0**power)
+    return lines(found, measure, "bytes exchanged by all peers so far, logarithmic", split, ends, axis)
 
 
-def over_time(found: Sequence[Seeds], split: str) -> Figure:
-    return lines(found, lambda seeds: seeds.over_time(split), "simulated seconds", split)
+def over_time(found: Sequence[Seeds], ends: Ends, split: str) -> Figure:
+    return lines(found, lambda seeds: seeds.over_time(split), "simulated seconds", split, ends)
 
 
-def dots(found: Sequence[Seeds]) -> Figure:
+def dots(found: Sequence[Seeds], ends: Ends) -> Figure:
     """Every peer of every seed as a dot, a row for each variant."""
     values = {seeds.label: sorted(seeds.per_peer()) for seeds in found}
     everything = [v for row in values.values() for v in row]
     if not everything:
         raise NothingToDraw("No peer was measured.")
     longest = min(MAX_LABEL, max(len(label) for label in values))
-    plot = Plot(tenths_around(everything), (len(values) - 0.5, -0.5), 60 + 30.0 * len(values), 20 + 6.6 * longest)
+    plot = Plot(ends, (len(values) - 0.5, -0.5), 60 + 30.0 * len(values), 20 + 6.6 * longest)
     names = [label if len(label) <= MAX_LABEL else f"{label[: MAX_LABEL - 1]}…" for label in values]
     plot.axes("test accuracy", "", lambda row: names[int(row)], x_tick=tick, y_at=list(range(len(values))))
     for i, (label, row) in enumerate(values.items()):
@@ -149,6 +170,58 @@ def dots(found: Sequence[Seeds]) -> Figure:
     return Figure("peers", "Peer by peer", plot.svg(label), caption)
 
 
+def twins(found: Sequence[Seeds]) -> dict[str, str]:
+    """Of each label the one that trains alone, if there is one and only one such label."""
+    alone = [s.label for s in found if s.runs and all(run.start.method == LOCAL for run in s.runs)]
+    return {s.label: alone[0] for s in found} if len(alone) == 1 else {}
+
+
+def _gains(found: Sequence[Seeds], alone: Mapping[str, str] | None, at: str) -> dict[int, list[float]]:
+    """What every peer of every seed gains against training alone, of each variant (by number) that has such runs."""
+    twin, by_label = twins(found) if alone is None else alone, {s.label: s for s in found}
+    gained = {}
+    for i, seeds in enumerate(found):
+        its = by_label.get(twin.get(seeds.label, ""))
+        if its is not None and its is not seeds:
+            gained[i] = seeds.gains_against(its, at)
+    return {i: values for i, values in gained.items() if values}
+
+
+def gain_curves(found: Sequence[Seeds], alone: Mapping[str, str] | None, at: str) -> Figure:
+    """What every peer of every seed gains against training alone, sorted: a line for each variant."""
+    values = _gains(found, alone, at)
+    if not values:
+        raise NothingToDraw(
+            "There are no runs of `local` on the same splits; `coterie compare` has them unless --no-local is given."
+        )
+    plot = Plot((0.0, 100.0), around(v for row in values.values() for v in row))
+    plot.axes(
+        "share of peers (%), from the largest gain to the largest loss", "gain in test accuracy, points", gain_tick
+    )
+    zero(plot)
+    for i, row in values.items():
+        ranked = list(enumerate(sorted(row, reverse=True)))
+        places = [(100 * (rank + 0.5) / len(row), 100 * v) for rank, v in spread_out(ranked, MAX_POINTS)]
+        plot.line([x for x, _ in places], [y for _, y in places], style(i), found[i].label, dot=len(places) == 1)
+    means = ", ".join(f"{found[i].label} {points(float(np.mean(row)))}" for i, row in values.items())
+    caption = f"Every peer of every seed: its test accuracy {ROUNDS[at]}, minus its accuracy in `local` on that seed."
+    caption += " Where a line crosses zero, peers to its left gain, and peers to its right lose."
+    keys = tuple(Key(style(i), found[i].label) for i in values)
+    label = f"Gain of each peer against local, sorted; means in points: {means}"
+    return Figure(f"gain-{at}", HEADING, plot.svg(label), caption, keys)
+
+
+def _gain_table(found: Sequence[Seeds], alone: Mapping[str, str] | None) -> str:
+    parts = []
+    for at, when in ROUNDS.items():
+        rows = table_rows({found[i].label: values for i, values in _gains(found, alone, at).items()})
+        if rows:
+            parts.append(open_table("Who gains and who loses", f"Against local, {when}.", TABLE_HEAD, rows, names=(0,)))
+    if not parts:
+        return ""
+    return f"<details><summary>{HEADING} against local</summary>{''.join(parts)}</details>"
+
+
 def style(number: int) -> str:
     return colour_and_dash(number) if number < COLOURS else "plain"
 
@@ -157,9 +230,9 @@ def _colour(number: int) -> str:
     return colour(number) if number < COLOURS else "plain"
 
 
-def _switched(make: Callable[[Sequence[Seeds], str], Figure], found: Sequence[Seeds]) -> pages.Switch:
-    """The figure of both splits."""
-    return pages.Switch("Accuracy on", {split.capitalize(): make(found, split) for split in ("test", "validation")})
+def _switched(what: str, options: Mapping[str, str], make: Callable[[str], Figure]) -> pages.Switch:
+    """A figure for each option, between which the page's script switches."""
+    return pages.Switch(what, {name: make(option) for name, option in options.items()})
 
 
 def _mean(seeds: Seeds) -> float | None:

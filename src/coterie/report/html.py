@@ -15,10 +15,11 @@ from coterie.report import fronts, walks
 from coterie.report import page as pages
 from coterie.report.embedding import rounds_of
 from coterie.report.figure import OddNotes, drawn_from
+from coterie.report.gains import HEADING, LOCAL, OPTIONS, gains, told
 from coterie.report.graph_figures import scale_of
 from coterie.report.graphs import KINDS, Frame, Graph
-from coterie.report.run import Run
-from coterie.report.tables import left, peer_table, round_table, table
+from coterie.report.run import Run, open_run
+from coterie.report.tables import left, open_table, peer_table, round_table, side_by_side, table
 from coterie.report.words import count, duration, percent, short_name, size
 
 SCRIPTS = ("pick.js", "lines.js", "graph.js", "pdf.js", "save.js")
@@ -29,13 +30,23 @@ def write_report(events: Sequence[Event], summary: dict[str, Any], path: Path) -
     write_whole(path, page(events, summary))
 
 
+def report_again(folder: Path, path: Path | None = None) -> Path:
+    """Write the report of the run in a folder, with its baseline if there is one; returns the file."""
+    path = path or folder / "report.html"
+    write_whole(path, page_of(open_run(folder)))
+    return path
+
+
 def page(events: Sequence[Event], summary: dict[str, Any]) -> str:
-    run = Run(events, summary)
-    start = run.start
+    return page_of(Run(events, summary))
+
+
+def page_of(run: Run) -> str:
+    start, events, summary = run.start, run.events, run.summary
     amounts = f"{count(start.peers, 'peer')} · {count(start.rounds, 'round')}"
     title = f"{short_name(start.method)} · seed {start.seed} · {amounts}"
-    parts = [_about(events, start), _headline(summary), sections(run).html()]
-    tables = [round_table(run.points, run.scores, run.masses), peer_table(events, start, summary), *_own_tables(events)]
+    parts = [_about(events, start), _headline(summary), _beside_baseline(run), sections(run).html()]
+    tables = [round_table(run.points, run.scores, run.masses), _peer_table(run), *_own_tables(events)]
     names = [f"peer {p}" for p in range(start.peers)]
     data = {"what": "peer", "names": names, "about": _about_peers(start), "graph": _graph_data(run)}
     return pages.page(title, [*parts, *tables], data, SCRIPTS)
@@ -45,6 +56,8 @@ def sections(run: Run) -> pages.Sections:
     """The figures of a run."""
     found = pages.Sections()
     found.add(partial(_accuracy, run), "Accuracy over rounds")
+    against = f" against {run.baseline.name}" if run.baseline else ""
+    found.add(partial(_gains, run), HEADING + against, say=run.start.method != LOCAL)
     found.add(run.bytes, "Accuracy against bytes exchanged")
     found.add(run.time, "Accuracy against simulated time")
     found.add(run.neighbours, "Neighbours against the true clusters")
@@ -100,6 +113,25 @@ def _headline(summary: Mapping[str, Any]) -> str:
     return f"<dl>{''.join(cells)}</dl>"
 
 
+def _beside_baseline(run: Run) -> str:
+    """The figures of the run and of its baseline, one below the other."""
+    if run.baseline is None:
+        return ""
+    head, rows = side_by_side([run.summary, run.baseline.summary])
+    caption = "On the same splits. Test accuracy: last round, selected by validation, mean of the worst tenth of peers."
+    shown = open_table("The run and its baseline", caption, head, rows, names=(0,))
+    found = gains(run.summary, run.baseline.summary)
+    said = f'<p class="soft">{escape(told(found.values(), run.baseline.name))}</p>' if found else ""
+    return f'<section class="results"><h2>Beside its baseline</h2>{shown}{said}</section>'
+
+
+def _peer_table(run: Run) -> str:
+    if run.baseline is None:
+        return peer_table(run.events, run.start, run.summary)
+    found = gains(run.summary, run.baseline.summary)
+    return peer_table(run.events, run.start, run.summary, found, run.baseline.name)
+
+
 def _spread(spread: Mapping[str, Any]) -> str:
     if spread["mean"] is None:
         return "no peer was measured"
@@ -120,6 +152,11 @@ def _about_peers(start: RunStarted) -> list[str]:
 
 def _accuracy(run: Run) -> pages.Switch:
     return pages.Switch("Accuracy on", {"Test": run.accuracy("test"), "Validation": run.accuracy("validation")})
+
+
+def _gains(run: Run) -> pages.Switch:
+    """At the last round and at the selected one."""
+    return pages.Switch("Round", {name: run.gains(at) for name, at in OPTIONS.items()})
 
 
 def _graph(run: Run) -> pages.Beside:

@@ -19,6 +19,14 @@ function nearestAlong(points, x) {
   return Math.abs(points[low][0] - x) < Math.abs(points[high][0] - x) ? points[low] : points[high];
 }
 
+/* A number of bytes in the unit that people read it in. */
+function inBytes(amount) {
+  const units = ["B", "kB", "MB", "GB", "TB", "PB"];
+  let unit = 0;
+  while (amount >= 999.5 && unit < units.length - 1) { amount /= 1000; unit++; }
+  return `${unit ? +amount.toPrecision(3) : Math.round(amount)} ${units[unit]}`;
+}
+
 function chart(drawing) {
   const [left, bottom, right, top] = drawing.dataset.box.split(" ").map(Number);
   const [x0, x1, y0, y1] = drawing.dataset.ends.split(" ").map(Number);
@@ -31,6 +39,7 @@ function chart(drawing) {
     const across = x0 + ((x - left) / (right - left)) * (x1 - x0);
     const up = y0 + ((y - bottom) / (top - bottom)) * (y1 - y0);
     const value = "shares" in drawing.dataset ? `${(100 * up).toFixed(1)}%` : `${+up.toPrecision(3)}`;
+    if ("bytes" in drawing.dataset) return `${value} at ${inBytes(across < drawing.dataset.bytes - 1e-6 ? 0 : 10 ** across)}`;
     return `${value} at ${drawing.dataset.x.split(",")[0]} ${+across.toPrecision(4)}`;
   }
 

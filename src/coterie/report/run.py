@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,35 +15,56 @@ from coterie.report import charts, graph_figures, holdings
 from coterie.report.embedding import embedding
 from coterie.report.figure import Figure, NothingToDraw, drawn_from
 from coterie.report.fronts import fronts
+from coterie.report.gains import bars, same_peers
 from coterie.report.graphs import KINDS, Graph, graphs_of
 from coterie.report.matrix import Floats
 from coterie.report.measures import Point, by_peer, mass_points, neighbour_points, points
 from coterie.report.summary import started, summarise
 from coterie.report.timing import Curve, accuracy_over_time
 from coterie.report.walks import walks
+from coterie.report.words import short_name
+
+NO_BASELINE = (
+    "This run has no baseline. With `baseline=local`, `coterie run` also trains everybody alone, on the same splits, "
+    "and shows here who gains and who loses."
+)
 
 
 class Run:
     """A finished run. Each method draws a figure, or raises NothingToDraw with a sentence that says why it cannot."""
 
-    def __init__(self, events: Sequence[Event], summary: dict[str, Any]) -> None:
+    def __init__(
+        self, events: Sequence[Event], summary: dict[str, Any], baseline: Run | None = None, no_baseline: str = ""
+    ) -> None:
         self.events = events
         self.summary = summary  # what is in summary.json
+        self.baseline = baseline  # the run beside it, on the same splits
+        self.no_baseline = no_baseline  # why one that is in the folder cannot be used
         self.start: RunStarted = started(events)
 
     def accuracy(self, split: str = "test") -> Figure:
         """Over rounds: every peer and the mean, on the "test" or the "validation" data."""
         if split not in charts.SPLITS:
             raise CoterieError(unknown("split", split, charts.SPLITS))
-        return charts.over_rounds(self.points, by_peer(self.events, split), self.start.rounds, split)
+        beside = self._beside(lambda run: [(float(p.round), float(getattr(p, split))) for p in run.points])
+        peers = by_peer(self.events, split)
+        return charts.over_rounds(self.points, peers, self.start.rounds, split, self.accuracy_axis, beside)
 
     def bytes(self) -> Figure:
         """Mean accuracy against what was exchanged by then."""
-        return charts.over_bytes(self.points)
+        beside = self._beside(lambda run: [(float(p.bytes), p.test) for p in run.points])
+        return charts.over_bytes(self.points, self.accuracy_axis, beside)
 
     def time(self) -> Figure:
         """Mean accuracy against simulated time."""
-        return charts.over_time(self.curves)
+        return charts.over_time(self.curves, self.accuracy_axis, self._beside(lambda run: run.curves["test"]))
+
+    def gains(self, at: str = "last") -> Figure:
+        """What each peer gains against the baseline, sorted: at its "last" round or at the one "selected" by
+        validation."""
+        if self.baseline is None:
+            raise NothingToDraw(self.no_baseline or NO_BASELINE)
+        return bars(self.summary, self.baseline.summary, self.baseline.name, at)
 
     def neighbours(self) -> Figure:
         """Neighbour lists and averaging weights against the true clusters, over rounds."""
@@ -83,6 +104,24 @@ class Run:
             return walks(self.events)
 
     # -- what the figures are made of ------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """Of its method."""
+        return short_name(self.start.method)
+
+    @cached_property
+    def accuracy_axis(self) -> tuple[float, float]:
+        """The ends of the accuracy axis of all charts, so that they can be compared by eye."""
+        shown = [v for split in charts.SPLITS for line in by_peer(self.events, split).values() for _, v in line]
+        if self.baseline is not None:
+            shown += [v for p in self.baseline.points for v in (p.test, p.validation)]
+            shown += [v for _, v in self.baseline.curves["test"]]
+        return charts.tenths_around(shown or [0.0, 1.0])
+
+    def _beside(self, line: Callable[[Run], Curve]) -> charts.Beside | None:
+        """The baseline's line in a chart."""
+        return charts.Beside(self.baseline.name, line(self.baseline)) if self.baseline is not None else None
 
     @cached_property
     def points(self) -> list[Point]:
@@ -132,7 +171,25 @@ def open_run(folder: str | Path) -> Run:
     events = list(read(path))
     if not of_kind(events, RunStarted):
         raise RunError(f"{path} {_without_beginning(folder)}")
-    return Run(events, summarise(events, _seconds(folder)))
+    return Run(events, summarise(events, _seconds(folder)), *_baseline(folder, started(events)))
+
+
+def _baseline(folder: Path, start: RunStarted) -> tuple[Run | None, str]:
+    """The baseline that `coterie run` left in a run's folder, if it is whole and of the same peers; or why not."""
+    found = sorted(path.parent for path in folder.glob("baseline-*/events.jsonl"))
+    if not found:
+        return None, ""
+    place = next((path for path in found if path.name == "baseline-local"), found[0])
+    if not (place / "summary.json").exists():
+        command = f"coterie run --resume {shlex.quote(str(folder))}"
+        return None, f"{place.name} has not finished: `{command}` goes on with it."
+    try:
+        run = open_run(place)
+    except RunError as error:
+        return None, f"{place.name} cannot be read: {error}"
+    if not same_peers(start, run.start):
+        return None, f"{place.name} has other peers, other data or another seed than this run: it cannot be compared."
+    return run, ""
 
 
 def _without_beginning(folder: Path) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from coterie.report.gains import gains, same_peers
 from coterie.report.interval import estimate
 from coterie.report.matrix import Floats
 from coterie.report.measures import MAX_POINTS, spread_out
@@ -63,6 +64,15 @@ class Seeds:
         """The test accuracy of every peer of every seed, at its round of best validation."""
         found = (run.summary["accuracy"]["selected"]["per_peer"] for run in self.runs)
         return [value for values in found for value in values if value is not None]
+
+    def gains_against(self, alone: Seeds, at: str) -> list[float]:
+        """What each peer of each seed gains against the same peer in the other's run of that seed."""
+        found: list[float] = []
+        for run in self.runs:
+            twin = next((other for other in alone.runs if same_peers(run.start, other.start)), None)
+            if twin is not None:
+                found += gains(run.summary, twin.summary, at).values()
+        return found
 
     def _common_rounds(self) -> list[int]:
         measured = [{p.round for p in run.points} for run in self.runs]

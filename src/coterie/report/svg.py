@@ -93,13 +93,14 @@ class Plot:
     def axes(
         self, x_label: str, y_label: str, y_tick: Callable[[float], str], *,
         x_tick: Callable[[float], str] = plain, whole: bool = False, y_at: Sequence[float] | None = None,
+        x_at: Sequence[float] | None = None,
     ) -> None:  # fmt: skip
         bottom, right = self.height - BOTTOM, WIDTH - RIGHT
         for value in ticks(*self.y) if y_at is None else y_at:
             _, y = self.at(self.x[0], value)
             self.parts.append(f'<path class="grid" d="M{number(self.left)} {number(y)}H{right}"/>')
             self.parts.append(text(self.left - 6, y + 4, y_tick(value), "end"))
-        for value in ticks(*self.x, about=6, whole=whole):
+        for value in ticks(*self.x, about=6, whole=whole) if x_at is None else x_at:
             x, _ = self.at(value, self.y[0])
             self.parts.append(text(x, bottom + 16, x_tick(value)))
         self.parts.append(f'<path class="axis" d="M{number(self.left)} {number(bottom)}H{right}"/>')

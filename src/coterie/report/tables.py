@@ -8,8 +8,9 @@ from typing import Any
 
 from coterie.events import Event, PeerAway, RunStarted, of_kind
 from coterie.graph import Neighbourhood
+from coterie.report.gains import points
 from coterie.report.measures import Point, spread_out
-from coterie.report.words import NOTHING, percent, size
+from coterie.report.words import NOTHING, duration, percent, short_name, size
 
 TABLE_PEERS = 200  # rows of the table of peers
 TABLE_ROUNDS = 30  # rows of the table of rounds
@@ -43,16 +44,38 @@ def round_table(found: Sequence[Point], scores: Mapping[int, Neighbourhood], mas
     return table("Round by round", caption, head, rows)
 
 
-def peer_table(events: Sequence[Event], start: RunStarted, summary: Mapping[str, Any]) -> str:
+def side_by_side(summaries: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    """Head and rows of the figures of several runs on the same splits, for a page and for the terminal."""
+    head = ["method", "last", "selected", "worst decile", "exchanged", "idle", "simulated"]
+    rows = []
+    for s in summaries:
+        last, selected = s["accuracy"]["last"], s["accuracy"]["selected"]
+        figures = [percent(x) for x in (last["mean"], selected["mean"], last["worst_decile"])]
+        idle = percent(s["idle"]["mean"]) if "idle" in s else "?"
+        took = duration(s["simulated_seconds"])
+        rows.append([short_name(s["method"]), *figures, size(s["bytes"]["total"]), idle, took])
+    return head, rows
+
+
+def peer_table(
+    events: Sequence[Event],
+    start: RunStarted,
+    summary: Mapping[str, Any],
+    gained: Mapping[int, float] | None = None,
+    against: str = "",
+) -> str:
+    """`gained` is what each peer has gained at its last round, `against` whom: where there is a baseline."""
     accuracy = summary["accuracy"]
     last, selected = accuracy["last"]["per_peer"], accuracy["selected"]["per_peer"]
     gone = left(events)
     head = ["peer", "architecture", "training samples", "true cluster", "test, last", "test, selected"]
+    head += [f"gain against {against}, last"] if gained else []
     head += ["left in round"] if gone else []
     rows = []
     for p in range(min(start.peers, TABLE_PEERS)):
         row = [str(p), _item(start.architectures, p), _item(start.samples, p), _item(start.clusters, p)]
         row += [percent(last[p]), percent(selected[p])]
+        row += [points(gained[p]) if p in gained else NOTHING] if gained else []
         row += [str(gone.get(p, NOTHING))] if gone else []
         rows.append(row)
     caption = "Accuracy on a peer's own test data: at its last measured round, and at its best one by validation."

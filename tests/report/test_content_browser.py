@@ -1,0 +1,70 @@
+"""What reports contain, in a real browser: a run with its baseline, and bytes on their logarithmic axis."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browser_support import axe_violations, browser, launch
+from playwright.sync_api import Browser
+from report_support import run_of_all_figures, written
+
+from coterie.events import PeerRound, RunStarted
+from coterie.report.html import report_again
+from coterie.report.summary import summarise, write_json
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    with browser() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Eight peers who end with 0.85 to 0.95 (0.9 + 0.02 p - 0.05, at most 1 - 0.05); alone, all have 0.9."""
+    events = run_of_all_figures()
+    folder = written(events, tmp_path_factory.mktemp("runs") / "run")
+    start = events[0]
+    assert isinstance(start, RunStarted)
+    rounds = (PeerRound(p, t, float(t), 0.9, 0.9, 1.0) for t in range(1, 13) for p in range(8))
+    alone = [RunStarted("local", *list(vars(start).values())[1:]), *rounds]
+    write_json(written(alone, folder / "baseline-local") / "summary.json", summarise(alone, 1.0))
+    return report_again(folder)
+
+
+@pytest.fixture
+def page(chromium: Browser, report: Path) -> Iterator[Any]:
+    with launch(chromium) as opened:
+        opened.goto(report.as_uri())
+        yield opened
+        assert opened.errors == []
+        assert opened.outside == []
+
+
+def drawing(page: Any, name: str) -> Any:
+    return page.locator(f"figure[data-file='{name}'] .drawing > svg")
+
+
+def test_bars_are_picked_out_and_switched(page: Any) -> None:
+    bars = drawing(page, "gain-last").locator("path.gain")
+    assert bars.count() == 8
+    assert bars.first.bounding_box()["height"] > 5
+    page.get_by_label("Pick out").select_option("peer 0")
+    faint = "all => all.map(bar => getComputedStyle(bar).opacity)"
+    names = bars.evaluate_all("all => all.map(bar => bar.dataset.name)")
+    assert [name for name, opacity in zip(names, bars.evaluate_all(faint), strict=True) if opacity == "1"] == ["peer 0"]
+    assert not drawing(page, "gain-selected").is_visible()
+    page.get_by_role("radio", name="Selected by validation").check()
+    assert drawing(page, "gain-selected").is_visible()
+    assert axe_violations(page) == []
+
+
+def test_a_point_of_the_axis_of_bytes_is_told_in_bytes(page: Any) -> None:
+    chart = drawing(page, "accuracy-bytes")
+    ends = chart.locator("path.line[data-name]").evaluate_all("all => all.map(l => l.getAttribute('aria-label'))")
+    # 12 rounds of 8 peers, 100 kB each; Local has sent nothing.
+    told = [(label.split(",")[0], label.split(" at ")[1]) for label in ends]
+    assert told == [("local", "0 B"), ("validation", "9.6 MB"), ("test", "9.6 MB")]
