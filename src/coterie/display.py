@@ -102,6 +102,9 @@ def results(summary: dict[str, Any], folder: Path) -> str:
     if "neighbours" in summary:
         scores = ", ".join(f"{score} {value:.2f}" for score, value in summary["neighbours"].items())
         lines.append(f"  neighbours of one's own kind        {scores}")
+        means = ", ".join(f"{score} {value:.2f}" for score, value in summary.get("neighbours_mean", {}).items())
+        if means:
+            lines.append(f"  the same, mean over rounds          {means}")
     alone = summary.get("beside", {}).get("alone")
     if alone:
         change, share = alone["change"], summary["beside"].get("own_share", 0.0)

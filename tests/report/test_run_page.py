@@ -97,6 +97,8 @@ def test_the_figures_are_there(tiny: list[Event]) -> None:
         "panm · seed 7 · 3 peers · 2 rounds",
         "53.3%", "60.0%", "± 33.0 points", "± 8.2 points", "worst tenth 10.0%",
         "2.31 kB", "model 2.3 kB, probe 5 B", "13", "4.5 s", "75.0%", "100.0%", "87.5%", "Neighbour mass",
+        "against the true clusters, last round; mean over rounds 54.2%", "of the weight inside the true cluster, last",
+        "Over all rounds: precision 54.2%, recall 75.0%, mass 68.8%.",
         "data: digits, rotation; true clusters known; coterie 0.1.0.", "at last precision 75%, recall 100%, mass 88%",
     ):  # fmt: skip
         assert text in seen.text
@@ -105,6 +107,13 @@ def test_the_figures_are_there(tiny: list[Event]) -> None:
     assert ["1", "cnn", "50", "0", "90.0%", "70.0%"] in seen.rows
     # Quantiles of 0.1, 0.6 and 0.9: a fifth of the way, and four fifths.
     assert ["2", "3", "63.3%", "53.3%", "20.0% to 84.0%", "2.31 kB", "75.0%", "100.0%", "87.5%"] in seen.rows
+
+
+def test_a_summary_of_an_older_version_has_no_means(tiny: list[Event]) -> None:
+    old = {key: value for key, value in summarise(tiny, 1.0).items() if key != "neighbours_mean"}
+    written = page(tiny, old)
+    assert "against the true clusters, last round<" in written
+    assert "Over all rounds" not in written
 
 
 def test_the_file_is_written_whole(tiny: list[Event], tmp_path: Path) -> None:

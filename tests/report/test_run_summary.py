@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from coterie.display import results
 from coterie.errors import RunError
 from coterie.events import Event, PeerRound, RunStarted
 from coterie.report import summary as module
@@ -61,6 +62,29 @@ def test_neighbours_against_the_true_clusters(tiny: list[Event]) -> None:
     # Round 2: one of two, one of one, and peer 2 lists nobody.
     assert scores[2] == pytest.approx((3 / 4, 1.0))
     assert summarise(tiny, 1.0)["neighbours"] == {"precision": 0.75, "recall": 1.0, "mass": 0.875}
+    # Over both rounds: (1/3 + 3/4) / 2, (1/2 + 1) / 2, and mass, below, (0.5 + 0.875) / 2.
+    assert summarise(tiny, 1.0)["neighbours_mean"] == pytest.approx(
+        {"precision": 13 / 24, "recall": 0.75, "mass": 0.6875}
+    )
+
+
+def test_a_round_in_which_nobody_lists_anybody_has_no_precision(tiny: list[Event]) -> None:
+    """As a method's first round, before anybody knows anybody. Recall is 0 then: nobody of one's kind is known."""
+    lonely = [replace(e, notes={"neighbours": [e.peer]}) if isinstance(e, PeerRound) and e.round == 1 else e
+              for e in tiny]  # fmt: skip
+    assert neighbours_by_round(lonely)[1] == (0.0, 0.0)
+    assert summarise(lonely, 1.0)["neighbours_mean"] == {"precision": 0.75, "recall": 0.5, "mass": 0.875}
+    never = [replace(e, notes={"neighbours": []}) if isinstance(e, PeerRound) else e for e in tiny]
+    assert summarise(never, 1.0)["neighbours_mean"] == {"recall": 0.0}
+
+
+def test_the_terminal_shows_the_last_round_and_the_mean(tiny: list[Event]) -> None:
+    summary = summarise(tiny, 1.0)
+    text = results(summary, Path("runs/x"))
+    assert "neighbours of one's own kind        precision 0.75, recall 1.00, mass 0.88\n" in text
+    assert "the same, mean over rounds          precision 0.54, recall 0.75, mass 0.69\n" in text
+    del summary["neighbours_mean"]  # as an older version wrote it
+    assert "mean over rounds" not in results(summary, Path("runs/x"))
 
 
 def test_the_mass_inside_the_clusters(tiny: list[Event]) -> None:

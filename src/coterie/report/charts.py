@@ -131,8 +131,15 @@ def over_time(curves: Mapping[str, Curve], ends: Ends | None = None, beside: Bes
     return Figure("accuracy-time", "Accuracy against simulated time", plot.svg(label), caption, _split_keys(beside))
 
 
-def neighbours(scores: Mapping[int, Neighbourhood], masses: Mapping[int, float], rounds: int, known: bool) -> Figure:
-    """Neighbour lists and averaging weights against the truth: a line for each that there is."""
+def neighbours(
+    scores: Mapping[int, Neighbourhood],
+    masses: Mapping[int, float],
+    rounds: int,
+    known: bool,
+    means: Mapping[str, float],
+) -> Figure:
+    """Neighbour lists and averaging weights against the truth: a line for each that there is. `means` are those over
+    all rounds."""
     lines: dict[str, Mapping[int, float]] = {}
     told = []
     if scores:
@@ -155,7 +162,8 @@ def neighbours(scores: Mapping[int, Neighbourhood], masses: Mapping[int, float],
         plot.line(xs, [line[x] for x in xs], name, name)
     ending = ", ".join(f"{name} {tick(line[max(line)])}" for name, line in lines.items())
     label = f"Neighbours against the true clusters over rounds: at last {ending}"
-    caption = " ".join([*told, "Means over peers."])
+    over_rounds = ", ".join(f"{name} {percent(value)}" for name, value in means.items())
+    caption = " ".join([*told, "Means over peers.", *([f"Over all rounds: {over_rounds}."] if over_rounds else [])])
     keys = tuple(Key(name, name) for name in lines)
     return Figure("neighbours", "Neighbours against the true clusters", plot.svg(label), caption, keys)
 

@@ -106,7 +106,9 @@ def _headline(summary: Mapping[str, Any]) -> str:
     if "neighbours" in summary:
         for key, value in summary["neighbours"].items():
             about = "of the weight inside the true cluster" if key == "mass" else "against the true clusters"
-            tiles.append((f"Neighbour {key}", percent(value), f"{about}, last round"))
+            mean = summary.get("neighbours_mean", {}).get(key)
+            also = "" if mean is None else f"; mean over rounds {percent(mean)}"
+            tiles.append((f"Neighbour {key}", percent(value), f"{about}, last round{also}"))
     cells = (
         f"<div><dt>{escape(n)}</dt><dd><b>{escape(v)}</b><small>{escape(a)}</small></dd></div>" for n, v, a in tiles
     )

@@ -69,7 +69,8 @@ class Run:
     def neighbours(self) -> Figure:
         """Neighbour lists and averaging weights against the true clusters, over rounds."""
         known = self.start.clusters is not None
-        return charts.neighbours(self.scores, self.masses, self.start.rounds, known)
+        means = self.summary.get("neighbours_mean", {})
+        return charts.neighbours(self.scores, self.masses, self.start.rounds, known, means)
 
     def graph(self, round: int | None = None, kind: str | None = None) -> Figure:
         """The collaboration graph of a round (the last one that tells of any), as a drawing.

@@ -63,7 +63,23 @@ def summarise(events: Sequence[Event], seconds: float) -> dict[str, Any]:
         neighbours["mass"] = masses[max(masses)]
     if neighbours:
         summary["neighbours"] = neighbours
+        summary["neighbours_mean"] = _means_over_rounds(events, scores, masses)
     return summary
+
+
+def _means_over_rounds(
+    events: Sequence[Event], scores: Mapping[int, Neighbourhood], masses: Mapping[int, float]
+) -> dict[str, float]:
+    """Means over the rounds in which peers noted something: the last round says little of a graph that is drawn anew
+    in every round. A round in which nobody lists anybody has no precision."""
+    peers = started(events).peers
+    listed = [
+        scores[round].precision
+        for round, lists in noted(events, "neighbours").items()
+        if round in scores and any(j != peer and j < peers for peer, others in lists.items() for j in others)
+    ]
+    found = {"precision": listed, "recall": [s.recall for s in scores.values()], "mass": list(masses.values())}
+    return {name: float(np.mean(values)) for name, values in found.items() if values}
 
 
 def _shares(shares: Sequence[float]) -> dict[str, float]:
