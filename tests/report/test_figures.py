@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
@@ -180,6 +181,44 @@ def test_the_last_search_of_each_peer() -> None:
         ["0", "2", "2", "own x1, peer 1 x1", "95.0%", "75.0%"],
         ["1", "1", "1", "–", "–", "–"],
     ]
+
+
+def test_one_outlying_value_does_not_squeeze_the_others() -> None:
+    # Quartiles 0.82 and 0.86: the fences are at 0.82 - 3 x 0.04 = 0.70 and 0.98.
+    values = [0.80, 0.82, 0.84, 0.86, 0.88]
+    assert fronts.most_of(values) == (0.80, 0.88)
+    assert fronts.most_of([*values, 0.1]) == (0.80, 0.88)
+    # Quartiles of six are 0.8050 and 0.855, so the fences are at 0.655 and 1.005: 0.72 is inside.
+    assert fronts.most_of([*values, 0.72]) == (0.72, 0.88)
+    # Of equal values the quartiles are the same: whatever differs is outlying.
+    equal = [0.80] * 8
+    assert fronts.most_of([*equal, 0.80]) == (0.80, 0.80)
+    assert fronts.most_of([*equal, 0.64]) == (0.80, 0.80)
+    # Two of seven are no longer few: a group of its own, which is shown.
+    assert fronts.most_of([*values, 0.1, 0.1]) == (0.1, 0.88)
+    assert fronts.most_of([0.5]) == (0.5, 0.5)
+
+
+def test_a_mark_outside_of_the_axes_is_told_and_pointed_at() -> None:
+    near = [[0.1 + 0.7, 0.31], *([0.80 + 0.01 * i, 0.30 - 0.02 * i] for i in range(8))]  # 0.7999999999999999 is inside
+    events: list[Event] = [
+        start(2),
+        PeerRound(0, 1, 0.0, notes={"front": near, "place": near[3], "place_alone": [0.85, 0.2]}),
+        PeerRound(1, 1, 0.0, notes={"front": near, "place": near[4], "place_alone": [0.11, 0.2]}),
+    ]
+    figure = fronts.fronts(events)
+    # Whole tenths around 0.80 to 0.87: without peer 1's own models.
+    assert 'data-ends="0.8 0.9 ' in figure.drawing
+    assert "a triangle at their edge: peer 1's own models at 11%, 0.2." in figure.caption
+    # At the left edge (62), at the height of 0.2 of 1.05 x 0.31: the tip 2 from it, the foot 10.
+    y = 280 - 42 - 0.2 / (1.05 * 0.31) * (280 - 12 - 42)
+    [triangle] = re.findall(r'class="ring c1" d="M(.*?)Z"', figure.drawing)
+    assert [float(v) for v in re.findall(r"[-\d.]+", triangle)] == pytest.approx(
+        [64, y, 72, y - 4, 72, y + 4], abs=0.01
+    )
+    inside = fronts.fronts([events[0], events[1]])
+    assert "Outside" not in inside.caption
+    assert len(re.findall(r'class="ring c1" d="M[^"]*h8v8h-8z"', inside.drawing)) == 1
 
 
 def test_the_interval_over_seeds() -> None:

@@ -40,12 +40,15 @@ class Beside(NamedTuple):
 def draw_line(
     plot: Plot, xs: Sequence[float], ys: Sequence[float], css: str, name: str, axis: ByteAxis | None = None
 ) -> None:
-    """A line; on an axis of bytes in two parts, before anything was exchanged and after."""
+    """A line; on an axis of bytes in two parts, before anything was exchanged and after, with dots across the break."""
     if axis is None:
         plot.line(xs, ys, css, name)
         return
     before = [(axis.at(x), y) for x, y in zip(xs, ys, strict=True) if not x]
     after = [(axis.at(x), y) for x, y in zip(xs, ys, strict=True) if x]
+    if before and after:
+        across = [before[-1], after[0]]
+        plot.line([x for x, _ in across], [y for _, y in across], f"{css} thin d2", dot=False)
     for part in (before, after):
         plot.line([x for x, _ in part], [y for _, y in part], css, name, dot=part is after or not after)
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from html import escape
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from coterie.events import Event, PeerRound, of_kind
 from coterie.report.charts import tenths_around
@@ -13,6 +16,12 @@ from coterie.report.summary import started
 from coterie.report.svg import Plot, circle, named, number, tick
 
 MAX_PEERS = 200
+FENCE = 3.0  # times the distance between the quartiles: what is farther from them is outlying
+FEW = 0.05  # of all marks: so many (or one) may be left out of the axes
+ROUNDING = 1e-5  # the ends of an axis are rounded
+MAX_NAMED = 5  # of these, in the caption
+
+Place = tuple[float, float]  # strength and diversity
 
 
 class Choice(NamedTuple):
@@ -20,9 +29,9 @@ class Choice(NamedTuple):
 
     peer: int
     round: int  # of the search
-    front: list[tuple[float, float]]  # strength and diversity, by strength
-    chosen: tuple[float, float] | None  # of the search; old runs do not tell
-    alone: tuple[float, float] | None  # its own models
+    front: list[Place]  # by strength
+    chosen: Place | None  # of the search; old runs do not tell
+    alone: Place | None  # its own models
     notes: dict[str, Any]  # of its last round that has an ensemble
 
 
@@ -44,26 +53,46 @@ def choices(events: Sequence[Event]) -> list[Choice]:
     ]  # fmt: skip
 
 
+def most_of(values: Sequence[float]) -> tuple[float, float]:
+    """The ends of an axis that shows all values; but for a few outlying ones, if these would squeeze all others into
+    less than half of it.
+
+    Outlying are those more than three times the distance between the quartiles below or above these (Tukey's outer
+    fences).
+    """
+    low, high = np.quantile(values, (0.25, 0.75))
+    reach = FENCE * (high - low)
+    inside = [v for v in values if low - reach <= v <= high + reach]
+    few = len(values) - len(inside) <= max(1, FEW * len(values))
+    squeezed = max(inside) - min(inside) < (max(values) - min(values)) / 2
+    kept = inside if few and squeezed else values
+    return min(kept), max(kept)
+
+
 def fronts(events: Sequence[Event]) -> Figure:
     """The Pareto front of each peer's last search, and which of its ensembles had the best vote."""
     found = choices(events)[:MAX_PEERS]
     if not found:
         raise NothingToDraw("This method does not choose ensembles.")
     marks = [p for c in found for p in (*c.front, c.chosen, c.alone) if p is not None]
-    diverse = max(d for _, d in marks) or 1.0
-    plot = Plot(tenths_around([s for s, _ in marks]), (0.0, diverse * 1.05))
+    weak, strong = most_of([s for s, _ in marks])
+    least, most = most_of([d for _, d in marks])
+    plot = Plot(tenths_around([weak, strong]), (min(0.0, least), (most or 1.0) * 1.05))
     plot.axes("strength: mean validation accuracy of the members", "diversity", "{:.2g}".format, x_tick=tick)
     for c in found:
         name = f"peer {c.peer}"
-        plot.line([s for s, _ in c.front], [d for _, d in c.front], "c0 thin peer", name, dot=False)
-        plot.parts += [circle(*plot.at(s, d), 2, "swarm c0", name) for s, d in c.front]
+        shown = [p for p in c.front if _inside(plot, p)]
+        plot.line([s for s, _ in shown], [d for _, d in shown], "c0 thin peer", name, dot=False)
+        plot.parts += [circle(*plot.at(s, d), 2, "swarm c0", name) for s, d in shown]
     for c in found:
         name = f"peer {c.peer}"
-        if c.alone:
+        if c.alone and _inside(plot, c.alone):
             x, y = (number(v) for v in plot.at(*c.alone))
             plot.parts.append(f'<path class="ring c1" d="M{x} {y}m-4 -4h8v8h-8z"{named(name)}/>')
-        if c.chosen:
+        if c.chosen and _inside(plot, c.chosen):
             plot.parts.append(circle(*plot.at(*c.chosen), 5, "star c0", name))
+    outside = _outside(plot, found)
+    plot.parts += [_pointer(plot, place, css, f"peer {peer}", about) for peer, place, css, about in outside]
     label = f"Strength and diversity of the ensembles on {len(found)} peers' Pareto fronts"
     caption = (
         "A line is what one peer's last search found: no ensemble on it is beaten in both. Of these and of its own "
@@ -71,10 +100,44 @@ def fronts(events: Sequence[Event]) -> Figure:
         "than alone. Diversity is of ensembles of one size: of one's own models, if they are fewer or more, it is not "
         "on quite the same scale."
     )
+    if outside:
+        named_ones = "; ".join(about for *_, about in outside[:MAX_NAMED])
+        more = f"; and {len(outside) - MAX_NAMED} more" if len(outside) > MAX_NAMED else ""
+        caption += f" Outside of the axes, marked by a triangle at their edge: {named_ones}{more}."
     if all(c.chosen is None for c in found):
         caption += " This run does not tell where on its front a peer's choice lies."
     keys = (Key("c0 thin", "a peer's front"), Key("c0", "chosen", "star"), Key("c1", "its own models alone", "square"))
     return Figure("front", "Pareto fronts and chosen ensembles", plot.svg(label), caption, keys)
+
+
+def _inside(plot: Plot, place: Place) -> bool:
+    both = zip(place, (plot.x, plot.y), strict=True)
+    return all(low - ROUNDING <= value <= high + ROUNDING for value, (low, high) in both)
+
+
+def _outside(plot: Plot, found: Sequence[Choice]) -> list[tuple[int, Place, str, str]]:
+    """The marks that the axes leave out: whose, where, in which colour, and what it says."""
+    marks = [(c.peer, place, "c0", "front") for c in found for place in c.front]
+    marks += [(c.peer, c.chosen, "c0", "choice") for c in found if c.chosen]
+    marks += [(c.peer, c.alone, "c1", "own models") for c in found if c.alone]
+    return [
+        (peer, place, css, f"peer {peer}'s {what} at {tick(place[0])}, {place[1]:.2g}")
+        for peer, place, css, what in marks
+        if not _inside(plot, place)
+    ]
+
+
+def _pointer(plot: Plot, place: Place, css: str, name: str, about: str) -> str:
+    """A triangle at the edge that points to where the mark would be."""
+    at = [min(max(v, ends[0]), ends[1]) for v, ends in zip(place, (plot.x, plot.y), strict=True)]
+    along = (float(np.sign(place[0] - at[0])), float(np.sign(at[1] - place[1])))  # up is less, in a drawing
+    x, y = plot.at(*at)
+    tip = (x - 2 * along[0], y - 2 * along[1])
+    foot = (tip[0] - 8 * along[0], tip[1] - 8 * along[1])
+    side = (-4 * along[1], 4 * along[0])
+    corners = [tip, (foot[0] + side[0], foot[1] + side[1]), (foot[0] - side[0], foot[1] - side[1])]
+    path = "L".join(f"{number(a)} {number(b)}" for a, b in corners)
+    return f'<path class="ring {css}" d="M{path}Z"{named(name)}><title>{escape(about)}</title></path>'
 
 
 def rows(events: Sequence[Event]) -> list[list[str]]:
@@ -89,6 +152,6 @@ def rows(events: Sequence[Event]) -> list[list[str]]:
     return found
 
 
-def _place(record: PeerRound, key: str) -> tuple[float, float] | None:
+def _place(record: PeerRound, key: str) -> Place | None:
     place = record.notes.get(key)
     return (float(place[0]), float(place[1])) if place else None
