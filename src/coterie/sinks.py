@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from coterie import notes
 from coterie.errors import ConfigError, unknown
 from coterie.events import Event, PeerRound, RunStarted
 from coterie.progress import Progress, RoundProgress
@@ -30,22 +31,57 @@ class Sink(ABC):
     def __init__(self, folder: Path, config: Mapping[str, Any], begun: bool) -> None:
         self.folder, self.config, self.begun = folder, config, begun
         self.few = True
+        self._peers: int | None = None  # how many, where that is known: a real peer sees its own records alone
         self._progress: Progress | None = None
+        self._tags = notes.Tags()
+        self._noted: dict[int, dict[str, list[float]]] = {}  # by round and tag, until all have finished the round
+        self._left_out = False
         self._open()
 
     def see(self, event: Event, tell: bool = True) -> None:
         """Take an event in; those of before a restart are not told again."""
         if isinstance(event, RunStarted):
-            self.few = event.peers <= MOST_PEERS
+            self._peers, self.few = event.peers, event.peers <= MOST_PEERS
             self._progress = Progress(event.peers, event.rounds, event.clusters, self._round)
             return
         if tell and self.few and isinstance(event, PeerRound) and event.validation is not None:
             own = {f"peer {event.peer}/validation": event.validation, f"peer {event.peer}/loss": event.loss}
             self.log(event.round, {name: value for name, value in own.items() if value is not None})
+        if isinstance(event, PeerRound):
+            self._note(event, tell)
         if self._progress is not None:
             self._progress.see(event, tell)
 
+    def _note(self, event: PeerRound, tell: bool) -> None:
+        """The numbers of its own that the method noted: of each participant, and for the mean over peers."""
+        is_server = self._peers is not None and event.peer >= self._peers
+        who = "server" if is_server else f"peer {event.peer}"
+        for name, value in notes.numbers(event.notes).items():
+            tag = self._tags.of(name)
+            if tag is None:
+                self._tell_of_more(name)
+            elif tell and value is not None:
+                if is_server or self.few:
+                    self.log(event.round, {f"{who}/notes/{tag}": value})
+                if not is_server and self._progress is not None:
+                    self._noted.setdefault(event.round, {}).setdefault(tag, []).append(value)
+
+    def _tell_of_more(self, name: str) -> None:
+        if not self._left_out:
+            self._left_out = True
+            print(
+                f"coterie: {self.package} gets the first {notes.MOST} numbers that the method notes; "
+                f"'{notes.shown(name)}' and later ones are in events.jsonl alone", file=sys.stderr, flush=True,
+            )  # fmt: skip
+
+    def _log_noted(self, until: int) -> None:
+        """The means of the rounds that all have finished."""
+        for round in sorted(r for r in self._noted if r <= until):
+            by_tag = self._noted.pop(round)
+            self.log(round, {f"notes/{tag}": notes.mean(values) for tag, values in by_tag.items()})
+
     def _round(self, progress: RoundProgress) -> None:
+        self._log_noted(progress.round)
         values: dict[str, float] = {"exchanged/bytes": progress.bytes}
         if progress.accuracy is not None:
             values["accuracy/validation"] = progress.accuracy
@@ -55,6 +91,7 @@ class Sink(ABC):
 
     def finish(self, summary: Mapping[str, Any]) -> None:
         """The run is done: what it came to."""
+        self._log_noted(max(self._noted, default=0))
         accuracy = summary["accuracy"]
         found = {
             f"test/{kind}": value["mean"] if isinstance(value, Mapping) else value for kind, value in accuracy.items()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ import pytest
 
 from coterie import experiment, running
 from coterie.errors import ConfigError, Interrupted
-from coterie.sinks import Sinks
+from coterie.events import PeerRound, RunStarted
+from coterie.sinks import Sink, Sinks
 
 TINY = (
     "peers=3", "rounds=3", "data.clusters=2", "data.train=10", "data.validation=5", "data.test=5", "model.hidden=[4]",
@@ -67,6 +69,108 @@ def test_a_run_that_goes_on_tells_each_round_once(tmp_path: Path) -> None:
     running.resume(tmp_path / "run")
     steps = [step for step, _ in scalars(tmp_path / "run")["accuracy/validation"]]
     assert steps == [1, 2, 3]
+
+
+NOTING = """
+from dataclasses import dataclass
+from coterie import Method
+
+@dataclass(frozen=True)
+class Noting(Method):
+    k: int = 1
+
+    async def round(self, me, t):
+        await me.train()
+        me.note(loss_x=10.0 * t + me.id, loss=1.0, neighbours=[], table={"a": 1.0})
+        me.note(**{"a b/<c>": 2.0, "a_b__c_": 3.0, "broken": float("nan") if me.id else 4.0})
+"""
+
+
+@pytest.fixture
+def noting(tmp_path: Path) -> str:
+    (tmp_path / "noting.py").write_text(NOTING)
+    return f"method.name={tmp_path}/noting.py:Noting"
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_numbers_that_a_method_notes_are_curves(tmp_path: Path, noting: str) -> None:
+    running.run(load(noting, "engine.sinks=tensorboard"), tmp_path / "run")
+    found = {tag: points for tag, points in scalars(tmp_path / "run").items() if "notes/" in tag}
+    # The mean of 10 t + 0, 1 and 2.
+    assert found["notes/loss_x"] == [(1, 11.0), (2, 21.0), (3, 31.0)]
+    assert found["peer_2/notes/loss_x"] == [(1, 12.0), (2, 22.0), (3, 32.0)]
+    assert found["notes/broken"] == [(t, 4.0) for t in (1, 2, 3)]  # of the one peer that has a number
+    assert found["notes/loss"] == [(t, 1.0) for t in (1, 2, 3)]
+    means = {tag for tag in found if tag.startswith("notes/")}
+    assert means == {f"notes/{name}" for name in ("loss_x", "loss", "a_b__c_", "a_b__c__4", "broken")}
+    assert found["notes/a_b__c_"][0] == (1, 2.0)
+    assert found["notes/a_b__c__4"][0] == (1, 3.0)
+    validation_loss = scalars(tmp_path / "run")["peer_0/loss"]
+    assert [value for _, value in validation_loss] != [1.0] * 3  # a note of that name is not mixed up with it
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_notes_of_a_run_that_goes_on_are_told_once(tmp_path: Path, noting: str) -> None:
+    e = load(noting, "engine.sinks=tensorboard")
+    with pytest.raises(Interrupted):
+        running.run(e, tmp_path / "run", on_start=lambda simulation: simulation.stop())
+    running.resume(tmp_path / "run")
+    assert scalars(tmp_path / "run")["notes/loss_x"] == [(1, 11.0), (2, 21.0), (3, 31.0)]
+
+
+class Kept(Sink):
+    """A sink that keeps what it is told."""
+
+    package = "kept"
+
+    def _open(self) -> None:
+        self.points: list[tuple[int, dict[str, float]]] = []
+
+    def log(self, round: int, values: Mapping[str, float]) -> None:
+        self.points.append((round, dict(values)))
+
+    def total(self, values: Mapping[str, float], rounds: int) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def noted(sink: Kept) -> list[tuple[int, dict[str, float]]]:
+    found = ((t, {tag: v for tag, v in values.items() if "notes/" in tag}) for t, values in sink.points)
+    return [(t, values) for t, values in found if values]
+
+
+def test_a_server_and_a_crowd_note_numbers_too(tmp_path: Path) -> None:
+    sink = Kept(tmp_path, {}, False)
+    sink.see(RunStarted("x", 0, 60, 1, [], [], [], None))  # too many for curves of their own
+    sink.see(PeerRound(60, 1, 0.0, notes={"size": 7}))
+    for peer in range(60):
+        sink.see(PeerRound(peer, 1, 0.0, notes={"size": peer}))
+    assert noted(sink) == [(1, {"server/notes/size": 7.0}), (1, {"notes/size": 29.5})]  # (0 + 59) / 2
+
+
+def test_a_real_peer_shows_its_own_numbers(tmp_path: Path) -> None:
+    sink = Kept(tmp_path, {}, False)  # it sees no beginning, and nobody else
+    for t in (1, 2):
+        sink.see(PeerRound(4, t, 0.0, notes={"loss_x": 0.5 * t, "waited": 1.0}))
+    assert noted(sink) == [(1, {"peer 4/notes/loss_x": 0.5}), (2, {"peer 4/notes/loss_x": 1.0})]
+
+
+def test_rounds_that_nobody_finishes_are_told_at_the_end(tmp_path: Path) -> None:
+    sink = Kept(tmp_path, {}, False)
+    sink.see(RunStarted("x", 0, 2, 1, [], [], [], None))
+    sink.see(PeerRound(0, 1, 0.0, notes={"a": 1}))  # the other never comes
+    sink.finish({"accuracy": {}, "rounds": 1})
+    assert noted(sink) == [(1, {"peer 0/notes/a": 1.0}), (1, {"notes/a": 1.0})]
+
+
+def test_too_many_names_are_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sink = Kept(tmp_path, {}, False)
+    for t in (1, 2):
+        sink.see(PeerRound(0, t, 0.0, notes={f"n{i}": i for i in range(30)}))
+    assert len(noted(sink)) == 2 * 24
+    said = capsys.readouterr().err
+    assert said.startswith("coterie: kept gets the first 24 numbers that the method notes; 'n24' and later ones")
+    assert said.count("\n") == 1
 
 
 @pytest.mark.filterwarnings("ignore")

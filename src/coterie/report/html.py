@@ -18,6 +18,7 @@ from coterie.report.figure import OddNotes, drawn_from
 from coterie.report.gains import HEADING, LOCAL, OPTIONS, gains, told
 from coterie.report.graph_figures import scale_of
 from coterie.report.graphs import KINDS, Frame, Graph
+from coterie.report.noted import charts as charts_of_notes
 from coterie.report.run import Run, open_run
 from coterie.report.tables import left, open_table, peer_table, round_table, side_by_side, table
 from coterie.report.words import count, duration, percent, short_name, size
@@ -66,6 +67,7 @@ def sections(run: Run) -> pages.Sections:
     found.add(run.front, "Pareto fronts and chosen ensembles", say=False)  # of single methods: nobody misses them
     found.add(run.walks, "The walk of each expert", say=False)
     found.add(run.classes, "Who holds which classes")
+    found.add(partial(_notes, run), "What the method noted", "wide", say=False)
     return found
 
 
@@ -159,6 +161,12 @@ def _accuracy(run: Run) -> pages.Switch:
 def _gains(run: Run) -> pages.Switch:
     """At the last round and at the selected one."""
     return pages.Switch("Round", {name: run.gains(at) for name, at in OPTIONS.items()})
+
+
+def _notes(run: Run) -> pages.Beside:
+    """Charts of the numbers that a method notes of its own."""
+    drawn, others = charts_of_notes(run.events)
+    return pages.Beside(list(drawn.values()), f'<p class="soft">{escape(others)}</p>' if others else "")
 
 
 def _graph(run: Run) -> pages.Beside:

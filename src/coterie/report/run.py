@@ -19,6 +19,7 @@ from coterie.report.gains import bars, same_peers
 from coterie.report.graphs import KINDS, Graph, graphs_of
 from coterie.report.matrix import Floats
 from coterie.report.measures import Point, by_peer, mass_points, neighbour_points, points
+from coterie.report.noted import charts as charts_of_notes
 from coterie.report.summary import started, summarise
 from coterie.report.timing import Curve, accuracy_over_time
 from coterie.report.walks import walks
@@ -103,6 +104,10 @@ class Run:
         """The way of each expert through the peers, where some walk."""
         with drawn_from("hop", "found"):
             return walks(self.events)
+
+    def notes(self) -> dict[str, Figure]:
+        """A chart for each number of its own that the method notes (at most the first 24), by its name."""
+        return charts_of_notes(self.events)[0]
 
     # -- what the figures are made of ------------------------------------------------------------
 
