@@ -346,7 +346,8 @@ class Peer:
         return architecture.drawn(self.seed, "initial", architecture.name, "of peer", self.id, *more)
 
     def note(self, **what: Any) -> None:
-        """Tell the report: `neighbours` (a list of peers), `weights` (peer -> weight), or a figure of one's own."""
+        """Tell the report: `neighbours` (a list of peers), `weights` (peer -> weight), or anything of one's own. A
+        number of one's own, `me.note(loss_x=1.0)`, is drawn over rounds, in TensorBoard, too."""
         self.notes.update({key: _plain(value, key) for key, value in what.items()})
 
     # -- for the engine ------------------------------------------------------------------------

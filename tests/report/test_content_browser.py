@@ -12,7 +12,7 @@ from playwright.sync_api import Browser
 from report_support import run_of_all_figures, written
 
 from coterie.events import PeerRound, RunStarted
-from coterie.report.html import report_again
+from coterie.report.html import report_again, write_report
 from coterie.report.summary import summarise, write_json
 
 
@@ -68,3 +68,24 @@ def test_a_point_of_the_axis_of_bytes_is_told_in_bytes(page: Any) -> None:
     # 12 rounds of 8 peers, 100 kB each; Local has sent nothing.
     told = [(label.split(",")[0], label.split(" at ")[1]) for label in ends]
     assert told == [("local", "0 B"), ("validation", "9.6 MB"), ("test", "9.6 MB")]
+
+
+def test_odd_names_of_notes_run_nothing_and_fit_on_a_phone(chromium: Browser, tmp_path: Path) -> None:
+    bad = "</script><script>document.title='ran'</script><img src=x onerror=\"document.title='ran'\">'\"&\ud800"
+    rounds = (PeerRound(p, t, float(t), notes={bad: t, "x" * 300: p, "loss_x": 1 / t}) for t in (1, 2) for p in (0, 1))
+    events = [RunStarted("mine", 0, 2, 2, [], [], [], None), *rounds]
+    write_report(events, summarise(events, 1.0), tmp_path / "report.html")
+    with launch(chromium, viewport={"width": 360, "height": 740}) as page:
+        page.goto((tmp_path / "report.html").as_uri())
+        assert page.title() == "mine · seed 0 · 2 peers · 2 rounds"
+        assert page.locator("img").count() == 0
+        assert page.locator("figure[data-file^='note-']").count() == 3
+        assert (
+            drawing(page, "note-loss_x")
+            .locator("path.line")
+            .get_attribute("aria-label")
+            .startswith("mean of the peers")
+        )
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert page.errors == []
+        assert axe_violations(page) == []

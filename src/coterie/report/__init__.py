@@ -24,8 +24,9 @@ __all__ = ["Figure", "NothingToDraw", "figures", "open"]
 
 
 def open(folder: str | Path) -> Run:
-    """The run in a folder, finished or not: `accuracy()`, `bytes()`, `time()`, `neighbours()`, `graph(round=)`,
-    `matrix(round=)`, `classes()`, `embedding()`, `front()` and `walks()` draw its figures."""
+    """The run in a folder, finished or not: `accuracy()`, `gains()`, `bytes()`, `time()`, `neighbours()`,
+    `graph(round=)`, `matrix(round=)`, `classes()`, `notes()`, `embedding()`, `front()` and `walks()` draw its
+    figures. `baseline` is the run of its baseline, if there is one."""
     from coterie.report.run import open_run
 
     return open_run(folder)

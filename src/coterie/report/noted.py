@@ -17,6 +17,7 @@ from coterie.report.svg import Plot
 from coterie.report.words import count
 
 BAND = (0.1, 0.9)  # quantiles over peers: the middle 80%
+MAX_LABEL = 30  # characters at the side of a chart
 MAX_NAMED = 10  # of those that are not drawn
 
 
@@ -57,7 +58,7 @@ def chart(noted: Noted, file: str, peers: int, rounds: int) -> Figure:
     of_server = [(float(r), noted.server[r]) for r in spread_out(sorted(noted.server), MAX_POINTS)]
     every = [*xs, *(x for x, _ in of_server)]
     plot = Plot((min(1.0, *every), max(rounds, *every)), _around([*low, *high, *means, *(y for _, y in of_server)]))
-    plot.axes("round", "", _tick, whole=True)
+    plot.axes("round", name if len(name) <= MAX_LABEL else f"{name[: MAX_LABEL - 1]}…", _tick, whole=True)
     plot.band(xs, low, high, "c0")
     plot.line(xs, means, "c0 mean", "mean of the peers that noted it")
     plot.line([x for x, _ in of_server], [y for _, y in of_server], "c1 d1", "server")
