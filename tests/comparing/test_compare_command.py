@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import fcntl
 import json
+import re
 import shlex
 import signal
 import subprocess
@@ -170,6 +171,11 @@ def test_a_sweep_over_data_compares_within_the_same_data(tmp_path: Path, capsys:
     out = capsys.readouterr().out
     assert "data.train=20" in out
     assert "More seeds give intervals" in out
+    # Each against the runs of Local on its own data: there are two of these.
+    page = (tmp_path / "here" / "report.html").read_text(encoding="utf-8")
+    gained = page[page.index("<summary>Gain per peer against local") :].partition("</table>")[0]
+    rows = re.findall(r'scope="row" class="name">(.*?)</th><td>(\d+)<', gained)
+    assert rows == [(f"k={k} train={n}", "4") for k in (1, 2) for n in (10, 20)]
 
 
 def test_what_fails_takes_nobody_along(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

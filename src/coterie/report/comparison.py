@@ -103,7 +103,8 @@ def lines(
     if len(bands) > COLOURS:
         caption += f" Of {len(bands)} variants, those after the first {COLOURS} are grey: point at them to see which."
     if axis is not None and axis.has_nothing:
-        caption += " At 0, left of the break: nothing exchanged; the upright stroke is its interval."
+        caption += " At 0, left of the break: nothing exchanged"
+        caption += "; the upright stroke is the interval." if any(any(b.reach) for b in shown.values()) else "."
     keys = tuple(Key(style(i), label) for i, label in enumerate(bands))
     name = f"{split}-{x.split()[0]}"
     return Figure(name, "Accuracy", plot.svg(f"{split} accuracy against {x}; at last: {best}"), caption, keys)
