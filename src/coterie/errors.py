@@ -41,6 +41,10 @@ class SandboxError(CoterieError):
     """The process that runs others' models cannot be had on this machine: nobody's model is to blame."""
 
 
+class MethodError(CoterieError):
+    """A method breaks the contract with the engines; the message names the line of its code, and the remedy."""
+
+
 class DeadlockError(CoterieError):
     """No peer can advance; the message says who waits for whom, and for what."""
 

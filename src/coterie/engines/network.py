@@ -11,7 +11,7 @@ import random
 import statistics
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 from coterie.engines import checkpoint
 from coterie.engines.board import Board, Shelved
+from coterie.engines.driving import begun, close, step
 from coterie.engines.letters import LetterBox
 from coterie.engines.measuring import is_due, measure_of, settle
 from coterie.engines.participants import packed, unpacked
@@ -104,7 +105,7 @@ class NetworkEngine:
         self.me.peers = self._peers()
         if not resumed:
             self.me.begin(0)
-            await self._drive(self.method.setup(self.me))
+            await self._act()
             self.round = joined
             await self._save(joined - 1)  # who is killed in its first round comes back to that one
         while self.round <= self.rounds:
@@ -122,7 +123,7 @@ class NetworkEngine:
         self._announce(RUNNING)
         self.waited, self._stale, self.letters_sent = 0.0, {}, Counter()
         began = time.monotonic()
-        await self._drive(self.method.serve(me, t) if me.id == me.server else self.method.round(me, t))
+        await self._act()
         self.pace.learn(time.monotonic() - began - self.waited)
         self._report_declined()
         notes = {**me.notes, "waited": round(self.waited, 3), **({"stale": self._stale} if self._stale else {})}
@@ -230,19 +231,17 @@ class NetworkEngine:
 
     # -- answering the method ------------------------------------------------------------------
 
-    async def _drive(self, coroutine: Coroutine[Request[Any], Any, None]) -> None:
-        answer: Any = None
+    async def _act(self) -> None:
+        """What the method does in this peer's round, or before its first."""
+        part, answer = begun(self.method, self.me), None
         try:
-            while True:
-                request = coroutine.send(answer)
+            while (request := step(self.me, part, answer)) is not None:
                 self._check_node()
                 self.doing = type(request).__name__.lower()
                 answer = await self._answer(request)
-        except StopIteration:
-            return
         finally:
             self.doing = ""
-            coroutine.close()
+            close(part)
 
     async def _answer(self, request: Request[Any]) -> Any:
         if isinstance(request, Train):

@@ -7,7 +7,7 @@ goes on, and hears what each of them asks for next. So a stage may as well be in
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ from coterie.architecture import Model
 from coterie.engines import checkpoint
 from coterie.engines.acts import SETUP, Computed, Letters, Reply, Turn, Working
 from coterie.engines.clock import EVALUATION_COST
+from coterie.engines.driving import Part, begun, close, step
 from coterie.engines.measuring import Measure, Measured, is_due, measure_of, settle
 from coterie.engines.participants import packed, unpacked
 from coterie.engines.spill import Spill
@@ -50,7 +51,7 @@ class Stage:
         self.peers = {peer.id: peer for peer in participants}
         self.now = 0.0  # when those who act do so
         self.computing = 0  # the round that the trainer's work is of, at this moment
-        self._parts: dict[int, Coroutine[Request[Any], Any, None]] = {}  # what each is in the middle of
+        self._parts: dict[int, Part] = {}  # what each is in the middle of
         self._inboxes: dict[int, dict[str, list[Artifact]]] = defaultdict(dict)
         # By round, and then by peer: what is computed together, and in which order, must not depend on where a run was
         # resumed.
@@ -86,20 +87,14 @@ class Stage:
             if me.id in self._to_keep:
                 self._to_keep.pop(me.id).keep(self._copied)
             me.begin(turn.round)
-            self._parts[me.id] = self._part(me, turn.round)
-        try:
-            request = self._parts[me.id].send(self._value(turn))
-        except StopIteration:
+            self._parts[me.id] = begun(self.method, me)
+        request = step(me, self._parts[me.id], self._value(turn))
+        if request is None:
             del self._parts[me.id]
             self._end(me, reply)
-            return reply
-        reply.request = self._accepted(me, request)
+        else:
+            reply.request = self._accepted(me, request)
         return reply
-
-    def _part(self, me: Peer, round: int) -> Coroutine[Request[Any], Any, None]:
-        if round == SETUP:
-            return self.method.setup(me)
-        return self.method.serve(me, round) if me.id == me.server else self.method.round(me, round)
 
     def _value(self, turn: Turn) -> Any:
         if isinstance(turn.answer, Computed):
@@ -127,7 +122,7 @@ class Stage:
     def end(self) -> None:
         """Nobody will go on any more."""
         for part in self._parts.values():
-            part.close()
+            close(part)
 
     def bring_home(self) -> None:
         """Everybody's last state is to be in `peers`: here it is."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import sys
+import traceback
 from pathlib import Path
 
-from coterie.errors import ConfigError, unknown
+from coterie.errors import ConfigError, MethodError, unknown
 from coterie.methods.base import Method
 from coterie.methods.class_means import FedDistill, FedGH, FedProto
 from coterie.methods.compfl import CompFL
@@ -75,11 +77,39 @@ def find(name: str) -> type[Method]:
     place, _, attribute = name.rpartition(":")
     try:
         found = getattr(_module(place), attribute)
-    except (ImportError, OSError, AttributeError) as error:
-        raise ConfigError(f"method.name = '{name}' cannot be imported: {error}") from error
+    except SyntaxError as error:
+        remedy = ": write `async def` there" if "outside async function" in str(error.msg) else ""
+        raise MethodError(f"{error.filename}, line {error.lineno}: {error.msg}{remedy}") from error
+    except Exception as error:  # whatever the module does when it is imported
+        told = str(error)
+        if not isinstance(error, ImportError | OSError | AttributeError):
+            at = traceback.extract_tb(error.__traceback__)[-1]
+            told = f"{type(error).__name__}: {error} ({at.filename}, line {at.lineno})"
+        raise ConfigError(f"method.name = '{name}' cannot be imported: {told}") from error
     if not (isinstance(found, type) and issubclass(found, Method)):
         raise ConfigError(f"method.name = '{name}' is not a subclass of coterie.Method")
+    _check_coroutines(found)
     return found
+
+
+def _check_coroutines(kind: type[Method]) -> None:
+    """What an engine drives must be `async def`: a plain function would run at once, and await nothing."""
+    if kind.round is Method.round:
+        raise MethodError(f"{kind.__name__} has no `round`: write `async def round(self, me, t)`")
+    for name in ("setup", "round", "serve"):
+        function = inspect.unwrap(getattr(kind, name))
+        if inspect.iscoroutinefunction(function):
+            continue
+        what = f"{_place(function)}{kind.__name__}.{name}"
+        if inspect.isasyncgenfunction(function):
+            raise MethodError(f"{what} has a `yield` in it: a method awaits the verbs of `me`, and yields nothing")
+        raise MethodError(f"{what} is not a coroutine: write `async def {name}` instead of `def {name}`")
+
+
+def _place(function: object) -> str:
+    """Where a function is, as an error begins with it."""
+    code = getattr(function, "__code__", None)
+    return f"{code.co_filename}, line {code.co_firstlineno}: " if code else ""
 
 
 def _module(place: str) -> object:

@@ -1,0 +1,152 @@
+"""How every engine drives a method: its coroutine at one peer, from one request to the next.
+
+What a method may get wrong here without a trace is an error that names the line: a request or a helper of its own that
+is never awaited, and an `await` of something that no engine can answer.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import traceback
+import warnings
+from collections.abc import Coroutine, Iterable, Iterator
+from types import CoroutineType, FrameType
+from typing import Any
+
+from coterie.engines.acts import SETUP
+from coterie.errors import MethodError
+from coterie.methods.base import Method
+from coterie.peer import Call, Peer, Request
+
+Part = Coroutine[Request[Any], Any, None]  # what a method does at one peer in its setup, or in one round
+MOST_NAMED = 3  # calls, in a note on an exception
+
+
+def begun(method: Method, me: Peer) -> Part:
+    """What this peer is to do in the round that it is in."""
+    name = "setup" if me.round == SETUP else "serve" if me.id == me.server else "round"
+    with _Watch():
+        part: Any = method.setup(me) if me.round == SETUP else getattr(method, name)(me, me.round)
+    if not inspect.iscoroutine(part):  # methods that are named in settings were looked at before, but for decorators
+        raise MethodError(
+            f"{type(method).__name__}.{name} gave a {type(part).__name__} instead of a coroutine: "
+            f"write `async def {name}`, and have its decorators return what it returns"
+        )
+    return part
+
+
+def step(me: Peer, part: Part, answer: Any) -> Request[Any] | None:
+    """Go on with an answer to the next request; None: the part has come to its end."""
+    with _Watch() as watch:
+        try:
+            request: Any = part.send(answer)
+            ended = False
+        except StopIteration:
+            request, ended = None, True
+        except Exception as error:
+            if _is_of_asyncio(error):
+                raise MethodError(_not_answered(traceback.walk_tb(error.__traceback__))) from error
+            for call in list(me.requested.values())[:MOST_NAMED]:
+                error.add_note(f"{call.place}: {call.text} had not been awaited when this happened")
+            raise
+    if watch.dropped:
+        raise MethodError(_never_awaited(watch.dropped))
+    if ended:
+        if me.requested:
+            raise MethodError(_never_awaited(list(me.requested.values())))
+        return None
+    if not isinstance(request, Request):
+        raise MethodError(_not_answered(_awaiting(part)))
+    me.requested.pop(request, None)
+    return request
+
+
+def close(part: Part) -> None:
+    """It will not go on. What it has made, and would have awaited later, is nobody's mistake."""
+    with _Watch():
+        part.close()
+
+
+def _never_awaited(calls: list[Call]) -> str:
+    first, more = calls[0], len(calls) - 1
+    others = f" ({more} more like it)" if more else ""
+    return f"{first.place}: {first.text} is never awaited, so it does nothing: write `await {first.text}`{others}"
+
+
+# -- what is awaited and is no request -------------------------------------------------------------
+
+
+Frames = Iterable[tuple[FrameType, int]]  # from the outermost, each with its line
+
+
+def _not_answered(frames: Frames) -> str:
+    return (
+        f"{_place_in(frames)}: what is awaited here is not a verb of `me`, and no engine can answer it: "
+        "await `me.train()` and the like, or helpers of your own that do. What takes long goes into `me.compute`"
+    )
+
+
+def _place_in(frames: Frames) -> str:
+    """The innermost line that is neither ours nor Python's own."""
+    frame, line = [at for at in frames if not _is_library(_module_of(at[0]))][-1]
+    return Call("", frame.f_code.co_filename, line).place
+
+
+def _awaiting(part: Any) -> Iterator[tuple[FrameType, int]]:
+    """Where a suspended coroutine is, and those that it awaits."""
+    while isinstance(part, CoroutineType):
+        if part.cr_frame is not None:
+            yield part.cr_frame, part.cr_frame.f_lineno
+        part = part.cr_await
+
+
+def _is_of_asyncio(error: Exception) -> bool:
+    """Whether it is asyncio's complaint that there is no event loop of its own."""
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    return isinstance(error, RuntimeError) and _module_of(frame).startswith("asyncio.")
+
+
+def _module_of(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", ""))
+
+
+def _is_library(module: str) -> bool:
+    return module.startswith("coterie.engines.") or module.partition(".")[0] in sys.stdlib_module_names
+
+
+# -- helpers of the method's own that are never awaited --------------------------------------------
+
+
+class _Watch:
+    """While a method acts: its coroutines that are dropped before they began are noted, instead of warned of.
+
+    There is no public way to hear of them but a warning, which says less, and which filters may hide. Where Python has
+    no function of that name, its warning stays what it is. Those of others (made elsewhere, so of unknown origin) are
+    warned of as ever.
+    """
+
+    def __init__(self) -> None:
+        self.dropped: list[Call] = []
+
+    def __enter__(self) -> _Watch:
+        self._depth = sys.get_coroutine_origin_tracking_depth()
+        sys.set_coroutine_origin_tracking_depth(self._depth or 1)
+        warnings._warn_unawaited_coroutine = self._note  # type: ignore[attr-defined]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        warnings._warn_unawaited_coroutine = _warn  # type: ignore[attr-defined]
+        sys.set_coroutine_origin_tracking_depth(self._depth)
+
+    def _note(self, coroutine: Any) -> None:
+        if coroutine.cr_origin is None:
+            _warn(coroutine)
+            return
+        file, line, _ = coroutine.cr_origin[0]
+        within, _, name = coroutine.__qualname__.rpartition(".")
+        text = f"{name}()" if within.endswith("<locals>") or not within else f"self.{name}()"
+        self.dropped.append(Call(text, file, line))
+
+
+_warn: Any = getattr(warnings, "_warn_unawaited_coroutine", lambda _: None)
