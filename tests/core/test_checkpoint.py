@@ -12,9 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from coterie import experiment
+from coterie.architecture import Architecture
 from coterie.engines import checkpoint
 from coterie.errors import RunError
-from coterie.weights import Layout, Weights
+from coterie.peer import Peer
+from coterie.weights import Frozen, Layout, Weights
 
 plain = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text('aé!\n"', max_size=4)
 tensors = st.sampled_from(
@@ -208,3 +211,62 @@ def test_copied_is_isolated_all_the_way_down() -> None:
     assert len(copy["list"]) == 2
     assert copy["list"][0].tolist() == copy["list"][1][1][1].tolist() == [1, 1]
     assert copy["list"][1][0]["a"].item() == 1
+
+
+# -- models of several architectures -------------------------------------------------------------
+
+
+def a_peer() -> Peer:
+    return experiment.gather(
+        experiment.load("panm-digits", ["method.name=local", "peers=4", "data.clusters=2"])
+    ).participants[0]
+
+
+def test_a_model_comes_back_as_one_of_its_architecture(tmp_path: Path) -> None:
+    me = a_peer()
+    other = me.own_initial("cnn3")
+    me.state = {
+        "other": other,
+        "own": me.model.copy(),
+        "list": [(other,)],
+        "frozen": Frozen(other),
+        "plain": other.part("head"),
+    }
+    checkpoint.save(tmp_path, 1, checkpoint.of_peer(me))
+    found = checkpoint.load(tmp_path)
+    assert found is not None
+    fresh = a_peer()
+    checkpoint.to_peer(fresh, found[1])
+    assert fresh.kinds is not None
+    models = [fresh.state["other"], fresh.state["list"][0][0], fresh.state["frozen"].content]
+    assert [model.architecture for model in models] == [fresh.kinds.network("cnn3")] * 3
+    assert all(torch.equal(model.vector, other.vector) for model in models)
+    assert fresh.state["own"].architecture is fresh.architecture
+    assert type(fresh.state["plain"]) is Weights
+
+
+def test_a_checkpoint_of_an_older_version_names_no_architecture(tmp_path: Path) -> None:
+    """There, weights that fit the peer's own architecture are a model of it, and others are plain."""
+    me = a_peer()
+    bare = {"own": Weights(me.model.layout, me.model.vector), "other": Weights.of(me.own_initial("cnn3"))}
+    checkpoint.save(tmp_path, 1, {**checkpoint.of_peer(me), "state": bare})
+    found = checkpoint.load(tmp_path)
+    assert found is not None
+    checkpoint.to_peer(me, found[1])
+    assert me.state["own"].architecture is me.architecture
+    assert type(me.state["other"]) is Weights
+
+
+def test_an_architecture_that_only_the_method_knows_leaves_its_weights() -> None:
+    me = a_peer()
+    mine = Architecture("of-my-own", me.architecture.build)
+    saved = checkpoint.copied({"mine": mine.initial(0)})
+    assert type(checkpoint.revived(saved, me)["mine"]) is Weights
+
+
+def test_an_architecture_that_has_changed_is_told() -> None:
+    me = a_peer()
+    changed = Architecture("cnn3", me.architecture.build)  # the tensors of an mlp, under the name of another
+    saved = checkpoint.copied([changed.initial(0)])
+    with pytest.raises(RunError, match=r"me\.state of peer 0 holds a model of 'cnn3' whose tensors are not those"):
+        checkpoint.revived(saved, me)

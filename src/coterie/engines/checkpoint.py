@@ -15,7 +15,7 @@ from torch import Tensor
 
 from coterie.architecture import Architecture, Model
 from coterie.checksum import checksum
-from coterie.errors import ArtifactError, RunError
+from coterie.errors import ArtifactError, ModelError, RunError
 from coterie.peer import Peer
 from coterie.shelf import Artifact
 from coterie.training import OptimizerMemory
@@ -79,6 +79,16 @@ def _sum(text: str, tensors: Mapping[str, Tensor]) -> str:
     return checksum(text, {key: tensor.reshape(-1).view(torch.uint8).numpy() for key, tensor in tensors.items()})
 
 
+class KeptModel(Weights):
+    """A model's weights with the name of its architecture: what of it can be written, or go to another process."""
+
+    __slots__ = ("architecture",)
+
+    def __init__(self, layout: Layout, vector: Tensor, architecture: str) -> None:
+        super().__init__(layout, vector)
+        self.architecture = architecture
+
+
 def of_peer(me: Peer) -> dict[str, Any]:
     """What of a peer must survive, as it is now: a part of an engine's tree."""
     memory = {"vectors": copied(me.memory.vectors), "step": me.memory.step}
@@ -88,18 +98,19 @@ def of_peer(me: Peer) -> dict[str, Any]:
 def to_peer(me: Peer, saved: Mapping[str, Any]) -> None:
     """The way back."""
     me.model.vector.copy_(saved["vector"])
-    me.state = revived(saved["state"], me.architecture)
-    me.memory = OptimizerMemory(revived(saved["memory"]["vectors"], me.architecture), saved["memory"]["step"])
+    me.state = revived(saved["state"], me)
+    me.memory = OptimizerMemory(revived(saved["memory"]["vectors"], me), saved["memory"]["step"])
 
 
 def copied(value: Any) -> Any:
-    """A copy that later changes do not touch: tensors cloned, weights without their architecture."""
+    """A copy that later changes do not touch: tensors cloned, models with the name of their architecture."""
     if isinstance(value, Tensor):
         return value.detach().clone()
     if isinstance(value, Weights):
-        return Weights(value.layout, value.vector.clone())
-    if isinstance(value, Frozen):
-        return value
+        return _nameable(value, value.vector.clone())
+    if isinstance(value, Frozen):  # nobody changes it
+        content = value.content
+        return Frozen(_nameable(content, content.vector)) if isinstance(content, Weights) else value
     if isinstance(value, Artifact):
         raise RunError(f"me.state holds the artifact '{value.name}': keep what it carries (its `content`) instead")
     if isinstance(value, Mapping):
@@ -109,21 +120,51 @@ def copied(value: Any) -> Any:
     return value
 
 
-def revived(value: Any, architecture: Architecture) -> Any:
-    """What was copied, as its peer had it: on the peer's device, and models of its architecture as such."""
+def _nameable(weights: Weights, vector: Tensor) -> Weights:
+    """The same with this vector, and without what only this process has: an architecture but for its name."""
+    if isinstance(weights, Model):
+        return KeptModel(weights.layout, vector, weights.architecture.name)
+    return Weights(weights.layout, vector)
+
+
+def revived(value: Any, me: Peer) -> Any:
+    """What was copied, as its peer had it: on the peer's device, and models as such."""
     if isinstance(value, Tensor):
-        return value.to(architecture.device)
+        return value.to(me.architecture.device)
     if isinstance(value, Weights):
-        vector = value.vector.to(architecture.device)
-        same = value.layout == architecture.layout
-        return Model(architecture, vector) if same else Weights(value.layout, vector)
+        vector, architecture = value.vector.to(me.architecture.device), _architecture_of(value, me)
+        return Weights(value.layout, vector) if architecture is None else Model(architecture, vector)
     if isinstance(value, Frozen):
-        return Frozen(revived(value.content, architecture))
+        return Frozen(revived(value.content, me))
     if isinstance(value, dict):
-        return {k: revived(v, architecture) for k, v in value.items()}
+        return {k: revived(v, me) for k, v in value.items()}
     if isinstance(value, list | tuple):
-        return type(value)(revived(v, architecture) for v in value)
+        return type(value)(revived(v, me) for v in value)
     return value
+
+
+def _architecture_of(weights: Weights, me: Peer) -> Architecture | None:
+    """That of a model. Files of older versions name none: there, as ever, the peer's own if it fits.
+
+    One that a method has built by itself is known to nobody else: its weights are plain ones, for `revive` to use.
+    """
+    own = me.architecture
+    if not isinstance(weights, KeptModel):
+        return own if weights.layout == own.layout else None
+    name, found = weights.architecture, own
+    if name != own.name:
+        if me.kinds is None:
+            return None
+        try:
+            found = me.kinds.network(name)
+        except ModelError:
+            return None
+    if found.layout == weights.layout:
+        return found
+    raise RunError(
+        f"me.state of peer {me.id} holds a model of '{name}' whose tensors are not those that '{name}' has now: the "
+        "model's code or settings have changed. Start anew, with --overwrite (a peer: --fresh)"
+    )
 
 
 class _Tensors:
@@ -148,12 +189,9 @@ def _pack(value: Any, tensors: _Tensors, place: str) -> Any:
     if isinstance(value, Weights):
         slots = [[slot.name, list(slot.shape)] for slot in value.layout.slots]
         buffers = [slot.name for slot in value.layout.buffers]
-        return {
-            "!": "weights",
-            "slots": slots,
-            "buffers": buffers,
-            "vector": _pack(value.vector, tensors, place),
-        }
+        named = {"architecture": value.architecture} if isinstance(value, KeptModel) else {}
+        vector = _pack(value.vector, tensors, place)
+        return {"!": "weights", "slots": slots, "buffers": buffers, "vector": vector, **named}
     if isinstance(value, Frozen):
         return {"!": "frozen", "content": _pack(value.content, tensors, place)}
     if isinstance(value, Mapping):
@@ -180,7 +218,9 @@ def _unpack(value: Any, tensors: Mapping[str, Tensor]) -> Any:
         return tensors[value["key"]]
     if kind == "weights":
         layout = Layout.of_shapes(dict(value["slots"]), value["buffers"])
-        return Weights(layout, torch.as_tensor(_unpack(value["vector"], tensors)))
+        vector = torch.as_tensor(_unpack(value["vector"], tensors))
+        name = value.get("architecture")  # older versions wrote none
+        return Weights(layout, vector) if name is None else KeptModel(layout, vector, name)
     if kind == "frozen":
         return Frozen(_unpack(value["content"], tensors))
     if kind == "tuple":
