@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return STOPPED
     except CoterieError as error:
         print(f"coterie: {error}", file=sys.stderr)
-        return FAILED
+        return error.exit_code
     except BrokenPipeError:
         return OK
     except FileExistsError as error:

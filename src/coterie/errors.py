@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import ClassVar
 
 
 class CoterieError(Exception):
     """The root: catch this to catch everything Coterie raises on purpose."""
+
+    exit_code: ClassVar[int] = 2  # of the command
 
 
 class ConfigError(CoterieError):
@@ -51,6 +54,12 @@ class DeadlockError(CoterieError):
 
 class RunError(CoterieError):
     """A run's folder, checkpoint or state does not allow what was asked."""
+
+
+class DivergedError(RunError):
+    """A run, or a real peer, came to its end with models that are not finite; everything that it made is kept."""
+
+    exit_code = 3
 
 
 class StageLost(CoterieError):  # noqa: N818 (the run goes on from its last checkpoint)

@@ -71,8 +71,20 @@ class Offence:
     event: str = "offence"
 
 
-Event = RunStarted | PeerRound | PeerAway | Offence
-_KINDS: dict[str, type[Event]] = {"run": RunStarted, "round": PeerRound, "away": PeerAway, "offence": Offence}
+@dataclass(frozen=True)
+class NotFinite:
+    """A peer came to its end with a model that has numbers which are not finite: training diverged."""
+
+    peer: int  # its number
+    round: int  # the last that it did
+    time: float  # seconds, as of its last round
+    event: str = "not-finite"
+
+
+Event = RunStarted | PeerRound | PeerAway | Offence | NotFinite
+_KINDS: dict[str, type[Event]] = {
+    "run": RunStarted, "round": PeerRound, "away": PeerAway, "offence": Offence, "not-finite": NotFinite,
+}  # fmt: skip
 
 
 class EventLog:

@@ -20,7 +20,7 @@ from coterie import data, settings
 from coterie.engines import checkpoint
 from coterie.engines.letters import EMPTY
 from coterie.engines.network import NetworkEngine
-from coterie.errors import ConfigError, Interrupted, RunError
+from coterie.errors import ConfigError, CoterieError, Interrupted, RunError
 from coterie.events import EventLog, Offence, PeerRound, RunStarted, of_kind, read
 from coterie.experiment import Circle, Experiment, from_tables, gather, links_of, over, read_tables
 from coterie.files import write_whole
@@ -31,10 +31,11 @@ from coterie.network.keys import Identity
 from coterie.network.membership import GATHERING, AddressBook, Announcement
 from coterie.network.node import Node, Traffic
 from coterie.peer import Others, Peer
-from coterie.report.summary import write_json
+from coterie.report.summary import whose_is_not_finite, write_json
 from coterie.sinks import Sinks
 from coterie.topology import TopologySettings
 from coterie.training import Trainer
+from coterie.using import finite
 from coterie.using.keeping import FOLDER, keep
 
 STATUS_EVERY = 1.0  # seconds
@@ -330,20 +331,31 @@ async def _live(file: PeerFile, engine: NetworkEngine, circle: Circle, say: Call
     node.book.announce(endpoint=_endpoint(file.peer, port))
     say(f"'{node.identity.name}' (number {node.identity.number}) listens on {node.book.mine.endpoint}")
     node.talk()
-    telling = asyncio.create_task(_tell_status(engine, status))
+    telling, error = asyncio.create_task(_tell_status(engine, status)), ""
     try:
         await engine.run()
-        e, name = file.experiment, node.identity.name
-        keep(file.out, e, circle, [(engine.me, e.rounds)], name)
-        summary = summarise_peer(file.out, name, engine.seconds())
-        write_json(file.out / "summary.json", summary)
-        return summary
+        return _end(file, engine, circle)
+    except CoterieError as failed:
+        error = str(failed)
+        raise
     finally:
         telling.cancel()
         await node.stop()
-        _write_status(engine, status, running=False)
+        _write_status(engine, status, running=False, error=error)
         engine.close()
         node.audit.close()
+
+
+def _end(file: PeerFile, engine: NetworkEngine, circle: Circle) -> dict[str, Any]:
+    """What a peer that did all its rounds leaves; an error, once all of it is there, if its model is not finite."""
+    e, name, mine = file.experiment, engine.node.identity.name, [(engine.me, file.experiment.rounds)]
+    keep(file.out, e, circle, mine, name)
+    engine.log.write(*finite.found(mine, engine.seconds()))
+    engine.log.flush()
+    summary = summarise_peer(file.out, name, engine.seconds())
+    write_json(file.out / "summary.json", summary)
+    finite.refuse(summary, file.out)
+    return summary
 
 
 def _endpoint(peer: PeerSettings, port: int) -> str:
@@ -359,12 +371,14 @@ def summarise_peer(out: Path, name: str, seconds: float) -> dict[str, Any]:
     rounds: list[PeerRound] = of_kind(events, PeerRound)
     tested = [r for r in rounds if r.test is not None]
     best = max(tested, key=lambda r: (r.validation or 0.0, -r.round), default=None)
+    not_finite = whose_is_not_finite(events)
     return {
         "name": name, "method": start.method, "seed": start.seed, "rounds": len(rounds),
         "accuracy": {"last": tested[-1].test if tested else None, "selected": best.test if best else None},
         "bytes": sum(sum(r.bytes.values()) for r in rounds), "messages": sum(sum(r.messages.values()) for r in rounds),
         "waited": round(sum(float(r.notes.get("waited", 0.0)) for r in rounds), 3),
         "offences": len(of_kind(events, Offence)), "seconds": seconds,
+        **({"not_finite": not_finite} if not_finite else {}),
     }  # fmt: skip
 
 
@@ -377,7 +391,7 @@ async def _tell_status(engine: NetworkEngine, path: Path) -> None:
         await asyncio.sleep(STATUS_EVERY)
 
 
-def _write_status(engine: NetworkEngine, path: Path, running: bool = True) -> None:
+def _write_status(engine: NetworkEngine, path: Path, running: bool = True, error: str = "") -> None:
     node, now = engine.node, time.monotonic()
     others = []
     for name, entry in sorted(node.book.entries.items()):
@@ -397,7 +411,7 @@ def _write_status(engine: NetworkEngine, path: Path, running: bool = True) -> No
         "doing": engine.doing, "waits_for": engine.waits_for,
         "awaits": [node.book.by_number.get(j, str(j)) for j in sorted(engine.awaited)],
         "deadline": round(engine.deadline.seconds, 3), "audit": {"records": node.audit.count, "head": node.audit.head},
-        "roster": node.book.roster.version, "peers": others,
+        "roster": node.book.roster.version, "error": error, "peers": others,
     }  # fmt: skip
     with suppress(OSError):  # a full disk shows at the next checkpoint; the status is only a courtesy
         write_whole(path, json.dumps(status))

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from coterie import settings
-from coterie.errors import Interrupted, RunError
+from coterie.errors import DivergedError, Interrupted, RunError
 from coterie.events import EventLog, PeerRound, RunStarted, read
 from coterie.experiment import Experiment, gather
 from coterie.joining import PARENT
@@ -25,6 +25,7 @@ from coterie.network import authority
 from coterie.progress import OnRound, Progress, RoundProgress
 from coterie.run_state import RunState
 from coterie.running import check_folder, finish, of_folder, run_started
+from coterie.using import finite
 
 LOOK = 0.1  # seconds between two looks at the processes
 RESTARTS = 20  # of one peer, before `up` gives up on it
@@ -98,7 +99,9 @@ class LocalCircle:
     def run(self) -> dict[str, Any]:
         """Until every peer has finished; returns the summary of all. Ctrl-C leaves a circle that can go on."""
         with self._state:
-            return self._run()
+            summary = self._run()
+            finite.refuse(summary, self.out)
+            return summary
 
     def _run(self) -> dict[str, Any]:
         began = time.perf_counter()
@@ -154,7 +157,7 @@ class LocalCircle:
         if member.done or member.process is None or member.process.poll() is None:
             return
         code = member.process.returncode
-        if code == 0:
+        if code in (0, DivergedError.exit_code):  # the others go on to their ends, and then all is told at once
             member.done = True
         elif code > 0 or not self.restart or member.restarts >= RESTARTS:
             raise RunError(f"{member.name} ended ({_reason(code)}): {_last_line(member.out / 'output.txt')}")

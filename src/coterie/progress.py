@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from coterie.events import Event, Offence, PeerAway, PeerRound, RunStarted
+from coterie.events import Event, NotFinite, Offence, PeerAway, PeerRound, RunStarted
 from coterie.graph import Neighbourhood, neighbour_scores
 
 
@@ -43,7 +43,7 @@ class Progress:
         self.lists: dict[int, dict[int, list[int]]] = defaultdict(dict)
 
     def see(self, record: Event, tell: bool = True) -> None:
-        if isinstance(record, RunStarted | Offence):
+        if isinstance(record, RunStarted | Offence | NotFinite):
             return
         if isinstance(record, PeerRound):
             self.bytes += sum(record.bytes.values())

@@ -27,6 +27,7 @@ from coterie.report.summary import read_summary, summarise, write_graph, write_j
 from coterie.report.words import short_name
 from coterie.run_state import RunState
 from coterie.sinks import Sinks
+from coterie.using import finite
 from coterie.using.keeping import keep
 from coterie.using.manifest import version
 
@@ -81,7 +82,9 @@ def _resume(out: Path, on_round: OnRound | None, on_start: OnStart | None) -> di
     if (out / "peers").is_dir():
         raise RunError(f"{out} was made by `coterie up`: go on with `coterie up --resume {out}`")
     if (out / "summary.json").exists():
-        return read_summary(out)
+        summary = read_summary(out)
+        finite.refuse(summary, out)
+        return summary
     found = checkpoint.load(out / "checkpoint")
     log = EventLog(out / "events.jsonl")
     circle = gather(experiment)
@@ -131,10 +134,13 @@ def _go(
             on_start(simulation)
         simulation.run()
         stage.bring_home()
-        keep(out, e, circle, [(stage.peers[p.id], min(p.round, e.rounds)) for p in simulation.all])
+        peers = [(stage.peers[p.id], min(p.round, e.rounds)) for p in simulation.all]
+        keep(out, e, circle, peers)
+        log.write(*finite.found(peers, simulation.now))
         log.close()
         summary = finish(out, time.perf_counter() - began)
         sinks.finish(summary)
+        finite.refuse(summary, out)  # last: nothing of the run is lost
         return summary
 
 

@@ -25,13 +25,14 @@ from coterie.cli import FAILED, OK, main
 from coterie.data.loading import _embedded_table
 from coterie.engines.simulation import Simulation
 from coterie.ensemble import voted
-from coterie.errors import RunError
+from coterie.errors import DivergedError, ModelError, RunError
 from coterie.experiment import Experiment
 from coterie.joining import read_file, take_part
 from coterie.local_circle import LocalCircle
 from coterie.training import EvaluateJob
 from coterie.training.plain import predict
 from coterie.using import keeping
+from coterie.using.predicting import probabilities
 
 TINY = (
     "baseline=", "rounds=2", "peers=3", "data.train=30", "data.validation=10", "data.test=20", "data.clusters=2",
@@ -377,8 +378,30 @@ def test_a_network_that_onnx_would_change_is_refused(
 
 
 def test_a_model_that_diverged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    running.run(tiny("local", "train.lr=1e30", "rounds=1"), tmp_path / "run")
-    assert "'model' of peer 0 has diverged" in refused(capsys, "export", str(tmp_path / "run"), "--peer", "0")
+    run = str(tmp_path / "run")
+    with pytest.raises(DivergedError):
+        running.run(tiny("local", "train.lr=1e30", "rounds=1"), tmp_path / "run")
+    np.savez(tmp_path / "x.npz", x=np.zeros((2, 1, 8, 8), dtype=np.uint8))
+    commands = (
+        ("export", run, "--peer", "0", "--out", str(tmp_path / "out")),
+        ("export", run, "--peer", "0", "--out", str(tmp_path / "out"), "--format", "safetensors"),
+        ("predict", run, "--peer", "0", "--input", str(tmp_path / "x.npz")),
+    )
+    for words in commands:
+        told = refused(capsys, *words)
+        assert f"the model of peer 0 in {run} is not finite" in told
+        assert "lower train.lr" in told
+    assert not (tmp_path / "out").exists()
+
+
+def test_predictions_that_are_no_numbers(digits: Path) -> None:
+    """All weights are finite, but what they add up to is not: every one of them is close to the largest float32."""
+    personal = keeping.read(keeping.find(digits, "0"))
+    [content] = personal.contents
+    assert not isinstance(content, bytes)
+    largest = {key: np.full_like(tensor, 3e38) for key, tensor in content.items()}
+    with pytest.raises(ModelError, match=r"what peer 0 in .* says of 2 of 2 samples is not a number"):
+        probabilities(replace(personal, contents=(largest,)), np.full((2, 1, 8, 8), 255, dtype=np.uint8))
 
 
 # -- images ------------------------------------------------------------------------------------

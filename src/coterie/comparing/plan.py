@@ -14,6 +14,7 @@ from coterie import running, settings
 from coterie.command_line import Request
 from coterie.errors import ConfigError, RunError
 from coterie.experiment import Experiment, load
+from coterie.report.summary import is_whole
 
 LOCAL = "local"  # what everybody has without the others: the measure of who is hurt
 
@@ -155,4 +156,4 @@ def is_done(job: Job) -> bool:
     there = running.of_folder(job.folder)
     if fingerprint(there) != fingerprint(job.experiment):
         raise RunError(f"{job.folder} is a run with other settings: move it away, or choose another --out")
-    return (job.folder / "summary.json").exists()
+    return is_whole(job.folder)

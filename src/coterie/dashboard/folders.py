@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from coterie.report.words import short_name
-from coterie.run_state import FINISHED, read_state
+from coterie.run_state import FAILED, FINISHED, read_state
 
 DEPTH = 3  # of folders below the one that is watched
 OWN = ".dashboard"  # where the dashboard keeps what runs that it started print
@@ -52,11 +52,14 @@ class Run:
         """How it is with this run, as far as its files tell."""
         said = read_state(self.folder) or {}
         about: dict[str, Any] = {key: finite(said.get(key)) for key in ("round", "rounds", "accuracy", "bytes", "age")}
-        state = str(said.get("state") or (FINISHED if summary else STARTING if self._has_just_begun() else UNFINISHED))
+        diverged = bool(summary and "not_finite" in summary)  # a real peer's folder has no state.json that says so
+        ended = FAILED if diverged else FINISHED
+        state = str(said.get("state") or (ended if summary else STARTING if self._has_just_begun() else UNFINISHED))
+        error = str(said.get("error") or ("its model is not finite: training diverged" if diverged else ""))
         if summary and not said:
             about["round"] = finite(summary.get("rounds"))
         return {
-            **about, "state": state, "error": str(said.get("error", "")), "traceback": str(said.get("traceback", "")),
+            **about, "state": state, "error": error, "traceback": str(said.get("traceback", "")),
             "doings": [table(d) for d in sequence(said.get("peers"))],
         }  # fmt: skip
 

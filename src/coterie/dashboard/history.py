@@ -52,6 +52,7 @@ class History:
         self.away: dict[int, int] = {}  # who sat out its last round
         self.back: dict[int, int] = {}  # who was away, and in which round it came back
         self.offences: deque[dict[str, Any]] = deque(maxlen=KEPT_OFFENCES)
+        self.not_finite: set[int] = set()  # whose model is not, at the end
         self.offended: Counter[str] = Counter()  # how often, by sender
         self._rows: dict[int, Row] = {}
         self._noted: dict[int, dict[Any, Any]] = {}  # rows as they were noted: most are replaced before anybody looks
@@ -68,7 +69,13 @@ class History:
             if kind == "run":
                 self._begin(record)
             elif self.peers:
-                {"round": self._round, "away": self._away, "offence": self._offence}[kind](record)
+                seen = {
+                    "round": self._round,
+                    "away": self._away,
+                    "offence": self._offence,
+                    "not-finite": self._not_finite,
+                }
+                seen[kind](record)
             self.count += 1
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             self.trouble = self.trouble or f"A record was left out, because it is not one of a run ({error!r})."
@@ -140,6 +147,9 @@ class History:
         if peer < self.peers:
             (self.gone if record["until"] is None else self.away)[peer] = round
             self.at[peer] = max(round, self.at.get(peer, 0))
+
+    def _not_finite(self, record: dict[str, Any]) -> None:
+        self.not_finite.add(int(record["peer"]))
 
     def _offence(self, record: dict[str, Any]) -> None:
         self.offended[str(record["sender"])] += 1

@@ -129,6 +129,8 @@ class Member:
             return "starting", ""
         if self.is_gone():
             return "gone", f"no sign of life for {self.age():.0f} s"
+        if s.get("error"):
+            return "failed", str(s["error"])
         if s.get("state") == "done":
             return "done", "still serves others" if s.get("process") else ""
         if s.get("process") is None:

@@ -156,6 +156,8 @@ class RunView:
         h = self.history
         if peer in h.back:
             remarks = [f"rejoined in round {h.back[peer]}", *remarks]
+        if peer in h.not_finite:
+            remarks = ["its model is not finite", *remarks]
         if h.offended[name]:
             remarks = [*remarks, f"{h.offended[name]} of its artifacts were dropped"]
         return {
@@ -175,6 +177,8 @@ class RunView:
                 found.append(
                     _error(f"{member.name} (number {number}) is gone.", member.state()[1], member.last_words())
                 )
+            if member.status.get("error"):
+                found.append(_error(f"{member.name} (number {number}) failed.", str(member.status["error"])))
         troubles = [*(tail.trouble for tail in tails), self.history.trouble]
         troubles += [m.leaving.tail.trouble for m in self.real.members.values()] if self.real else []
         found += [_error("A file is damaged.", trouble) for trouble in troubles if trouble]

@@ -53,6 +53,8 @@ def _now(peer: dict[str, Any], age: float) -> dict[str, Any]:
 
 
 def _alive(status: dict[str, Any]) -> str:
+    if status.get("error"):  # files of older versions have none
+        return "failed"
     if status["process"] is None:
         return _state(status["state"]) if status["state"] == DONE else "stopped"
     if status["age"] >= FRESH:
@@ -89,4 +91,5 @@ def _of_peer(s: dict[str, Any]) -> str:
         rows.append(
             (p["name"], _state(p["state"]), str(p["round"]), answered, received, sent, ", ".join(filter(None, remarks)))
         )
-    return f"{head}\n{facts}\n\n{aligned(rows)}"
+    error = f"\nerror: {s['error']}" if s.get("error") else ""
+    return f"{head}{error}\n{facts}\n\n{aligned(rows)}"

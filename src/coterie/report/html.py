@@ -21,7 +21,7 @@ from coterie.report.graphs import KINDS, Frame, Graph
 from coterie.report.noted import charts as charts_of_notes
 from coterie.report.run import Run, open_run
 from coterie.report.tables import left, open_table, peer_table, round_table, side_by_side, table
-from coterie.report.words import count, duration, percent, short_name, size
+from coterie.report.words import count, duration, not_finite_peers, percent, short_name, size
 
 SCRIPTS = ("pick.js", "lines.js", "graph.js", "pdf.js", "save.js")
 
@@ -46,7 +46,7 @@ def page_of(run: Run) -> str:
     start, events, summary = run.start, run.events, run.summary
     amounts = f"{count(start.peers, 'peer')} · {count(start.rounds, 'round')}"
     title = f"{short_name(start.method)} · seed {start.seed} · {amounts}"
-    parts = [_about(events, start), _headline(summary), _beside_baseline(run), sections(run).html()]
+    parts = [_about(events, start), *_failure(summary), _headline(summary), _beside_baseline(run), sections(run).html()]
     tables = [round_table(run.points, run.scores, run.masses), _peer_table(run), *_own_tables(events)]
     names = [f"peer {p}" for p in range(start.peers)]
     data = {"what": "peer", "names": names, "about": _about_peers(start), "graph": _graph_data(run)}
@@ -85,6 +85,14 @@ def _about(events: Sequence[Event], start: RunStarted) -> str:
     if away:
         facts.append(f"{count(away, 'round')} sat out by single peers")
     return f'<p class="soft">{escape("; ".join(facts))}.</p>'
+
+
+def _failure(summary: Mapping[str, Any]) -> list[str]:
+    """What a reader must know before any figure."""
+    if "not_finite" not in summary:
+        return []
+    text = not_finite_peers(summary["not_finite"], summary["peers"])
+    return [f"<p><strong>This run failed: {escape(text)}. Training diverged.</strong></p>"]
 
 
 def _headline(summary: Mapping[str, Any]) -> str:

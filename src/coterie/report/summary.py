@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from coterie.errors import RunError
-from coterie.events import Event, PeerRound, RunStarted, of_kind
+from coterie.events import Event, NotFinite, PeerRound, RunStarted, of_kind
 from coterie.files import write_whole
 from coterie.graph import Neighbourhood, mass_inside, neighbour_scores
 from coterie.report.timing import accuracy_over_time, idle_shares
@@ -51,6 +51,9 @@ def summarise(events: Sequence[Event], seconds: float) -> dict[str, Any]:
         "over_time": [list(point) for point in accuracy_over_time(measured, start.peers)],
         "seconds": seconds,
     }
+    not_finite = whose_is_not_finite(events)
+    if not_finite:
+        summary["not_finite"] = not_finite
     beside = _beside(last, start.peers)
     if beside:
         summary["beside"] = beside
@@ -80,6 +83,31 @@ def _means_over_rounds(
     ]
     found = {"precision": listed, "recall": [s.recall for s in scores.values()], "mass": list(masses.values())}
     return {name: float(np.mean(values)) for name, values in found.items() if values}
+
+
+def whose_is_not_finite(events: Sequence[Event]) -> dict[str, Any] | None:
+    """The peers that ended with models that are not finite, and since when the first of them was measured so."""
+    peers = sorted({e.peer for e in of_kind(events, NotFinite)})
+    if not peers:
+        return None
+    measured: list[PeerRound] = [r for r in of_kind(events, PeerRound) if r.validation is not None]
+    since = [round for peer in peers if (round := _without_loss_since([r for r in measured if r.peer == peer]))]
+    return {"peers": peers, "since": min(since, default=None)}
+
+
+def _without_loss_since(measured: Sequence[PeerRound]) -> int | None:
+    """The first round from which on a peer's loss was no number; None if it is one at the end."""
+    first = None
+    for r in sorted(measured, key=lambda r: -r.round):
+        if r.loss is not None and math.isfinite(r.loss):
+            break
+        first = r.round
+    return first
+
+
+def is_whole(folder: Path) -> bool:
+    """Whether a run came to its end, and its figures mean something: all its models are finite."""
+    return (folder / "summary.json").exists() and "not_finite" not in read_summary(folder)
 
 
 def _shares(shares: Sequence[float]) -> dict[str, float]:

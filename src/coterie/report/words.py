@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 UNITS = ("B", "kB", "MB", "GB", "TB", "PB")  # of bytes, each 1000 of the one before
 NOTHING = "–"
+MOST_NAMED = 5  # peers, in a sentence
 
 
 def count(number: int, thing: str) -> str:
@@ -56,3 +58,13 @@ def aligned(rows: Sequence[Sequence[str]]) -> str:
     """A table for a terminal: columns as wide as their widest cell."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     return "\n".join("  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows)
+
+
+def not_finite_peers(told: Mapping[str, Any], peers: int | None = None) -> str:
+    """What a summary says of models that are not finite; `peers` is how many there are in all, unless it is of one."""
+    whose: Sequence[int] = told["peers"]
+    more = f" and {len(whose) - MOST_NAMED} more" if len(whose) > MOST_NAMED else ""
+    named = ", ".join(map(str, whose[:MOST_NAMED])) + more
+    of = f"{len(whose)} of {count(peers, 'peer')} ({named})" if peers else f"peer {named}"
+    since = f" since round {told['since']}" if told["since"] else ""
+    return f"{of} ended with a model that is not finite (NaN or infinite numbers{since})"

@@ -17,6 +17,7 @@ from coterie.errors import ModelError, RunError
 from coterie.portable.networks import taking_raw, to_onnx
 from coterie.report.summary import write_json
 from coterie.training.plain import bind
+from coterie.using import finite
 from coterie.using.keeping import Personal, Tensors
 from coterie.using.manifest import RAW, SCALED, Manifest, Part, from_tree, to_tree
 from coterie.using.predicting import network, of_network, run_onnx
@@ -43,6 +44,7 @@ def export(personal: Personal, out: Path, form: str = ONNX, *, overwrite: bool =
     What came as ONNX stays so in either format.
     """
     check_folder(out, overwrite)
+    finite.check(personal)
     files = _files(personal, form)
     manifest = dataclasses.replace(personal.manifest, parts=tuple(part for part, _ in files))
     half = out.with_name(f"{out.name}.tmp")
@@ -120,7 +122,7 @@ def read(folder: Path) -> Personal:
             contents.append(_content(path, part))
     except (OSError, SafetensorError, ValueError) as error:
         raise RunError(f"{path} cannot be read ({error}): export the model again") from error
-    return Personal(manifest, tuple(contents))
+    return Personal(manifest, tuple(contents), str(folder))
 
 
 def _content(path: Path, part: Part) -> Tensors | bytes:

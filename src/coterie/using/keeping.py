@@ -36,6 +36,7 @@ class Personal:
 
     manifest: Manifest
     contents: tuple[Tensors | bytes, ...]  # of each part: a network's tensors, or an ONNX file
+    source: str = ""  # the folder of the run, or of the export, that it was read from
 
 
 # -- writing -----------------------------------------------------------------------------------
@@ -67,7 +68,7 @@ def file_name(peer: int) -> str:
 
 
 def _personal(me: Peer, round: int, e: Experiment, circle: Circle, name: str) -> Personal:
-    members = (Member(ONLY_MODEL, me.model),) if me.ensemble is None else me.ensemble.members
+    members = members_of(me)
     dataset = circle.dataset
     manifest = Manifest(
         e.method_name, e.seed, me.id, name, round, dataset.classes, tuple(dataset.x.shape[1:]), dataset.columns,
@@ -75,6 +76,11 @@ def _personal(me: Peer, round: int, e: Experiment, circle: Circle, name: str) ->
         "" if me.ensemble is None else me.ensemble.vote, tuple(_part(member) for member in members), version(),
     )  # fmt: skip
     return Personal(manifest, tuple(_content(member.model) for member in members))
+
+
+def members_of(me: Peer) -> tuple[Member, ...]:
+    """The models that a peer predicts with."""
+    return (Member(ONLY_MODEL, me.model),) if me.ensemble is None else me.ensemble.members
 
 
 def _part(member: Member) -> Part:
@@ -115,7 +121,8 @@ def read(path: Path) -> Personal:
         manifest = from_tree(json.loads(about["manifest"]))
     except (OSError, SafetensorError, ValueError) as error:
         raise RunError(f"{path} is damaged ({error}): run the experiment again, or copy the file anew") from error
-    return Personal(manifest, tuple(_of_part(n, part, tensors) for n, part in enumerate(manifest.parts)))
+    contents = tuple(_of_part(n, part, tensors) for n, part in enumerate(manifest.parts))
+    return Personal(manifest, contents, str(path.parent.parent))
 
 
 def _of_part(number: int, part: Part, tensors: Mapping[str, Array]) -> Tensors | bytes:

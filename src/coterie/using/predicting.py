@@ -20,12 +20,14 @@ from coterie.models import ModelSettings
 from coterie.portable.sandbox import Sandbox
 from coterie.training import EvaluateJob, Pool, Split
 from coterie.training.plain import predict
+from coterie.using import finite
 from coterie.using.keeping import Personal, Tensors
 from coterie.using.manifest import RAW, Manifest, Part
 
 
 def probabilities(personal: Personal, raw: Array) -> Array:
     """Of raw samples (N, ...), that of each class: float32 (N, classes)."""
+    finite.check(personal)
     manifest = personal.manifest
     scaled = manifest.scaling.of_raw(raw)
     said = []
@@ -37,6 +39,13 @@ def probabilities(personal: Personal, raw: Array) -> Array:
             said.append(of_network(network(part, content, manifest), given))
         _check(said[-1], part, manifest, len(raw))
     answer = voted(said, manifest.vote) if manifest.vote else said[0]
+    odd = (~answer.isfinite()).any(1).nonzero()
+    if len(odd):
+        raise ModelError(
+            f"what {manifest.who} in {personal.source} says of {len(odd)} of {len(raw)} samples is not a number (the "
+            f"first of them is number {int(odd[0])}, counted from 0): are their values extreme, or has training "
+            f"diverged? Then {finite.REMEDY}, and run it anew"
+        )
     return answer.numpy()
 
 

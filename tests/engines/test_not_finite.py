@@ -1,0 +1,164 @@
+"""A run or a real peer that ends with a model that is not finite has failed, says so everywhere, and loses nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from engine_support import tiny
+
+from coterie import experiment, running
+from coterie.cli import OK, main
+from coterie.dashboard.folders import find_runs
+from coterie.ensemble import Ensemble, Member
+from coterie.errors import DivergedError
+from coterie.events import NotFinite, of_kind, read
+from coterie.experiment import PROCESSES, Experiment
+from coterie.local_circle import LocalCircle
+from coterie.network import status
+from coterie.peer import Peer
+from coterie.using import finite
+
+# Peers 1 and 3 have a NaN among their weights from round 2 on; peer 2 had one, and got over it.
+RUINED = """
+import math
+from coterie import Method
+class Mine(Method):
+    async def round(self, me, t):
+        if t == 3 and me.id == 2:
+            me.model.load(me.initial())
+        await me.train()
+        if (t > 1 and me.id in (1, 3)) or (t == 2 and me.id == 2):
+            me.model.vector[0] = math.nan
+"""
+TOLD = r"run: 2 of 4 peers \(1, 3\) ended with a model that is not finite \(.* since round 2\).* lower train\.lr"
+
+
+def ruined(folder: Path, *words: str) -> Experiment:
+    (folder / "mine.py").write_text(RUINED)
+    return tiny(f"{folder / 'mine.py'}:Mine", *words, peers=4)
+
+
+@pytest.mark.parametrize("words", [(), (f"engine.name={PROCESSES}", "engine.workers=2"), ("engine.models=false",)])
+def test_a_run(words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("coterie.engines.sharding.TO_DIRECT", 1e-9)
+    out = tmp_path / "run"
+    with pytest.raises(DivergedError, match=TOLD):
+        running.run(ruined(tmp_path, *words), out)
+    state = json.loads((out / "state.json").read_text())
+    assert (state["state"], state["round"]) == ("failed", 3)
+    assert "2 of 4 peers (1, 3)" in state["error"]
+    summary = json.loads((out / "summary.json").read_text())
+    assert summary["not_finite"] == {"peers": [1, 3], "since": 2}
+    assert summary["accuracy"]["last"]["per_peer"][0] is not None  # figures are there
+    assert len(list(out.glob("models/*"))) == (0 if "engine.models=false" in words else 4)
+    assert {(e.peer, e.round) for e in of_kind(read(out / "events.jsonl"), NotFinite)} == {(1, 3), (3, 3)}
+    assert "This run failed: 2 of 4 peers (1, 3)" in (out / "report.html").read_text()
+
+
+def test_resuming_and_reporting(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "run"
+    with pytest.raises(DivergedError):
+        running.run(ruined(tmp_path), out)
+    before = (out / "events.jsonl").read_bytes()
+    assert main(["run", "--resume", str(out)]) == DivergedError.exit_code == 3
+    assert "2 of 4 peers (1, 3)" in capsys.readouterr().err
+    assert (out / "events.jsonl").read_bytes() == before
+    assert main(["report", str(out), "--out", str(tmp_path / "again.html")]) == OK
+    assert "This run failed: 2 of 4 peers (1, 3)" in (tmp_path / "again.html").read_text()
+    [row] = [run.listed() for run in find_runs(tmp_path, {}).values()]
+    assert row["state"] == "failed"
+    assert "2 of 4 peers (1, 3)" in row["error"]
+
+
+def test_a_finite_run_has_no_word_of_it(tmp_path: Path) -> None:
+    assert "not_finite" not in running.run(tiny("local", rounds=1), tmp_path / "run")
+
+
+def test_compare_lists_it_as_failed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ruined(tmp_path)
+    small = [
+        "peers=4", "rounds=3", "data.clusters=2", "data.train=12", "data.validation=5", "data.test=5",
+        "model.hidden=[4]", "train.epochs=1", "engine.threads=1",
+    ]  # fmt: skip
+    command = ["compare", "mine.py:Mine", "local", "panm-digits", *small, "--seeds", "0", "--out", "c", "--plain"]
+    written = []
+    for _ in range(2):  # the second time nothing is run again
+        assert main(command) == 2
+        out, err = capsys.readouterr()
+        assert "Mine, seed 0 failed: c/" in err
+        assert "2 of 4 peers (1, 3) ended with a model that is not finite" in err
+        assert "local" in out
+        assert "MISSING: " in out
+        written.append([path.stat().st_mtime_ns for path in sorted(Path("c").glob("*/events.jsonl"))])
+    assert len(written[0]) == 2
+    assert written[0] == written[1]
+
+
+def test_real_peers(tmp_path: Path) -> None:
+    """All come to their ends, those that failed too; then the circle says what became of it."""
+    quick = ("network.interval=0.2", "network.linger=5", "network.deadline=30")
+    circle = LocalCircle(ruined(tmp_path, *quick), tmp_path / "run")
+    circle.prepare()
+    with pytest.raises(DivergedError, match=TOLD):
+        circle.run()
+    assert json.loads((tmp_path / "run" / "state.json").read_text())["state"] == "failed"
+    codes = [member.process.returncode for member in circle.members if member.process]
+    assert codes == [0, 3, 0, 3]
+    for member in circle.members:
+        assert list(member.out.glob("models/*"))
+        summary = json.loads((member.out / "summary.json").read_text())
+        expected = {"peers": [int(member.name[-1])], "since": 2} if member.name in ("peer-1", "peer-3") else None
+        assert summary.get("not_finite") == expected
+    seen = status.text(tmp_path / "run").splitlines()
+    assert [line.split()[1] for line in seen[1:]] == ["finished", "failed", "finished", "failed"]
+    assert "error: " in status.text(circle.members[1].out)
+    assert "peer 1 ended with a model that is not finite" in (circle.members[1].out / "output.txt").read_text()
+    listed = find_runs(circle.members[1].out, {})[circle.members[1].name].listed()
+    assert listed["state"] == "failed"
+
+
+# -- what is looked at -------------------------------------------------------------------------
+
+
+def peer(*words: str) -> Peer:
+    return experiment.gather(tiny("local", *words, peers=2)).participants[0]
+
+
+def found(me: Peer) -> bool:
+    return bool(finite.found([(me, 1)], 0.0))
+
+
+@pytest.mark.parametrize("number", [torch.nan, torch.inf, -torch.inf])
+def test_any_number_counts(number: float) -> None:
+    me = peer("model.norm=batch", "model.zoo=resnet8")
+    assert not found(me)
+    parameter, buffer = me.model.layout.parameters[0].start, me.model.layout.buffers[-1].start
+    for place in (parameter, buffer):
+        before = float(me.model.vector[place])
+        me.model.vector[place] = number
+        assert found(me)
+        me.model.vector[place] = before
+    assert not found(me)
+
+
+def test_a_member_of_an_ensemble_counts_and_a_model_beside_it_does_not() -> None:
+    me = peer()
+    good, bad = me.initial(), me.initial(1)
+    bad.vector[-1] = torch.nan
+    me.ensemble = Ensemble((Member("0/a", good), Member("1/b", bad)))
+    assert found(me)
+    me.ensemble, me.model = Ensemble((Member("0/a", good),)), bad
+    assert not found(me)
+
+
+def test_a_server_predicts_nothing() -> None:
+    me = dataclasses.replace(peer(), data=None)
+    me.model.vector.fill_(torch.nan)
+    assert not found(me)
