@@ -181,7 +181,7 @@ class Peer:
     kinds: Kinds | None = None  # of models that it may train or be sent, beside its own architecture
     ensemble: Ensemble | None = None  # what it predicts with, where that is not its model
     beside: dict[str, Ensemble] = field(default_factory=dict)  # what else to measure, by a name for the report
-    state: dict[str, Any] = field(default_factory=dict)  # what must survive a crash: JSON values, tensors, weights
+    state: dict[str, Any] = field(default_factory=dict)  # what must survive a crash: JSON values, tensors, models
     notes: dict[str, Any] = field(default_factory=dict)  # what the report should know of this round
     memory: OptimizerMemory = field(default_factory=OptimizerMemory)
     said: dict[tuple[str, str], Tensor] = field(default_factory=dict)  # the engine's: members' predictions, by split
