@@ -19,6 +19,7 @@ import torch
 
 from coterie import data, models, randomness, settings, sinks
 from coterie.architecture import Architecture, Model
+from coterie.carry_over import CarriedOver, carry_over
 from coterie.data import Dataset, PartitionSettings, Share
 from coterie.engines.clock import Clock, ClockSettings
 from coterie.engines.spill import Spill
@@ -132,6 +133,8 @@ class Experiment:
     graph: TopologySettings = TopologySettings()
     evaluate: EvaluateSettings = EvaluateSettings()
     network: NetworkSettings = NetworkSettings()
+    # what the method took over from others that it replaced: to be said, not a setting
+    carried: tuple[CarriedOver, ...] = field(default=(), compare=False, repr=False)
 
     def tables(self) -> dict[str, Any]:
         """As TOML would say it: enough to repeat the run."""
@@ -156,6 +159,7 @@ SECTIONS: dict[str, type[Any]] = {
 }
 PLAIN = {"seed": int, "rounds": int, "peers": int, "baseline": str}
 DEMO = "demo"
+DEFAULT_METHOD = "panm"
 DEEPEST_BASE = 8
 
 
@@ -166,21 +170,64 @@ def presets() -> dict[str, str]:
     return {name.removesuffix(".toml"): text.split("\n")[0].lstrip("# ") for name, text in sorted(found.items())}
 
 
-def load(name: str = DEMO, words: Sequence[str] = ()) -> Experiment:
-    """The experiment of a preset or TOML file, with `key=value` words on top."""
-    return from_tables(over(read_tables(name), settings.overrides(words)))
+def load(name: str = DEMO, words: Sequence[str] = (), *more: Sequence[str]) -> Experiment:
+    """The experiment of a preset or TOML file, with `key=value` words on top; of several lists the later ones win."""
+    return asked_for(read_tables(name), *map(settings.overrides, (words, *more)))
 
 
-def over(base: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """`over` wins; where it names another method, of the old one's parameters only those of the same name stay."""
-    old, new = base.get("method", {}), over.get("method", {})
-    if isinstance(old, Mapping) and isinstance(new, Mapping) and new.get("name", old.get("name")) != old.get("name"):
-        kind = find(settings.convert(new["name"], str, "method.name"))
-        base = {**base, "method": _shared_parameters(old, kind)}
-    return settings.merge(base, over)
+def asked_for(tables: dict[str, Any], *changes: Mapping[str, Any]) -> Experiment:
+    """The experiment of these tables with the user's on top, one after the other; it says what methods took over."""
+    carried: list[CarriedOver] = []
+    for change in changes:
+        tables, taken = changed(tables, change)
+        carried += [] if taken is None else [taken]
+    check_files(tables)
+    return dataclasses.replace(from_tables(tables), carried=tuple(carried))
+
+
+def check_files(tables: Mapping[str, Any]) -> None:
+    """Files that are named must be there: who misspelt one need not read about anything else first."""
+
+    def value(section: str, key: str) -> Any:
+        table = tables.get(section, {})
+        return table.get(key, "") if isinstance(table, Mapping) else ""
+
+    name, zoo = value("data", "name"), value("model", "zoo")
+    if isinstance(name, str) and name:
+        data.check_there(name)
+    networks = [kind for kind in (zoo if isinstance(zoo, list | tuple) else [zoo]) if str(kind).endswith(ONNX_FILE)]
+    places = [("model.pretrained", value("model", "pretrained")), ("graph.file", value("graph", "file"))]
+    for key, place in [*(("model.zoo", kind) for kind in networks), *places]:
+        if isinstance(place, str) and place and not Path(place).exists():
+            raise ConfigError(f"{key} = '{place}': there is no such file or folder")
+
+
+def over(base: dict[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
+    """`change` wins; where it names another method, of the old one's parameters only those stay that carry over."""
+    return changed(base, change)[0]
+
+
+def changed(base: dict[str, Any], change: Mapping[str, Any]) -> tuple[dict[str, Any], CarriedOver | None]:
+    """The tables with `change` on top, and what the method takes over from another that it replaces."""
+    old, new = base.get("method", {}), change.get("method", {})
+    if not (isinstance(old, Mapping) and isinstance(new, Mapping) and "name" in new):
+        return settings.merge(base, change), None
+    source, name = str(old.get("name", DEFAULT_METHOD)), settings.convert(new["name"], str, "method.name")
+    if _absolute(source) == _absolute(name):
+        return settings.merge(base, change), None
+    carried = carry_over(old, source, name, given=new)
+    return settings.merge({**base, "method": carried.taken}, change), carried
 
 
 def from_tables(tables: Mapping[str, Any]) -> Experiment:
+    """The experiment of these tables, checked."""
+    experiment = built(tables)
+    _check(experiment)
+    return experiment
+
+
+def built(tables: Mapping[str, Any]) -> Experiment:
+    """The experiment of these tables, its values of the right types but not checked against each other."""
     valid = {*PLAIN, *SECTIONS, "method"}
     for key, value in tables.items():
         if key not in valid:
@@ -188,7 +235,7 @@ def from_tables(tables: Mapping[str, Any]) -> Experiment:
         if (key in PLAIN) == isinstance(value, Mapping):
             raise ConfigError(f"{key} {'must be one value' if key in PLAIN else 'is a section: set one of its keys'}")
     method_table = dict(tables.get("method", {}))
-    method_name = settings.convert(method_table.pop("name", "panm"), str, "method.name")
+    method_name = settings.convert(method_table.pop("name", DEFAULT_METHOD), str, "method.name")
     if method_name not in METHODS:
         method_name = _absolute(method_name)
     plain = {k: settings.convert(tables[k], hint, k) for k, hint in PLAIN.items() if k in tables}
@@ -198,12 +245,11 @@ def from_tables(tables: Mapping[str, Any]) -> Experiment:
     zoo = tuple(_absolute(name) if name.endswith(ONNX_FILE) else name for name in sections["model"].zoo)
     start = sections["model"].pretrained
     sections["model"] = dataclasses.replace(sections["model"], zoo=zoo, pretrained=start and _absolute(start))
-    method = settings.build(find(method_name), method_table, "method.")
-    experiment = Experiment(method_name=method_name, method=method, **plain, **sections)
-    _check(experiment)
-    cores, engine = os.cpu_count() or 1, experiment.engine
-    engine = dataclasses.replace(engine, threads=engine.threads or cores, workers=engine.workers or cores)
-    return dataclasses.replace(experiment, engine=engine)
+    kind = find(method_name)
+    method = settings.build(kind, method_table, "method.")
+    cores, engine = os.cpu_count() or 1, sections["engine"]
+    sections["engine"] = dataclasses.replace(engine, threads=engine.threads or cores, workers=engine.workers or cores)
+    return Experiment(method_name=method_name, method=method, **plain, **sections)
 
 
 def _absolute(name: str) -> str:
@@ -216,15 +262,8 @@ def _absolute(name: str) -> str:
 
 
 def with_method(experiment: Experiment, name: str) -> Experiment:
-    """The same data, models and training under another method (parameters of the same name carry over)."""
-    tables = experiment.tables()
-    shared = _shared_parameters(tables["method"], find(name))
-    return from_tables({**tables, "method": {**shared, "name": name}, "baseline": ""})
-
-
-def _shared_parameters(table: Mapping[str, Any], kind: type[Method]) -> dict[str, Any]:
-    names = {f.name for f in dataclasses.fields(kind)}
-    return {key: value for key, value in table.items() if key in names}
+    """The same data, models and training under another method (parameters that mean the same carry over)."""
+    return asked_for(experiment.tables(), {"method": {"name": name}, "baseline": ""})
 
 
 def read_tables(name: str, through: tuple[str, ...] = ()) -> dict[str, Any]:

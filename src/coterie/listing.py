@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from coterie import settings
 from coterie.errors import ConfigError, unknown
+from coterie.report.words import aligned
 
 if TYPE_CHECKING:
     from coterie.methods import Method
@@ -36,7 +37,19 @@ def _method(name: str) -> str:
 
     method = find(name)
     head = [f"{name}: {method.summary}", needs(method), *([method.paper] if method.paper else [])]
-    return "\n".join([*head, *_parameters(method, "method")])
+    return "\n".join([*head, *_parameters(method, "method"), *_common(method)])
+
+
+def _common(method: type[Method]) -> list[str]:
+    """Which parameters carry over when this method takes another's place, or another this one's."""
+    from coterie.carry_over import shared_with
+
+    rows = []
+    for field in dataclasses.fields(method):
+        if others := shared_with(method, field.name):
+            meaning = field.metadata.get("common")
+            rows.append((f"  method.{field.name}", f"{meaning}: " if meaning else "", ", ".join(others)))
+    return ["common with other methods (the value carries over):", aligned(rows)] if rows else []
 
 
 def needs(method: type[Method]) -> str:

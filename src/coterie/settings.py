@@ -22,6 +22,8 @@ def build(kind: type[T], table: Mapping[str, Any], prefix: str) -> T:
     hints = _hints(kind)  # type: ignore[arg-type]  # a class can be hashed, which mypy does not see of type[T]
     values = {}
     for key, value in table.items():
+        if not fields:
+            raise ConfigError(f"{prefix}{key}: {kind.__name__} has no parameters")
         if key not in fields:
             raise ConfigError(f"{prefix}{key}: {unknown('key', key, fields)}")
         values[key] = convert(value, hints[key], f"{prefix}{key}")

@@ -5,7 +5,7 @@ Importing this is cheap: scikit-learn, pandas and Pillow are imported when a dat
 
 from coterie.data.dataset import Dataset, data_home
 from coterie.data.fetching import fetch
-from coterie.data.loading import available, describe, load
+from coterie.data.loading import available, check_there, describe, load
 from coterie.data.partitions import (
     PARTITIONS,
     PartitionSettings,
@@ -26,6 +26,7 @@ __all__ = [
     "Transform",
     "available",
     "check_fits",
+    "check_there",
     "data_home",
     "describe",
     "describe_shares",

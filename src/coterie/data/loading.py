@@ -11,7 +11,7 @@ import numpy as np
 from coterie.data.catalog import DOWNLOADED, EMBEDDED, file_of, find_entry
 from coterie.data.dataset import Dataset, data_home, read_arrays
 from coterie.data.fetching import check_form
-from coterie.data.own import load_own, looks_like_path
+from coterie.data.own import check_path, load_own, looks_like_path
 from coterie.data.scaling import Scaling
 from coterie.errors import DataError, unknown
 
@@ -27,10 +27,18 @@ def load(name_or_path: str, *, label: str = "label", labels: Sequence[str] = (),
         return _load_embedded(name_or_path)
     if name_or_path in DOWNLOADED:
         return _load_downloaded(name_or_path, data_home(home))
-    if looks_like_path(name_or_path):
-        return load_own(Path(name_or_path).expanduser(), label, labels)
-    names = unknown("dataset", name_or_path, [*EMBEDDED, *DOWNLOADED])
-    raise DataError(f"data.name: {names}; or the path of a .csv, .parquet or .npz file or of a folder of images")
+    check_there(name_or_path)
+    return load_own(Path(name_or_path).expanduser(), label, labels)
+
+
+def check_there(name_or_path: str) -> None:
+    """Raises DataError where `load` would not find it: no such name, file or folder."""
+    if name_or_path in EMBEDDED or name_or_path in DOWNLOADED:
+        return
+    if not looks_like_path(name_or_path):
+        names = unknown("dataset", name_or_path, [*EMBEDDED, *DOWNLOADED])
+        raise DataError(f"data.name: {names}; or the path of a .csv, .parquet or .npz file or of a folder of images")
+    check_path(Path(name_or_path).expanduser())
 
 
 def available(home: Path | None = None) -> dict[str, bool]:

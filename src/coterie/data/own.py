@@ -27,13 +27,17 @@ def looks_like_path(text: str) -> bool:
     return path.exists() or path.suffix in _READERS or len(path.parts) > 1
 
 
+def check_path(path: Path) -> None:
+    if not path.exists():
+        raise DataError(f"{path}: there is no such file or folder")
+
+
 def load_own(path: Path, label: str, labels: Sequence[str] = ()) -> Dataset:
     """Read the user's file or folder; `labels` are the classes where others have some that this file may lack.
 
     Raises DataError naming what is wrong with it.
     """
-    if not path.exists():
-        raise DataError(f"{path}: there is no such file or folder")
+    check_path(path)
     if path.is_dir():
         return _with_labels(_load_folder(path, 1 if labels else 2), path, labels)
     if path.suffix not in _READERS:

@@ -15,9 +15,13 @@ if TYPE_CHECKING:
     from coterie.peer import Peer
 
 
-def parameter(default: Any, help: str) -> Any:
-    """A field of a method: its default, and what `coterie list methods NAME` says of it."""
-    return field(default=default, metadata={"help": help})
+def parameter(default: Any, help: str, common: str = "") -> Any:
+    """A field of a method: its default, and what `coterie list methods NAME` says of it.
+
+    `common` names what it means where other methods have the same: a value carries over between two methods only
+    if both give their parameter of that name the same `common` meaning (`coterie.carry_over`).
+    """
+    return field(default=default, metadata={"help": help, "common": common})
 
 
 @dataclass(frozen=True)

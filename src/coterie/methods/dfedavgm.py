@@ -14,7 +14,9 @@ class DFedAvgM(Method):
     summary: ClassVar[str] = "average with one's neighbours in a fixed ring, by a doubly stochastic matrix"
     paper: ClassVar[str] = "Sun et al., Decentralized Federated Averaging, 2022"
 
-    k: int = parameter(2, "neighbours in the ring, half on either side (odd: and the one opposite); 0: everybody")
+    k: int = parameter(
+        2, "neighbours in the ring, half on either side (odd: and the one opposite); 0: everybody", common="neighbours"
+    )
 
     def check(self, peers: int) -> None:
         need(0 <= self.k < peers, "k", f"must be from 0 to {peers - 1} with {peers} peers, not {self.k}")

@@ -28,7 +28,9 @@ class FedAvg(Method):
     mixed: ClassVar[bool] = True
     grouped: ClassVar[bool] = True
 
-    fraction: float = parameter(1.0, "share of the peers that train in a round, above 0 and at most 1")
+    fraction: float = parameter(
+        1.0, "share of the peers that train in a round, above 0 and at most 1", common="participation"
+    )
 
     def check(self, peers: int) -> None:  # noqa: ARG002
         need(0 < self.fraction <= 1, "fraction", f"must be above 0 and at most 1, not {self.fraction}")

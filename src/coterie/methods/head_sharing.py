@@ -69,7 +69,11 @@ class FedClassAvg(FedSim):
     paper: ClassVar[str] = "Jang et al., FedClassAvg: Local Representation Learning, 2022"
 
     rho: float = parameter(0.1, "strength of the pull of the head towards the average (the authors' example: 0.1)")
-    tau: float = parameter(0.5, "temperature of the contrastive loss (the authors' code: 100, of dot products)")
+    tau: float = parameter(
+        0.5,
+        "temperature of the contrastive loss (the authors' code: 100, of dot products)",
+        common="temperature of contrast",
+    )
 
     def check(self, peers: int) -> None:  # noqa: ARG002
         need(0 <= self.rho < math.inf, "rho", f"must be at least 0, not {self.rho}")

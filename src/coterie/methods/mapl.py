@@ -68,7 +68,9 @@ class MAPL(Method):
     contrast: float = parameter(1.0, "weight of the supervised contrastive loss; 0: off")
     proto: float = parameter(1.0, "weight of the loss that draws samples to prototypes; 0: off")
     uniform: float = parameter(1.0, "weight of the loss that drives prototypes apart; 0: off")
-    tau: float = parameter(0.5, "temperature of both contrastive losses (the paper: 100)")
+    tau: float = parameter(
+        0.5, "temperature of both contrastive losses (the paper: 100)", common="temperature of contrast"
+    )
     graph: bool = parameter(True, "learn the collaboration weights; false: everybody, equally, for ever")
     t_thr: int = parameter(20, "the first round that learns them (the paper: 100 of 400)")
     e_g: int = parameter(1, "gradient steps on them in a round")

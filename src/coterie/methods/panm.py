@@ -34,9 +34,15 @@ class PANM(Method):
     tries: int = parameter(
         32, "metric = loss: own samples to try models on in stage one, drawn anew every round; 0: all, as in stage two"
     )
-    l: int = parameter(10, "strangers tried in a round, from 1 to peers - 1")  # noqa: E741 (the paper's name)
-    k: int = parameter(5, "neighbours averaged with in a round, from 1 to l")
-    t1: int = parameter(100, "rounds of stage one, confident neighbour initialisation; the rest is stage two")
+    l: int = parameter(  # noqa: E741 (the paper's name)
+        10, "strangers tried in a round, from 1 to peers - 1", common="candidates"
+    )
+    k: int = parameter(5, "neighbours averaged with in a round, from 1 to l", common="neighbours")
+    t1: int = parameter(
+        100,
+        "rounds of stage one, confident neighbour initialisation; the rest is stage two",
+        common="rounds of stage one",
+    )
     tau: int = parameter(10, "rounds between two heuristic neighbour matchings in stage two")
     alpha: float = parameter(0.5, "metric = grad: share of the last update against the way since the start")
 

@@ -14,9 +14,11 @@ class PENS(Method):
     paper: ClassVar[str] = "Onoszko et al., Decentralized Federated Learning of Deep Neural Networks, 2021"
     unforeseen: ClassVar[str] = "how many neighbours peers keep after stage one: with fewer than k, they exchange less"
 
-    l: int = parameter(10, "peers tried in a round of stage one, from 1 to peers - 1")  # noqa: E741 (the paper's name)
-    k: int = parameter(5, "peers averaged with, from 1 to l")
-    t1: int = parameter(100, "rounds of stage one")
+    l: int = parameter(  # noqa: E741 (the paper's name)
+        10, "peers tried in a round of stage one, from 1 to peers - 1", common="candidates"
+    )
+    k: int = parameter(5, "peers averaged with, from 1 to l", common="neighbours")
+    t1: int = parameter(100, "rounds of stage one", common="rounds of stage one")
     often: float = parameter(
         0.0, "chosen more often than this makes a permanent neighbour; 0: than chance, t1 * k / (peers - 1)"
     )

@@ -98,6 +98,7 @@ def _peer(options: argparse.Namespace) -> int:
 
 
 def _up(options: argparse.Namespace) -> int:
+    from coterie.carry_over import told
     from coterie.display import Display, results
     from coterie.local_circle import LocalCircle, resumable
 
@@ -108,6 +109,8 @@ def _up(options: argparse.Namespace) -> int:
         out = options.resume
     else:
         out, experiment = _circle_of(options)
+        for line in told(experiment.carried):
+            print(f"coterie: {line}", file=sys.stderr)
     with Display("up", options.plain) as display:
         try:
             if experiment is None:

@@ -18,7 +18,7 @@ from typing import Any
 
 from coterie.comparing.plan import Job, Variant, folder_name
 from coterie.errors import ConfigError, unknown
-from coterie.experiment import Experiment, from_tables, over, read_tables
+from coterie.experiment import Experiment, asked_for, over, read_tables
 from coterie.settings import overrides
 
 THE_TABLES_OWN = ("seed", "baseline", "method.name")  # keys that rows and --seeds decide
@@ -110,10 +110,10 @@ class Table:
 def _experiment(base: dict[str, Any], row: Sequence[str], words: Sequence[str], seed: int) -> Experiment:
     """A row wins over the user's words about its method; over all others the user wins.
 
-    Of the parameters of `base`'s method, a row with another one takes those that it has, too.
+    Of the parameters of `base`'s method, a row with another one takes those that mean the same there.
     """
     general = [word for word in words if not word.startswith("method.")]
-    return from_tables(over(base, overrides([*row, *general, "baseline=", f"seed={seed}"])))
+    return asked_for(base, overrides([*row, *general, "baseline=", f"seed={seed}"]))
 
 
 def _mark(words: Sequence[str]) -> str:
