@@ -116,6 +116,7 @@ def results(summary: dict[str, Any], folder: Path) -> str:
         lines.append(f"  with the mixture of all its models  {_accuracy(mixture)}")
     if "helped" in summary:
         lines.append(f"  rounds in which the strong helped   {summary['helped']:.0%}")
+    lines += [f"  a MIXTURE                           {change}" for change in summary.get("mixture", [])]
     lines.append(f"  {duration(summary['seconds'])}; everything is in {folder} (open report.html)")
     return "\n".join(lines)
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from coterie import data, models, randomness, settings, sinks
+from coterie import data, models, provenance, randomness, settings, sinks
 from coterie.architecture import Architecture, Model
 from coterie.carry_over import CarriedOver, carry_over
 from coterie.data import Dataset, PartitionSettings, Share
@@ -246,6 +246,7 @@ def built(tables: Mapping[str, Any]) -> Experiment:
     start = sections["model"].pretrained
     sections["model"] = dataclasses.replace(sections["model"], zoo=zoo, pretrained=start and _absolute(start))
     kind = find(method_name)
+    provenance.remember(kind)
     method = settings.build(kind, method_table, "method.")
     cores, engine = os.cpu_count() or 1, sections["engine"]
     sections["engine"] = dataclasses.replace(engine, threads=engine.threads or cores, workers=engine.workers or cores)

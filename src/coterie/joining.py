@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
+import logging
 import os
 import shutil
 import signal
@@ -16,13 +17,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from coterie import data, settings
+from coterie import data, provenance, settings
 from coterie.engines import checkpoint
 from coterie.engines.letters import EMPTY
 from coterie.engines.network import NetworkEngine
 from coterie.errors import ConfigError, CoterieError, Interrupted, RunError
 from coterie.events import EventLog, Offence, PeerRound, RunStarted, of_kind, read
-from coterie.experiment import Circle, Experiment, from_tables, gather, links_of, over, read_tables
+from coterie.experiment import Circle, Experiment, check_files, from_tables, gather, links_of, over, read_tables
 from coterie.files import write_whole
 from coterie.network.agreement import agreement, digest
 from coterie.network.audit import AuditLog
@@ -40,6 +41,8 @@ from coterie.using.keeping import FOLDER, keep
 
 STATUS_EVERY = 1.0  # seconds
 PARENT = "COTERIE_PARENT"  # in the environment: the process that looks after this one
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -96,6 +99,7 @@ def read_file(path: Path, words: Sequence[str] = ()) -> PeerFile:
     mine = settings.merge({"peer": given}, {"peer": changes.pop("peer", {})})["peer"]
     tables = over(tables, changes)
     _find_beside(path.parent, tables.get("data", {}), tables.get("model", {}))
+    check_files(tables)
     return PeerFile(path, settings.build(PeerSettings, mine, "peer."), from_tables(tables))
 
 
@@ -257,6 +261,8 @@ def _prepare(
     log = EventLog(out / "events.jsonl")
     if found is not None:
         _check_same(out, file)
+        if changed := provenance.go_on(out, file.experiment, found[0]):
+            _log.warning("%s goes on after round %d, but %s: its figures will be a mixture", out, found[0], changed)
         log.keep_until(found[0])
         return found
     for old in [*(out / "checkpoint").glob("round-*"), *(out / "letters").glob("*.letter")]:
@@ -264,6 +270,7 @@ def _prepare(
     (out / "summary.json").unlink(missing_ok=True)
     shutil.rmtree(out / FOLDER, ignore_errors=True)
     log.path.unlink(missing_ok=True)
+    provenance.begin(out, file.experiment)
     (out / "config.toml").write_text(file.experiment.toml(), encoding="utf-8")
     e = file.experiment
     counts = [] if me.data is None else [_class_counts(me, len(circle.dataset.classes))]
@@ -372,7 +379,7 @@ def summarise_peer(out: Path, name: str, seconds: float) -> dict[str, Any]:
     tested = [r for r in rounds if r.test is not None]
     best = max(tested, key=lambda r: (r.validation or 0.0, -r.round), default=None)
     not_finite = whose_is_not_finite(events)
-    return {
+    summary = {
         "name": name, "method": start.method, "seed": start.seed, "rounds": len(rounds),
         "accuracy": {"last": tested[-1].test if tested else None, "selected": best.test if best else None},
         "bytes": sum(sum(r.bytes.values()) for r in rounds), "messages": sum(sum(r.messages.values()) for r in rounds),
@@ -380,6 +387,7 @@ def summarise_peer(out: Path, name: str, seconds: float) -> dict[str, Any]:
         "offences": len(of_kind(events, Offence)), "seconds": seconds,
         **({"not_finite": not_finite} if not_finite else {}),
     }  # fmt: skip
+    return provenance.with_mixture(summary, out)
 
 
 # -- status ------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import random
 import shutil
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from coterie import settings
+from coterie import provenance, settings
 from coterie.errors import DivergedError, Interrupted, RunError
 from coterie.events import EventLog, PeerRound, RunStarted, read
 from coterie.experiment import Experiment, gather
@@ -32,6 +33,8 @@ RESTARTS = 20  # of one peer, before `up` gives up on it
 SERVER = "server"
 PORTS = range(20_000, 32_000)  # below those of outgoing connections, on Linux (from 32768) and elsewhere (from 49152)
 SEEDS = 3  # of the peers are told to everybody: one would do, if it were never down
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -78,6 +81,7 @@ class LocalCircle:
         if self.out.exists() and any(self.out.iterdir()):
             shutil.rmtree(self.out)
         (self.out / "peers").mkdir(parents=True)
+        provenance.begin(self.out, self.e)
         (self.out / "config.toml").write_text(self.e.toml(), encoding="utf-8")
         (self.out / "events.jsonl").touch()
         keys = self.out / "keys"
@@ -203,7 +207,10 @@ def resumable(out: Path, **options: Any) -> LocalCircle:
     """The circle of a folder that `up` made, to go on with."""
     if not (out / "peers").is_dir():
         raise RunError(f"{out} was not made by `coterie up`")
-    return LocalCircle(of_folder(out), out, **options)
+    experiment = of_folder(out)
+    if why := provenance.outdated(out, experiment):  # its peers record it, each when it goes on
+        _log.warning("%s goes on, but %s: its figures will be a mixture", out, why)
+    return LocalCircle(experiment, out, **options)
 
 
 def free_ports(count: int) -> list[int]:

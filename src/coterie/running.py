@@ -12,13 +12,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from coterie import provenance
 from coterie.engines import checkpoint
 from coterie.engines.clock import Clock
 from coterie.engines.participants import doings
 from coterie.engines.sharding import stage_with
 from coterie.engines.simulation import Simulation
 from coterie.engines.stage import Stage
-from coterie.errors import RunError, StageLost
+from coterie.errors import ConfigError, RunError, StageLost
 from coterie.events import Event, EventLog, RunStarted, read
 from coterie.experiment import PROCESSES, RAY, Circle, Experiment, from_tables, gather, read_tables, with_method
 from coterie.progress import OnRound, Progress, RoundProgress
@@ -52,6 +53,7 @@ def run(
     if out.exists() and any(out.iterdir()):
         shutil.rmtree(out)
     out.mkdir(parents=True, exist_ok=True)
+    provenance.begin(out, experiment)
     (out / "config.toml").write_text(experiment.toml(), encoding="utf-8")
     log = EventLog(out / "events.jsonl")
     log.write(run_started(experiment, circle))
@@ -83,6 +85,7 @@ def _resume(out: Path, on_round: OnRound | None, on_start: OnStart | None) -> di
         raise RunError(f"{out} was made by `coterie up`: go on with `coterie up --resume {out}`")
     if (out / "summary.json").exists():
         summary = read_summary(out)
+        _warn_if_outdated(out, experiment)
         finite.refuse(summary, out)
         return summary
     found = checkpoint.load(out / "checkpoint")
@@ -91,11 +94,20 @@ def _resume(out: Path, on_round: OnRound | None, on_start: OnStart | None) -> di
     if found is None:
         _log.warning("%s has no checkpoint: it begins again, at round 1", out)
         log.path.unlink(missing_ok=True)
+        provenance.begin(out, experiment)
         log.write(run_started(experiment, circle))
         return _go(experiment, circle, log, out, 0.0, None, on_round, on_start)
     kept = log.keep_until(found[0])
     _check_whole(kept, found[0], log.path)
+    if changed := provenance.go_on(out, experiment, found[0]):
+        _log.warning("%s goes on after round %d, but %s: its figures will be a mixture", out, found[0], changed)
     return _go(experiment, circle, log, out, found[1].get("seconds", 0.0), found, on_round, on_start, kept)
+
+
+def _warn_if_outdated(out: Path, experiment: Experiment) -> None:
+    """Its baseline, or whatever it is shown beside, would be computed with something else."""
+    if why := provenance.outdated(out, experiment):
+        _log.warning("%s is done, and its figures stay as they are, but they are outdated: %s", out, why)
 
 
 def _go(
@@ -195,7 +207,7 @@ def _told_to(state: RunState, log: EventLog, on_round: OnRound | None) -> OnRoun
 def finish(out: Path, seconds: float) -> dict[str, Any]:
     """Everything that is derived from a run's events."""
     events = list(read(out / "events.jsonl"))
-    summary = summarise(events, seconds)
+    summary = provenance.with_mixture(summarise(events, seconds), out)
     write_graph(events, out / "graph.npz")
     write_report(events, summary, out / "report.html")
     write_json(out / "summary.json", summary)  # last: a run with a summary is a whole one
@@ -239,4 +251,7 @@ def baseline_of(experiment: Experiment) -> Experiment | None:
     """The experiment to show beside this one, if it names a baseline."""
     if experiment.baseline in ("", experiment.method_name):
         return None
-    return with_method(experiment, experiment.baseline)
+    try:
+        return with_method(experiment, experiment.baseline)
+    except ConfigError as error:
+        raise ConfigError(f"baseline = {experiment.baseline}: {error}") from error

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from coterie import provenance
 from coterie.command_line import Request
 from coterie.comparing import plan
 from coterie.comparing.plan import Variant
@@ -88,6 +89,7 @@ def test_a_run_with_other_settings_is_never_taken_for_this_one(tmp_path: Path) -
     assert not plan.is_done(job)
     job.folder.mkdir()
     (job.folder / "config.toml").write_text(load("panm-digits", ["method.name=local", "engine.workers=9"]).toml())
+    provenance.begin(job.folder, job.experiment)
     assert not plan.is_done(job)
     (job.folder / "summary.json").write_text("{}")
     assert plan.is_done(job)

@@ -6,12 +6,16 @@ import dataclasses
 import fcntl
 import json
 import os
-from collections.abc import Iterator, Sequence
+import shlex
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
-from coterie.command_line import Request
+from coterie.carry_over import told
+from coterie.command_line import Request, told_apart
 from coterie.comparing import plan, tables
 from coterie.comparing.comparison import Comparison, gathered
 from coterie.comparing.plan import Job, Variant
@@ -27,21 +31,41 @@ from coterie.report.words import count
 
 @dataclass(frozen=True)
 class Order:
-    """What is to be compared, and where the runs are."""
+    """What is to be compared, and where the runs are. The command and Python make the same of the same request."""
 
-    experiment: str
+    kind: str  # compare or sweep
+    request: Request
     variants: tuple[Variant, ...]
-    seeds: tuple[int, ...]
-    words: tuple[str, ...]
-    out: Path
+    seeds: tuple[int, ...] = (0, 1, 2)
+    over: tuple[str, ...] = ()  # what a sweep varies
+    local: bool = True  # whether those who train alone run beside
     target: float | None = None
+    folder: Path | None = None
 
     def __post_init__(self) -> None:
         if self.target is not None and not 0 < self.target <= 1:
             raise ConfigError(f"--target {self.target} is not an accuracy: it is a fraction of 1, such as 0.85")
+        if not self.seeds or any(seed < 0 for seed in self.seeds):
+            raise ConfigError(f"--seeds {self.seeds}: give one or more, none of them negative")
+        object.__setattr__(self, "seeds", tuple(dict.fromkeys(self.seeds)))
+
+    @cached_property
+    def out(self) -> Path:
+        return self.folder or plan.default_folder(self.kind, self.request.experiment, self.request.settings)
+
+    @property
+    def command(self) -> str:
+        """The command line that makes this table."""
+        words = (*self.request.methods, self.request.experiment, *self.request.settings)
+        over = [word for axis in self.over for word in ("--over", axis)]
+        target = [] if self.target is None else ["--target", str(self.target)]
+        local = [] if self.local else ["--no-local"]
+        seeds = ["--seeds", ",".join(map(str, self.seeds))]
+        return shlex.join(["coterie", self.kind, *words, *over, *seeds, *target, *local])
 
     def jobs(self) -> list[Job]:
-        return plan.jobs(self.experiment, self.variants, self.seeds, self.words, self.out)
+        variants = plan.with_local(self.variants) if self.local else self.variants
+        return plan.jobs(self.request.experiment, variants, self.seeds, self.request.settings, self.out)
 
 
 def compare(
@@ -53,29 +77,64 @@ def compare(
     out: Path | None = None,
     at_once: int = 0,
     target: float | None = None,
+    local: bool = True,
+    run: bool = True,
 ) -> Comparison:
-    """What `coterie compare` does, from Python. A script that calls it needs `if __name__ == "__main__":`, for runs
-    are processes of their own."""
-    request = Request(experiment, tuple(methods), tuple(words))
-    variants = plan.with_local(plan.methods(request))
-    place = out or plan.default_folder("compare", experiment, words)
-    order = Order(experiment, tuple(variants), tuple(seeds), tuple(words), place, target)
-    jobs = order.jobs()
-    failed = carry_out(jobs, place, at_once)
+    """What `coterie compare` does, from Python: it runs what is missing (unless `run` is False), and writes the tables
+    and the page. Where runs failed, RunsFailed has them, and the comparison of the others.
+
+    A script that calls it needs `if __name__ == "__main__":`, for runs are processes of their own.
+    """
+    request = told_apart([*methods, str(experiment), *words], with_methods=True)
+    folder = None if out is None else Path(out)
+    order = Order("compare", request, tuple(plan.methods(request)), tuple(seeds), (), local, target, folder)
+    found, failed = carried_out(order, at_once, run)
+    if found.blocks:
+        write(found, order.out, order.command)
     if failed:
-        raise RunError("; ".join(f"{name}: {why}" for name, why in failed.items()))
-    return gathered(experiment, words, jobs, target)
+        raise RunsFailed(failed, found)
+    if not found.blocks:
+        raise RunError(f"{order.out} has no run of this yet: call it with run=True")
+    return found
+
+
+class RunsFailed(RunError):  # noqa: N818 (it says what happened)
+    """Some runs of a comparison failed: `failed` says why, by name; `found` is the comparison of the others."""
+
+    def __init__(self, failed: Mapping[str, str], found: Comparison) -> None:
+        super().__init__("; ".join(f"{name} failed: {why}" for name, why in failed.items()))
+        self.failed, self.found = failed, found
+
+
+def carried_out(
+    order: Order, at_once: int = 0, run: bool = True, plain: bool = True
+) -> tuple[Comparison, dict[str, str]]:
+    """Run what is missing, or only look (not `run`); what is there then, and what failed, by name."""
+    jobs = order.jobs()
+    say(told(change for job in jobs for change in job.experiment.carried))
+    failed = carry_out(jobs, order.out, at_once, plain) if run else {}
+    found = gathered(order.request.experiment, order.request.settings, jobs, order.target)
+    say(f"OUTDATED: {line}" for line in found.outdated)
+    return found, failed
+
+
+def say(lines: Iterable[str]) -> None:
+    for line in lines:
+        print(f"coterie: {line}", file=sys.stderr, flush=True)
 
 
 def carry_out(jobs: Sequence[Job], out: Path, at_once: int = 0, plain: bool = True) -> dict[str, str]:
-    """Run what is missing of them, all in one folder; returns what failed, by name."""
+    """Run what is missing of them or outdated, all in one folder; returns what failed, by name."""
     if at_once < 0:
         raise ConfigError(f"--jobs must be at least 1, not {at_once}")
     with _alone_in(out):
-        missing = [job for job in jobs if not plan.is_done(job)]
+        standings = [(job, plan.standing(job)) for job in jobs]
+        missing = [dataclasses.replace(job, anew=bool(how.outdated)) for job, how in standings if not how.current]
         if not missing:
             return {}
         _check_data(missing)
+        outdated = {job.name: how.outdated for job, how in standings if how.outdated}
+        say(f"runs again, because {line}" for line in plan.why_again(outdated))
         cores = os.cpu_count() or 1
         side_by_side = min(at_once or cores, len(missing))
         ready = [_with_workers(job, max(1, cores // side_by_side)) for job in missing]
@@ -130,5 +189,5 @@ def _plain(found: Comparison) -> dict[str, object]:
     runs = {label: [folder.name for folder in folders] for label, folders in found.folders.items()}
     return {
         "experiment": found.experiment, "settings": found.words, "seeds": found.seeds, "blocks": blocks,
-        "missing": found.missing, "runs": runs,
+        "missing": found.missing, "outdated": found.outdated, "runs": runs,
     }  # fmt: skip

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -81,26 +80,21 @@ def _sweep(options: argparse.Namespace) -> int:
     request = told_apart(options.settings, with_methods=True)
     if request.methods:
         raise ConfigError(f"sweep varies keys: say --over method.name={','.join(request.methods)}")
-    return _all(options, "sweep", request, plan.grid(options.over))
+    return _all(options, "sweep", request, plan.grid(options.over), options.over)
 
 
-def _all(options: argparse.Namespace, kind: str, request: Request, variants: Sequence[Variant]) -> int:
-    from coterie.comparing import carrying_out, comparison, plan, tables
+def _all(
+    options: argparse.Namespace, kind: str, request: Request, variants: Sequence[Variant], over: Sequence[str] = ()
+) -> int:
+    from coterie.comparing import carrying_out, tables
 
     order = carrying_out.Order(
-        request.experiment,
-        tuple(variants if options.no_local else plan.with_local(variants)),
-        options.seeds,
-        request.settings,
-        options.out or plan.default_folder(kind, request.experiment, request.settings),
-        options.target,
+        kind, request, tuple(variants), options.seeds, tuple(over), not options.no_local, options.target, options.out
     )
-    jobs = order.jobs()
-    failed = {} if options.print else carrying_out.carry_out(jobs, order.out, options.jobs, options.plain)
-    found = comparison.gathered(order.experiment, order.words, jobs, order.target)
+    found, failed = carrying_out.carried_out(order, options.jobs, not options.print, options.plain)
     if found.blocks:
         print(tables.text(found))
-        written = carrying_out.write(found, order.out, _again(options, kind))
+        written = carrying_out.write(found, order.out, order.command)
         print(f"\n{order.out}: {', '.join(path.name for path in written)}")
     return ending(failed, bool(found.blocks), order.out)
 
@@ -112,12 +106,3 @@ def ending(failed: Mapping[str, str], any_done: bool, where: object) -> int:
     if not any_done and not failed:
         print(f"coterie: {where} has no run of this yet; without --print they are made", file=sys.stderr)
     return 0 if any_done and not failed else FAILED
-
-
-def _again(options: argparse.Namespace, kind: str) -> str:
-    """The command line that makes this table."""
-    over = [word for axis in getattr(options, "over", []) for word in ("--over", axis)]
-    target = [] if options.target is None else ["--target", str(options.target)]
-    local = ["--no-local"] if options.no_local else []
-    seeds = ["--seeds", ",".join(map(str, options.seeds))]
-    return shlex.join(["coterie", kind, *options.settings, *over, *seeds, *target, *local])

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from coterie.comparing.plan import Job, Variant, is_done, local_twin
+from coterie.comparing.plan import Job, Variant, local_twin, standing, why_again
 from coterie.comparing.statistics import Line, Summary, line, ranked
 from coterie.errors import RunError
 from coterie.events import read
@@ -37,11 +37,13 @@ class Comparison:
     folders: Mapping[str, Sequence[Path]]  # the runs of each label, by seed
     # Of each label, that of the runs in which everybody trains alone under the same settings.
     alone: Mapping[str, str] = field(default_factory=dict)
+    outdated: tuple[str, ...] = ()  # which runs were computed with something else than there is now, and what changed
 
 
 def gathered(experiment: str, words: Sequence[str], found: Sequence[Job], target: float | None = None) -> Comparison:
-    """The comparison of those runs that are whole, and the very ones that were asked for."""
-    done = {(job.variant.label, job.seed): job for job in found if is_done(job)}
+    """The comparison of those runs that are whole, and the very ones that were asked for; some may be outdated."""
+    standings = [(job, standing(job)) for job in found]
+    done = {(job.variant.label, job.seed): job for job, how in standings if how.done}
     runs: dict[str, dict[int, Summary]] = {}
     blocks: dict[Any, list[Variant]] = {}  # by what the splits depend on, but for the seed
     for (label, seed), job in done.items():
@@ -60,6 +62,7 @@ def gathered(experiment: str, words: Sequence[str], found: Sequence[Job], target
             shown[v.label]: shown[local_twin(v).label]
             for variants in blocks.values() for v in variants if local_twin(v).label in shown
         },
+        tuple(why_again({job.name: how.outdated for job, how in standings if how.done and how.outdated})),
     )  # fmt: skip
 
 

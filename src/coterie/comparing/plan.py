@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import itertools
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from coterie import running, settings
+from coterie import provenance, settings
 from coterie.command_line import Request
-from coterie.errors import ConfigError, RunError
-from coterie.experiment import Experiment, load
+from coterie.errors import ConfigError, CoterieError, RunError
+from coterie.experiment import Experiment, built, load, over, read_tables
+from coterie.methods import find
 from coterie.report.summary import is_whole
 
+NAMED = 3  # runs in a line that says why they run again
 LOCAL = "local"  # what everybody has without the others: the measure of who is hurt
 
 
@@ -35,6 +39,7 @@ class Job:
     seed: int
     experiment: Experiment
     folder: Path
+    anew: bool = False  # whether what is in the folder is to be overwritten
 
     @property
     def name(self) -> str:
@@ -118,9 +123,10 @@ def jobs(
     experiment: str, variants: Sequence[Variant], seeds: Sequence[int], words: Sequence[str], out: Path
 ) -> list[Job]:
     """Every run, seed by seed so that the first table is a whole one; settings are checked, nothing is run yet."""
+    _check_methods(experiment, variants)
     found = []
     for seed, variant in itertools.product(seeds, variants):
-        wanted = load(experiment, ["baseline=", *words, *variant.words, f"seed={seed}"])
+        wanted = load(experiment, ["baseline=", *words], [*variant.words, f"seed={seed}"])
         found.append(Job(variant, seed, wanted, out / folder_name(variant.label, seed)))
     names = [job.folder.name for job in found]
     for name in names:
@@ -129,13 +135,26 @@ def jobs(
     return found
 
 
+def _check_methods(experiment: str, variants: Sequence[Variant]) -> None:
+    """That the experiment and all methods are there, before there is a word about the parameters of one of them."""
+    read_tables(experiment)
+    for word in dict.fromkeys(word for variant in variants for word in variant.words):
+        key, _, name = word.partition("=")
+        if key == "method.name":
+            find(name)
+
+
 def folder_name(label: str, seed: int) -> str:
     return f"{re.sub(r'[^A-Za-z0-9.=+_,-]+', '_', label)}-{seed}"
 
 
 def default_folder(kind: str, experiment: str, words: Sequence[str]) -> Path:
     """The same for the same settings, so that a second call finds what the first one did."""
-    text = fingerprint(load(experiment, words))
+    tables = over(read_tables(experiment), settings.overrides(words))
+    try:
+        text = fingerprint(built(tables))  # not checked: the experiment's own method may not be among those that run
+    except ConfigError:  # nor need its file be there
+        text = json.dumps(tables, sort_keys=True)
     return Path("runs") / f"{kind}-{Path(experiment).stem}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
@@ -149,11 +168,84 @@ def fingerprint(e: Experiment) -> str:
     return json.dumps({**tables, "baseline": "", "engine": {**tables["engine"], **without_effect}}, sort_keys=True)
 
 
+@dataclass(frozen=True)
+class Standing:
+    """How it is with the folder of a job."""
+
+    begun: bool = False
+    done: bool = False
+    outdated: str = ""  # why its figures are not those that the same settings give now
+
+    @property
+    def current(self) -> bool:
+        return self.done and not self.outdated
+
+
 def is_done(job: Job) -> bool:
-    """Whether this very run is there, whole; an error if it is another one."""
+    """Whether this very run is there, whole, and computed with what there is now; an error if it is another one."""
+    return standing(job).current
+
+
+def standing(job: Job) -> Standing:
+    """How far this very run is, and whether it is current; an error if it is another one."""
     if not (job.folder / "config.toml").exists():
+        return Standing()
+    done = is_whole(job.folder)
+    why = provenance.outdated(job.folder, job.experiment)
+    tables, moved = _moved(read_tables(str(job.folder / "config.toml")), job.experiment.tables())
+    try:
+        there = built(tables)
+    except CoterieError as error:  # a parameter that the method's file has no more
+        if why:
+            return Standing(True, done, why)
+        raise RunError(f"{job.folder} is a run with other settings ({error}): {_REMEDY}") from error
+    if fingerprint(there) != fingerprint(job.experiment) and not (why and _other_defaults(there, job)):
+        raise RunError(f"{job.folder} is a run with other settings: {_REMEDY}")
+    if moved and not done:
+        why = why or "files of it were moved before it was done"
+    return Standing(True, done, why)
+
+
+_REMEDY = "move it away, or choose another --out"
+
+
+def _other_defaults(there: Experiment, job: Job) -> bool:
+    """Whether two experiments differ in their method's parameters alone, while that method's source has changed."""
+    if there.method_name != job.experiment.method_name or provenance.read(job.folder) is None:
         return False
-    there = running.of_folder(job.folder)
-    if fingerprint(there) != fingerprint(job.experiment):
-        raise RunError(f"{job.folder} is a run with other settings: move it away, or choose another --out")
-    return is_whole(job.folder)
+    method = job.experiment.method
+    return fingerprint(dataclasses.replace(there, method=method)) == fingerprint(job.experiment)
+
+
+def _moved(tables: dict[str, Any], now: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
+    """The settings of a run with its files where they are now, if they lie in another folder; and whether they do.
+
+    A file of the same name is the same one if the old one is gone; its content is compared elsewhere.
+    """
+    found = tables
+    for section, key in (("method", "name"), ("data", "name"), ("model", "pretrained"), ("model", "zoo")):
+        old, new = found.get(section, {}).get(key), now[section].get(key)
+        one, other = ([value] if isinstance(value, str) else list(value or ()) for value in (old, new))
+        same_number = len(one) == len(other)
+        if one != other and same_number and all(a == b or _was_moved(a, b) for a, b in zip(one, other, strict=True)):
+            found = {**found, section: {**found[section], key: new}}
+    return found, found is not tables
+
+
+def _was_moved(old: str, new: str) -> bool:
+    """Of `folder/file` or `folder/file.py:Class`."""
+    place = old.rpartition(":")[0] if ".py:" in old else old
+    return Path(old).name == Path(new).name and old != Path(old).name and not Path(place).exists()
+
+
+def why_again(outdated: Mapping[str, str]) -> list[str]:
+    """A line for each reason, with the runs that it concerns: `outdated` has the reason by the run's name."""
+    by_reason: dict[str, list[str]] = {}
+    for name, why in outdated.items():
+        by_reason.setdefault(why, []).append(name)
+    return [f"{why}: {_several(names)}" for why, names in by_reason.items()]
+
+
+def _several(names: Sequence[str]) -> str:
+    rest = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return "; ".join(names[:NAMED]) + rest

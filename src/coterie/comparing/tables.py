@@ -99,6 +99,8 @@ def notes(found: Comparison) -> list[str]:
             f"p: paired t-test over seeds against the best, after Holm; above {CHANCE:.2f} it may be chance. Few seeds "
             "detect large differences only."
         )
+    if found.outdated:
+        said.append(f"OUTDATED: {'. '.join(found.outdated)}. The same command without --print runs these again.")
     if found.missing:
         said.append(
             f"MISSING: {'; '.join(found.missing)}. The mean of a row that lacks a seed is over fewer splits; "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import shutil
 import signal
 import time
 import traceback
@@ -129,7 +130,7 @@ class _Worker:
     def give(self, job: Job) -> None:
         self.job = job
         with suppress(BrokenPipeError):  # it is gone: `hear` says so
-            self.connection.send((job.experiment.tables(), job.folder))
+            self.connection.send((job.experiment.tables(), job.folder, job.anew))
 
     def hear(self) -> Told:
         """The next thing it says; a process that is gone has failed."""
@@ -218,10 +219,12 @@ class _Run:
         if self.simulation is not None:
             self.simulation.stop()
 
-    def outcome(self, tables: dict[str, Any], folder: Path) -> Told:
+    def outcome(self, tables: dict[str, Any], folder: Path, anew: bool) -> Told:
         from coterie import experiment, running
 
         try:
+            if anew:  # at once: nothing of what is outdated may stay, whatever becomes of the run
+                shutil.rmtree(folder)
             if (folder / "config.toml").exists():
                 running.resume(folder, on_round=self._tell, on_start=self._started)
             else:

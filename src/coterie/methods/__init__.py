@@ -10,6 +10,7 @@ import traceback
 from pathlib import Path
 
 from coterie.errors import ConfigError, MethodError, unknown
+from coterie.imports import LOADED, digest_of, without_bytecode
 from coterie.methods.base import Method
 from coterie.methods.class_means import FedDistill, FedGH, FedProto
 from coterie.methods.compfl import CompFL
@@ -114,13 +115,18 @@ def _place(function: object) -> str:
 
 def _module(place: str) -> object:
     if not place.endswith(".py"):
-        return importlib.import_module(place)
+        with without_bytecode():
+            return importlib.import_module(place)
     spec = importlib.util.spec_from_file_location(f"coterie_method_{Path(place).stem}", place)
     if spec is None or spec.loader is None:
         raise ImportError(f"{place} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # dataclasses look their own module up there
-    spec.loader.exec_module(module)
+    source = Path(place).read_bytes()
+    setattr(module, LOADED, digest_of(source))
+    # Not by the loader: it may take a compiled file for current that is of a source of the same second and size.
+    with without_bytecode():
+        exec(compile(source, place, "exec", dont_inherit=True), vars(module))
     return module
 
 

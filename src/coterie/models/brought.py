@@ -29,6 +29,7 @@ import torch
 from torch import Tensor, nn
 
 from coterie.errors import ModelError
+from coterie.imports import without_bytecode
 from coterie.models.layers import Backbone
 from coterie.models.net import Net
 
@@ -115,7 +116,7 @@ def _no_such_callable(module_name: str, attribute: str, public: list[str]) -> st
 
 def _import(module_name: str) -> object:
     try:
-        with _working_directory_importable():
+        with _working_directory_importable(), without_bytecode():
             return importlib.import_module(module_name)
     except Exception as error:  # a user's or a library's module may raise anything while it is imported
         raise ModelError(f"model.zoo: cannot import '{module_name}': {error}{_hint(module_name)}") from error

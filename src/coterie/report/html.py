@@ -46,7 +46,8 @@ def page_of(run: Run) -> str:
     start, events, summary = run.start, run.events, run.summary
     amounts = f"{count(start.peers, 'peer')} · {count(start.rounds, 'round')}"
     title = f"{short_name(start.method)} · seed {start.seed} · {amounts}"
-    parts = [_about(events, start), *_failure(summary), _headline(summary), _beside_baseline(run), sections(run).html()]
+    said_first = [_about(events, start), *_failure(summary), *_mixture(summary), _headline(summary)]
+    parts = [*said_first, _beside_baseline(run), sections(run).html()]
     tables = [round_table(run.points, run.scores, run.masses), _peer_table(run), *_own_tables(events)]
     names = [f"peer {p}" for p in range(start.peers)]
     data = {"what": "peer", "names": names, "about": _about_peers(start), "graph": _graph_data(run)}
@@ -93,6 +94,12 @@ def _failure(summary: Mapping[str, Any]) -> list[str]:
         return []
     text = not_finite_peers(summary["not_finite"], summary["peers"])
     return [f"<p><strong>This run failed: {escape(text)}. Training diverged.</strong></p>"]
+
+
+def _mixture(summary: Mapping[str, Any]) -> list[str]:
+    """A run that went on with other sources than it began with says so first of all."""
+    changes = "; ".join(map(str, summary.get("mixture", [])))
+    return [f"<p><strong>A mixture: {escape(changes)}.</strong></p>"] if changes else []
 
 
 def _headline(summary: Mapping[str, Any]) -> str:

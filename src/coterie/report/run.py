@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from coterie import provenance
 from coterie.errors import CoterieError, RunError, unknown
 from coterie.events import Event, PeerRound, RunStarted, of_kind, read
 from coterie.report import charts, graph_figures, holdings
@@ -177,7 +178,8 @@ def open_run(folder: str | Path) -> Run:
     events = list(read(path))
     if not of_kind(events, RunStarted):
         raise RunError(f"{path} {_without_beginning(folder)}")
-    return Run(events, summarise(events, _seconds(folder)), *_baseline(folder, started(events)))
+    summary = provenance.with_mixture(summarise(events, _seconds(folder)), folder)
+    return Run(events, summary, *_baseline(folder, started(events)))
 
 
 def _baseline(folder: Path, start: RunStarted) -> tuple[Run | None, str]:

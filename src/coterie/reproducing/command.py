@@ -75,12 +75,23 @@ def _reproduce(options: argparse.Namespace) -> int:
         found = _column(table, column, small, out, there, kept, options, failed)
         if found.done:
             shown.append((found, page.command(found, options.seeds, options.settings)))
+    _warn([found for found, _ in shown])
     for found, line in shown:
         print("\n".join([line, *results.notes(found), "", aligned(results.rows(found)), found.made, ""]))
     if options.page and shown:
         page.write(options.page, shown)
         print(f"written: {options.page}")
     return ending(failed, bool(shown), f"{out} (with {options.record})" if options.record else out)
+
+
+def _warn(shown: list[Results]) -> None:
+    """What is not current among the figures, or not known to be."""
+    from coterie.comparing.carrying_out import say
+
+    say(f"OUTDATED: {found.table.name}/{found.column.name}: {line}" for found in shown for line in found.outdated)
+    unknown, all_runs = sum(found.unknown for found in shown), sum(found.done for found in shown)
+    if unknown:
+        say([f"{unknown} of the {all_runs} runs shown were measured before sources were recorded"])
 
 
 def _chosen(options: argparse.Namespace) -> Iterator[tuple[Table, Column, bool]]:
@@ -107,19 +118,25 @@ def _column(
     failed: dict[str, str],
 ) -> Results:
     """Run what is missing of it, read what is there, and keep a record of it where that is asked for."""
-    from coterie.comparing.carrying_out import carry_out
+    from coterie.carry_over import told
+    from coterie.comparing.carrying_out import carry_out, say
+    from coterie.comparing.plan import why_again
     from coterie.reproducing import records, results, runs
 
     only = [label for label in options.only.split(",") if label] if options.table != ALL else []
     jobs = runs.placed(table.jobs(column, small, options.seeds, options.settings, out, only), there)
+    if options.table != ALL:
+        say(told(change for job in jobs for change in job.experiment.carried))
     if not options.print:
-        once = {job.folder: job for job in jobs if runs.key(job) not in kept}  # two rows may be the same run
+        once = {job.folder: job for job in jobs if not results.is_current(job, kept)}  # two rows may be the same run
+        recorded = {job.name: why for job in once.values() for why in results.outdated_record(job, kept)}
+        say(f"runs again, because its record is outdated: {line}" for line in why_again(recorded))
         lost = carry_out(list(once.values()), out, options.jobs, options.plain)
         failed |= {f"{table.name}/{column.name}, {name}": why for name, why in lost.items()}
     if options.record:
-        before = len(kept)
-        kept |= {runs.key(job): record for job in jobs if (record := results.record_of(job, kept)) is not None}
-        if len(kept) > before:
+        before = dict(kept)
+        kept |= {runs.key(job): record for job in jobs for record, why in results.record_of(job, kept) if not why}
+        if kept != before:
             records.write(options.record, kept.values())
     return results.results(table, column, small, jobs, kept)
 

@@ -9,10 +9,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from coterie import running
+from coterie import provenance, running
 from coterie.comparing.plan import fingerprint
 from coterie.errors import CoterieError, RunError
-from coterie.experiment import from_tables
+from coterie.experiment import Experiment, from_tables
 from coterie.files import write_whole
 from coterie.report.summary import read_summary
 from coterie.reproducing.figures import LAST, at
@@ -20,12 +20,20 @@ from coterie.reproducing.figures import LAST, at
 
 @dataclass(frozen=True)
 class Record:
-    """One run that is whole: its settings, what came out, and which version made it on which day."""
+    """One run that is whole: its settings, what came out, which version made it on which day, and with what."""
 
     settings: Mapping[str, Any]
     summary: Mapping[str, Any]
     version: str
     day: str
+    made_with: Mapping[str, str] | None = None  # None in records of older versions: they count as current
+
+    def outdated(self, e: Experiment) -> str:
+        """What changed since it was made; empty where nothing did, or nobody knows."""
+        if self.made_with is None:
+            return ""
+        changes = provenance.differences(self.made_with, provenance.on_disk(e))
+        return f"{', '.join(changes)} since {self.day}" if changes else ""
 
 
 Records = dict[str, Record]  # by the settings' fingerprint
@@ -38,7 +46,9 @@ def of_run(folder: Path) -> Record:
         raise RunError(f"{folder / 'summary.json'} has no accuracy: delete its folder, and run this again")
     made = time.localtime((folder / "summary.json").stat().st_mtime)
     settings = running.of_folder(folder).tables()
-    return Record(settings, summary, _version(folder / "events.jsonl"), time.strftime("%Y-%m-%d", made))
+    source = provenance.read(folder)
+    day, made_with = time.strftime("%Y-%m-%d", made), None if source is None else source.made_with
+    return Record(settings, summary, _version(folder / "events.jsonl"), day, made_with)
 
 
 def _version(events: Path) -> str:
@@ -76,8 +86,12 @@ def _parsed(line: str, where: str) -> Record:
     return record
 
 
+def _plain(record: Record) -> dict[str, Any]:
+    return {key: value for key, value in asdict(record).items() if value is not None}
+
+
 def write(path: Path, records: Iterable[Record]) -> None:
     """In an order that depends on what was run alone, so that a new run is a new line and nothing else changes."""
-    lines = sorted(json.dumps(asdict(record), sort_keys=True, ensure_ascii=False) for record in records)
+    lines = sorted(json.dumps(_plain(record), sort_keys=True, ensure_ascii=False) for record in records)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, "".join(f"{line}\n" for line in lines))

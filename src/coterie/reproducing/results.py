@@ -28,6 +28,8 @@ class Results:
     runs: Mapping[str, Sequence[Summary]]
     made: str  # with which version, and when
     wanted: int
+    outdated: tuple[str, ...] = ()  # which runs were computed with something else than there is now, and what changed
+    unknown: int = 0  # runs of which nobody recorded with what they were computed
 
     @property
     def done(self) -> int:
@@ -37,17 +39,37 @@ class Results:
 def results(table: Table, column: Column, small: bool, jobs: Sequence[Job], kept: Records) -> Results:
     """What there is of a column: in the folders of its jobs, or among the records kept of earlier ones."""
     by_label: dict[str, list[dict[str, Any]]] = {row.label: [] for row in table.rows}
-    found = [(job, record) for job in jobs if (record := record_of(job, kept)) is not None]
-    for job, record in found:
+    found = [(job, record, why) for job in jobs for record, why in record_of(job, kept)]
+    for job, record, _ in found:
         by_label[job.variant.label].append({**record.summary, "seed": job.seed})
     if table.against:
         _measure_changes(by_label, table.against)
-    return Results(table, column, small, by_label, _made([record for _, record in found]), len(jobs))
+    made = [record for _, record, _ in found]
+    outdated = plan.why_again({job.name: why for job, _, why in found if why})
+    unknown = sum(record.made_with is None for record in made)
+    return Results(table, column, small, by_label, _made(made), len(jobs), tuple(outdated), unknown)
 
 
-def record_of(job: Job, kept: Records) -> Record | None:
-    """Of this very run, if it was ever done."""
-    return kept.get(runs.key(job)) or (records.of_run(job.folder) if plan.is_done(job) else None)
+def record_of(job: Job, kept: Records) -> list[tuple[Record, str]]:
+    """Of this very run, and why it is outdated if it is; none if it was never done. A current one wins."""
+    found = []
+    if (record := kept.get(runs.key(job))) is not None:
+        found.append((record, record.outdated(job.experiment)))
+    if not found or found[0][1]:
+        how = plan.standing(job)
+        found += [(records.of_run(job.folder), how.outdated)] if how.done else []
+    return sorted(found, key=lambda one: bool(one[1]))[:1]
+
+
+def outdated_record(job: Job, kept: Records) -> list[str]:
+    """Why the record that is kept of this run is outdated, where there is one and no folder of the run either."""
+    record = kept.get(runs.key(job))
+    return [] if record is None or plan.standing(job).begun else [record.outdated(job.experiment)]
+
+
+def is_current(job: Job, kept: Records) -> bool:
+    """Whether there is a record of this very run, computed with what there is now."""
+    return any(not why for _, why in record_of(job, kept))
 
 
 def _measure_changes(runs: Mapping[str, Sequence[dict[str, Any]]], against: str) -> None:
@@ -124,6 +146,7 @@ def notes(found: Results) -> list[str]:
     if found.small:
         preset, words = found.column.experiment(True)
         said.append(f"A small form, {' '.join([preset, *words])}: its figures are not to be expected equal.")
+    said += [f"OUTDATED: {line}." for line in found.outdated]
     if found.done < found.wanted:
         said.append(f"{found.done} of {found.wanted} runs are there.")
     return said
