@@ -54,7 +54,7 @@ def carry_over(table: Mapping[str, Any], source: str, method: str, given: Iterab
     names = _names(new)
     taken = {key: value for key, value in values.items() if key in names and old and new and same(old, new, key)}
     left = {key: value for key, value in values.items() if key not in taken}
-    return CarriedOver(method, source, taken, left, frozenset(left.keys() & names), bool(names))
+    return CarriedOver(method, source, taken, left, frozenset(left.keys() & names if old else ()), bool(names))
 
 
 def told(changes: Iterable[CarriedOver]) -> list[str]:

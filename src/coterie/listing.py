@@ -48,7 +48,7 @@ def _common(method: type[Method]) -> list[str]:
     for field in dataclasses.fields(method):
         if others := shared_with(method, field.name):
             meaning = field.metadata.get("common")
-            rows.append((f"  method.{field.name}", f"{meaning}: " if meaning else "", ", ".join(others)))
+            rows.append((f"  method.{field.name}", f"{meaning}:" if meaning else "", ", ".join(others)))
     return ["common with other methods (the value carries over):", aligned(rows)] if rows else []
 
 

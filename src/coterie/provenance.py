@@ -179,11 +179,11 @@ def _of_place(path: Path) -> str:
 
 def _content(path: Path) -> str:
     state = path.stat()
-    return _content_of_state(str(path), state.st_mtime_ns, state.st_size, state.st_ino)
+    return _content_of_state(str(path), (state.st_ctime_ns, state.st_mtime_ns, state.st_size, state.st_ino))
 
 
 @cache
-def _content_of_state(path: str, mtime: int, size: int, inode: int) -> str:  # noqa: ARG001
+def _content_of_state(path: str, state: tuple[int, ...]) -> str:  # noqa: ARG001
     """Read once in a process, as long as the file stays as it is: it may be large."""
     found = hashlib.sha256()
     with Path(path).open("rb") as file:

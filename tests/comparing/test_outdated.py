@@ -1,0 +1,406 @@
+"""Figures are shown only of what there is now: a run whose sources or files were changed runs again, and says why."""
+
+from __future__ import annotations
+
+import csv
+import importlib
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coterie import experiment, provenance, running
+from coterie.cli import FAILED, OK, main
+from coterie.comparing import plan
+from coterie.comparing.carrying_out import RunsFailed, compare
+from coterie.comparing.plan import Job, Variant
+from coterie.errors import ConfigError, Interrupted, RunError
+
+TINY = (
+    "panm-digits", "peers=4", "rounds=2", "data.clusters=2", "data.train=10", "data.validation=5", "data.test=5",
+    "model.hidden=[4]", "engine.models=false",
+)  # fmt: skip
+METHOD = """
+from dataclasses import dataclass
+
+from coterie import Method, parameter
+
+
+@dataclass(frozen=True)
+class Mine(Method):
+    speed: float = parameter(1.0, "of learning")
+
+    async def round(self, me, t):
+        {helped}
+        await me.train(lr=0.05 * self.speed)
+"""
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+
+def write_method(name: str = "mine.py", helped: str = "pass") -> Path:
+    path = Path(name)
+    path.write_text(METHOD.format(helped=helped))
+    return path
+
+
+def edit(path: Path, old: str, new: str) -> None:
+    """With the time that it had, and the size, if the words are as long: a compiled file of the old one looks current."""
+    text, was = path.read_text(), path.stat()
+    assert text.count(old) == 1
+    path.write_text(text.replace(old, new))
+    os.utime(path, ns=(was.st_atime_ns, was.st_mtime_ns))
+
+
+def accuracy(out: str, label: str) -> float:
+    rows = csv.DictReader(Path(out, "comparison.csv").read_text().splitlines())
+    return next(float(row["last.mean"]) for row in rows if row["label"] == label)
+
+
+# -- through the command -----------------------------------------------------------------------
+
+
+def test_compare_edit_compare_shows_the_new_figure_and_says_why(capsys: pytest.CaptureFixture[str]) -> None:
+    mine = write_method()
+    words = ["compare", "mine.py:Mine", *TINY, "--seeds", "0", "--out", "here", "--plain"]
+    assert main(words) == OK
+    before = accuracy("here", "mine.py:Mine")
+    capsys.readouterr()
+
+    edit(mine, "lr=0.05", "lr=9.95")
+    assert main([*words, "--print"]) == OK
+    told = capsys.readouterr()
+    assert "OUTDATED: mine.py changed since" in told.err
+    assert "OUTDATED: mine.py changed since" in told.out  # and in the files
+    assert "OUTDATED: mine.py changed since" in Path("here/comparison.md").read_text()
+    assert accuracy("here", "mine.py:Mine") == before
+
+    local = Path("here/local-0/summary.json").stat().st_mtime_ns
+    assert main(words) == OK
+    told = capsys.readouterr()
+    assert "coterie: runs again, because mine.py changed since" in told.err
+    assert "mine.py:Mine, seed 0" in told.err
+    assert "OUTDATED" not in told.out + told.err
+    after = accuracy("here", "mine.py:Mine")
+    assert after != before
+    assert Path("here/local-0/summary.json").stat().st_mtime_ns == local  # it does not depend on that file
+
+    assert main(words) == OK  # nothing more to do
+    assert "again" not in capsys.readouterr().err
+    (job,) = plan.jobs(TINY[0], [Variant("x", ("method.name=mine.py:Mine",))], (0,), TINY[1:], Path("alone"))
+    alone = running.run(job.experiment, job.folder)
+    assert alone["accuracy"]["last"]["mean"] == after
+
+
+def test_a_sweep_sees_an_edited_helper_and_leaves_nothing_half_old(capsys: pytest.CaptureFixture[str]) -> None:
+    write_method(helped="from sweep_helper import rate; assert rate")  # imported where it is used
+    helper = Path("sweep_helper.py")
+    helper.write_text("rate = 1\n")
+    words = ["sweep", *TINY, "method.name=mine.py:Mine", "--over", "method.speed=1,2", "--seeds", "0", "--out", "here"]
+    assert main([*words, "--no-local", "--plain"]) == OK
+    Path("here/speed=1-0/leftover.txt").write_text("of the old run")
+    capsys.readouterr()
+    helper.write_text("rate = 0\n")
+    assert main([*words, "--no-local", "--plain"]) == FAILED
+    told = capsys.readouterr()
+    assert "runs again, because sweep_helper.py changed since" in told.err
+    assert "speed=1, seed 0; speed=2, seed 0" in told.err
+    assert "speed=1, seed 0 failed: AssertionError" in told.err
+    assert "speed=1" not in told.out, "the old figure is not shown beside a failure"
+    assert not Path("here/speed=1-0/summary.json").exists()
+    assert not Path("here/speed=1-0/leftover.txt").exists()
+
+
+REPRODUCED = (
+    "reproduce", "panm-table2/mnist", "--small", "--only", "Local", "--seeds", "0", "data.name=digits",
+    "data.clusters=2", "data.train=10", "data.validation=5", "data.test=5", "peers=8", "rounds=1", "method.k=2",
+    "method.l=3", "method.t1=1", "model.hidden=[4]", "engine.models=false", "--plain", "--record", "kept.jsonl",
+)  # fmt: skip
+
+
+def test_records_carry_it_and_older_ones_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*REPRODUCED]) == OK
+    (line,) = Path("kept.jsonl").read_text().splitlines()
+    record = json.loads(line)
+    assert record["made_with"]["coterie/methods/local.py"].startswith("sha256:")
+    (summary,) = Path("runs/reproduce").glob("*/summary.json")
+    summary.parent.rename("elsewhere")
+    capsys.readouterr()
+
+    assert main([*REPRODUCED]) == OK  # the record counts, without its folder
+    assert capsys.readouterr().err == ""
+    Path("kept.jsonl").write_text(json.dumps({k: v for k, v in record.items() if k != "made_with"}) + "\n")
+    assert main([*REPRODUCED]) == OK
+    assert "1 of the 1 runs shown were measured before sources were recorded" in capsys.readouterr().err
+    assert "made_with" not in Path("kept.jsonl").read_text(), "a record stays as it is"
+
+    record["made_with"]["torch"] = "1.0"
+    Path("kept.jsonl").write_text(json.dumps(record) + "\n")
+    assert main([*REPRODUCED, "--print"]) == OK
+    told = capsys.readouterr()
+    assert "OUTDATED: panm-table2/mnist: torch 1.0 -> " in told.err
+    assert "OUTDATED: torch 1.0 -> " in told.out
+    assert main([*REPRODUCED]) == OK
+    told = capsys.readouterr()
+    assert "runs again, because its record is outdated: torch 1.0 -> " in told.err
+    assert "OUTDATED" not in told.err + told.out
+    (line,) = Path("kept.jsonl").read_text().splitlines()
+    assert json.loads(line)["made_with"] != record["made_with"]
+
+
+# -- job by job --------------------------------------------------------------------------------
+
+
+def job(*words: str, label: str = "it", out: str = "here") -> Job:
+    (found,) = plan.jobs(TINY[0], [Variant(label, words)], (0,), TINY[1:], Path(out))
+    return found
+
+
+def done(*words: str) -> Job:
+    found = job(*words)
+    running.run(found.experiment, found.folder)
+    assert plan.is_done(found)
+    return found
+
+
+def csv_file(name: str = "mine.csv") -> Path:
+    rows = [f"{i % 7},{i % 3},{'ab'[i % 2]}" for i in range(80)]
+    Path(name).write_text("\n".join(["one,two,label", *rows, ""]))
+    return Path(name)
+
+
+ON_CSV = ("method.name=local", "data.name=mine.csv", "data.partition=iid")
+
+
+def test_a_csv_that_was_edited() -> None:
+    data = csv_file()
+    first = done(*ON_CSV)
+    edit(data, "label\n0,0,a", "label\n0,0,b")  # one label, so that the size stays
+    assert "data mine.csv changed since" in plan.standing(first).outdated
+
+
+def test_a_folder_of_data_is_its_names_and_contents() -> None:
+    Path("images/a").mkdir(parents=True)
+    Path("images/a/1.png").write_bytes(b"1")
+    before = provenance._of_place(Path("images"))
+    assert provenance._of_place(Path("images")) == before
+    Path("images/a/1.png").rename("images/a/2.png")
+    renamed = provenance._of_place(Path("images"))
+    Path("images/a/2.png").write_bytes(b"2")
+    assert len({before, renamed, provenance._of_place(Path("images"))}) == 3
+
+
+def test_a_module_with_a_class_its_base_and_a_brought_model() -> None:
+    Path("base_of_mine.py").write_text(METHOD.format(helped="pass"))
+    Path("class_of_mine.py").write_text("from base_of_mine import Mine\n\n\nclass Younger(Mine):\n    pass\n")
+    Path("net_of_mine.py").write_text(
+        "from torch import nn\n\n\ndef make(input_shape):\n    return nn.Sequential(nn.Flatten(), nn.Linear(64, 3))\n"
+    )
+    words = ("method.name=class_of_mine:Younger", "model.zoo=net_of_mine:make")
+    first = done(*words)
+    record = provenance.read(first.folder)
+    assert record is not None
+    assert {"base_of_mine.py", "class_of_mine.py", "net_of_mine.py"} <= record.made_with.keys()
+    for name, old, new in (
+        ("base_of_mine.py", "0.05", "0.06"),
+        ("class_of_mine.py", "pass", "pass  # a word"),
+        ("net_of_mine.py", "(64, 3)", "(64, 4)"),
+    ):
+        text = Path(name).read_text()
+        edit(Path(name), old, new)
+        assert f"{name} changed since" in plan.standing(first).outdated
+        Path(name).write_text(text)
+    assert plan.is_done(first), "as it was before, it counts again"
+
+
+def test_a_comment_is_a_change_too_and_so_is_a_new_import() -> None:
+    mine = write_method()
+    done("method.name=mine.py:Mine")
+    edit(mine, "        pass\n", "        pass  # a word\n")
+    assert "mine.py changed" in plan.standing(job("method.name=mine.py:Mine")).outdated
+    Path("beside_mine.py").touch()
+    edit(mine, "# a word\n", "\n        import beside_mine\n")
+    assert "beside_mine.py is new, mine.py changed" in plan.standing(job("method.name=mine.py:Mine")).outdated
+
+
+@pytest.mark.parametrize("changed", ["speed: float = parameter(2.0,", "pace: float = parameter(1.0,"])
+def test_a_default_that_changed_or_a_parameter_that_is_gone_is_a_change_of_the_source(changed: str) -> None:
+    mine = write_method()
+    done("method.name=mine.py:Mine")
+    edit(mine, "speed: float = parameter(1.0,", changed)
+    mine.write_text(mine.read_text().replace("self.speed", "1.0"))
+    assert "mine.py changed" in plan.standing(job("method.name=mine.py:Mine")).outdated
+
+
+def test_a_file_that_was_moved_is_the_same_if_its_content_is() -> None:
+    mine = write_method()
+    csv_file()
+    first = done("method.name=mine.py:Mine", *ON_CSV[1:])
+    Path("sub").mkdir()
+    mine.rename("sub/mine.py")
+    Path("mine.csv").rename("sub/mine.csv")
+    moved = job("method.name=sub/mine.py:Mine", "data.name=sub/mine.csv", ON_CSV[2])
+    assert plan.is_done(moved)
+    (first.folder / "summary.json").unlink()
+    assert "moved" in plan.standing(moved).outdated  # it could not go on: its settings name the old place
+    (first.folder / "summary.json").write_text("{}")
+    edit(Path("sub/mine.py"), "0.05", "0.06")
+    moved = job("method.name=sub/mine.py:Mine", "data.name=sub/mine.csv", ON_CSV[2])
+    assert "mine.py changed" in plan.standing(moved).outdated
+    write_method()  # with the old file there again, it is another one
+    csv_file()
+    with pytest.raises(RunError, match="other settings"):
+        plan.standing(moved)
+
+
+def test_an_older_folder_runs_again_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    found = done("method.name=local")
+    (found.folder / provenance.NAME).unlink()
+    assert plan.standing(found).outdated == "made before sources were recorded"
+    (found.folder / provenance.NAME).write_text("{}")
+    with pytest.raises(RunError, match=r"provenance\.json cannot be read"):
+        plan.standing(found)
+    assert capsys.readouterr().err == ""
+
+
+def test_versions_and_settings_without_effect(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = done("method.name=local")
+    other = job("method.name=local", "engine.name=processes", "engine.workers=7", "engine.checkpoint=3")
+    assert plan.is_done(other)
+    versions: Callable[[str], str] = provenance._version_of
+    monkeypatch.setattr(provenance, "_version_of", lambda name: "99" if name == "torch" else versions(name))
+    assert f"torch {versions('torch')} -> 99 since" in plan.standing(found).outdated
+
+
+def test_a_line_for_each_reason_with_the_runs_that_it_concerns() -> None:
+    outdated = {f"panm, seed {seed}": "torch 1 -> 2" for seed in range(5)} | {"local, seed 0": "x.py changed"}
+    assert plan.why_again(outdated) == [
+        "torch 1 -> 2: panm, seed 0; panm, seed 1; panm, seed 2 and 2 more",
+        "x.py changed: local, seed 0",
+    ]
+
+
+# -- the source that runs ----------------------------------------------------------------------
+
+
+def test_what_is_recorded_is_what_this_process_has_loaded() -> None:
+    """A helper that was edited after its import still runs as it was: the run's figures are of that source."""
+    write_method(helped="from helper_in_use import rate")
+    Path("helper_in_use.py").write_text("rate = 1\n")
+    importlib.import_module("helper_in_use")
+    loaded = experiment.load(TINY[0], [*TINY[1:], "method.name=mine.py:Mine"])
+    before = provenance.on_disk(loaded)
+    Path("helper_in_use.py").write_text("rate = 2\n")
+    assert provenance.of(loaded) == before
+    assert provenance.differences(before, provenance.on_disk(loaded)) == ["helper_in_use.py changed"]
+
+
+def test_a_method_that_is_loaded_again_is_compiled_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    mine = write_method()
+    first = experiment.load(TINY[0], ["method.name=mine.py:Mine"])
+    edit(mine, "parameter(1.0,", "parameter(3.0,")
+    second = experiment.load(TINY[0], ["method.name=mine.py:Mine"])
+    assert (first.tables()["method"]["speed"], second.tables()["method"]["speed"]) == (1.0, 3.0)
+    assert not list(Path().rglob("*.pyc"))
+
+
+# -- runs that go on ---------------------------------------------------------------------------
+
+
+def halted(found: Job) -> None:
+    """A run that was stopped after its first round."""
+
+    def stop(simulation: Any) -> None:
+        simulation.stop()
+
+    with pytest.raises(Interrupted):
+        running.run(found.experiment, found.folder, on_start=stop)
+
+
+def test_a_run_that_goes_on_with_other_sources_says_so_and_is_a_mixture(
+    capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    mine = write_method()
+    found = job("method.name=mine.py:Mine")
+    halted(found)
+    edit(mine, "lr=0.05", "lr=0.06")
+    assert main(["run", "--resume", str(found.folder), "--plain"]) == OK
+    assert "goes on after round 1, but mine.py changed: its figures will be a mixture" in caplog.text
+    assert "a MIXTURE" in capsys.readouterr().out
+    change = "after round 1: mine.py changed"
+    assert json.loads((found.folder / "summary.json").read_text())["mixture"] == [change]
+    assert change in (found.folder / "report.html").read_text()
+    assert main(["report", str(found.folder)]) == OK
+    assert change in (found.folder / "report.html").read_text()
+    found = job("method.name=mine.py:Mine")
+    assert plan.standing(found).outdated == f"a mixture ({change})"
+
+
+def test_a_run_that_goes_on_as_it_was_is_none(caplog: pytest.LogCaptureFixture) -> None:
+    write_method()
+    found = job("method.name=mine.py:Mine")
+    halted(found)
+    summary = running.resume(found.folder)
+    assert "mixture" not in summary
+    assert caplog.text == ""
+    assert plan.is_done(found)
+    edit(Path("mine.py"), "lr=0.05", "lr=0.06")
+    assert running.resume(found.folder) == summary
+    assert "is done, and its figures stay as they are, but they are outdated: mine.py changed" in caplog.text
+
+
+def test_a_run_that_begins_again_is_of_one_source() -> None:
+    write_method()
+    found = job("method.name=mine.py:Mine", "engine.checkpoint=0")
+    halted(found)
+    for checkpoint in (found.folder / "checkpoint").glob("*"):
+        checkpoint.unlink()
+    edit(Path("mine.py"), "lr=0.05", "lr=0.06")
+    assert "mixture" not in running.resume(found.folder)
+    assert plan.is_done(job("method.name=mine.py:Mine", "engine.checkpoint=0"))
+
+
+# -- from Python -------------------------------------------------------------------------------
+
+
+def test_python_and_the_command_are_alike(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("bad.py").write_text(METHOD.format(helped="raise ValueError('bad')"))
+    found = compare(["gossip,k=1"], TINY[0], TINY[1:], seeds=(0, 0), out=Path("here"), local=False)
+    assert [line.label for line in found.blocks[0].lines] == ["gossip,k=1"]
+    written = {path.name: path.read_text() for path in Path("here").glob("comparison.*")}
+    assert Path("here/report.html").exists()
+    assert main(["compare", "gossip,k=1", *TINY, "--seeds", "0", "--out", "here", "--no-local", "--print"]) == OK
+    assert {path.name: path.read_text() for path in Path("here").glob("comparison.*")} == written
+    capsys.readouterr()
+
+    with pytest.raises(RunsFailed, match=r"bad\.py:Mine, seed 0 failed: ValueError: bad") as failure:
+        compare(["gossip,k=1", "bad.py:Mine"], TINY[0], TINY[1:], seeds=(0,), out=Path("here"), local=False)
+    assert [line.label for line in failure.value.found.blocks[0].lines] == ["gossip,k=1"]
+    assert "MISSING: bad.py:Mine, seed 0" in Path("here/comparison.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"methods": ["gosip"]}, "gossip"),
+        ({"methods": []}, "say which methods"),
+        ({"seeds": (-1,)}, "negative"),
+        ({"seeds": ()}, "one or more"),
+        ({"target": 85.0}, "fraction of 1"),
+        ({"words": ["seed=3"]}, "--seeds"),
+        ({"run": False}, "no run of this yet"),
+    ],
+)
+def test_python_makes_the_checks_of_the_command(options: dict[str, Any], told: str) -> None:
+    with pytest.raises((ConfigError, RunError), match=told):
+        compare(**{"methods": ["gossip,k=1"], "experiment": TINY[0], "out": Path("here"), **options})
+    assert not Path("here").exists()

@@ -1,0 +1,160 @@
+"""Which parameters go over from one method to another."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coterie import experiment
+from coterie.carry_over import CarriedOver, carry_over, same, told
+from coterie.cli import OK, main
+from coterie.errors import ConfigError
+from coterie.methods import METHODS
+from coterie.running import baseline_of
+
+FEDAVG = {
+    "fedavg", "fedprox", "fedavg-ft", "fedper", "fedrep", "fedbabu", "ditto", "fedrod", "pfedsim", "flt", "compfl",
+}  # fmt: skip
+MAPL = {"mapl", "mapl+"}
+# By hand, from what each parameter does. `tau` is in three groups of their own: temperature of contrastive losses
+# (mapl, fedclassavg), rounds between matchings (panm), temperature of experts' weights (compfl).
+EXPECTED: list[tuple[set[str], set[str]]] = [
+    ({"k"}, {"gossip", "fixed", "oracle", "pens", "panm", "dfedavgm"}),
+    ({"l", "t1"}, {"pens", "panm"}),
+    ({"fraction"}, FEDAVG),
+    ({"tau"}, {*MAPL, "fedclassavg"}),
+    ({f.name for f in dataclasses.fields(METHODS["mapl"])} - {"tau"}, MAPL),
+    ({"models", "patience", "vote"}, {"local-ensemble", "fedpae"}),
+    ({"tune", "tuned", "tune_every"}, {"fedavg-ft", "fedbabu"}),
+]
+
+
+@pytest.mark.parametrize("one", METHODS)
+def test_exactly_what_means_the_same_is_common(one: str) -> None:
+    names = {name: {f.name for f in dataclasses.fields(kind)} for name, kind in METHODS.items()}
+    for other in METHODS:
+        expected = set().union(*(group for group, methods in EXPECTED if {one, other} <= methods))
+        found = {name for name in names[one] | names[other] if same(METHODS[one], METHODS[other], name)}
+        assert found == (names[one] if one == other else expected), other
+
+
+@given(
+    st.sampled_from(sorted(METHODS)),
+    st.sampled_from(sorted(METHODS)),
+    st.dictionaries(st.sampled_from(["name", "k", "l", "tau", "lam", "mu", "fraction", "nonsense"]), st.integers()),
+    st.sets(st.sampled_from(["k", "tau"])),
+)
+def test_nothing_is_lost_and_nothing_else_is_taken(
+    source: str, method: str, table: dict[str, int], given_: set[str]
+) -> None:
+    found = carry_over(table, source, method, given_)
+    assert {**found.taken, **found.left} == {k: v for k, v in table.items() if k != "name" and k not in given_}
+    assert not found.taken.keys() & found.left.keys()
+    assert all(same(METHODS[source], METHODS[method], name) for name in found.taken)
+    assert all(name in str(found) for name in found.left)
+
+
+def test_the_command_that_gave_mapl_a_temperature_of_five() -> None:
+    mapl = experiment.load("panm-digits", ["method.name=mapl"])
+    assert mapl.tables()["method"]["tau"] == 0.5  # its own default, not PANM's 5 rounds
+    fedpae = experiment.load("panm-digits", ["method.name=fedpae"])
+    assert fedpae.tables()["method"]["k"] == 5  # its own default, not PANM's 3 neighbours
+    gossip = experiment.load("panm-digits", ["method.name=gossip"])
+    assert gossip.tables()["method"] == {"name": "gossip", "k": 3}
+    assert told(gossip.carried) == [
+        "gossip takes k=3 from panm's parameters; not taken: metric=loss, tries=0, l=6, t1=15, tau=5"
+    ]
+    assert "tau=5 (another meaning)" in told(mapl.carried)[0]
+
+
+OWN = """
+from dataclasses import dataclass
+
+from coterie import Method, parameter
+from coterie.methods.panm import PANM
+
+
+@dataclass(frozen=True)
+class Heir(PANM):
+    extra: int = parameter(1, "something new")
+
+
+@dataclass(frozen=True)
+class Other(PANM):
+    tau: int = parameter(7, "something else")
+
+
+@dataclass(frozen=True)
+class Alike(Method):
+    k: int = parameter(1, "those averaged with", common="neighbours")
+    t1: int = parameter(2, "of the same name by chance")
+
+    async def round(self, me, t): ...
+
+
+@dataclass(frozen=True)
+class Younger(Alike):
+    pass
+"""
+
+
+def test_methods_of_ones_own(tmp_path: Path) -> None:
+    file = tmp_path / "own.py"
+    file.write_text(OWN)
+    panm = {"tau": 5, "k": 3, "t1": 15}
+    assert carry_over(panm, "panm", f"{file}:Heir").taken == panm  # it inherits them
+    assert carry_over(panm, "panm", f"{file}:Other").taken == {"k": 3, "t1": 15}  # and means something else by tau
+    assert carry_over(panm, "panm", f"{file}:Alike").taken == {"k": 3}
+    # The file is loaded anew for each of the two, so their class Alike is not the same object.
+    assert carry_over({"k": 3, "t1": 15}, f"{file}:Alike", f"{file}:Younger").taken == {"k": 3, "t1": 15}
+    assert carry_over({"k": 3}, f"{tmp_path}/gone.py:Alike", "gossip").left == {"k": 3}
+
+
+def test_the_same_method_by_another_path_keeps_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("own.py").write_text(OWN)
+    Path("base.toml").write_text(f'[method]\nname = "{tmp_path}/own.py:Alike"\nk = 4\nt1 = 9\n')
+    loaded = experiment.load("base.toml", ["method.name=own.py:Alike"])
+    assert (loaded.carried, loaded.tables()["method"]["t1"]) == ((), 9)
+
+
+def test_a_method_that_is_not_run_need_not_be_there(tmp_path: Path) -> None:
+    """Its file is gone, or its parameters do not fit so many peers: whoever runs another need not care."""
+    file = tmp_path / "mine.toml"
+    file.write_text('base = "panm-digits"\n[method]\nname = "gone.py:Gone"\nk = 3\n')
+    loaded = experiment.load(str(file), ["method.name=gossip"])
+    assert told(loaded.carried) == ["gossip takes none of gone.py:Gone's parameters: k=3"]
+    assert experiment.load("panm-digits", ["peers=4", "method.name=local"]).method_name == "local"
+    with pytest.raises(ConfigError, match=r"gone\.py"):
+        experiment.load(str(file))
+
+
+def test_methods_that_could_take_nothing_share_a_line() -> None:
+    def nothing(method: str, has_parameters: bool = True) -> CarriedOver:
+        return CarriedOver(method, "panm", {}, {"tau": 5}, has_parameters=has_parameters)
+
+    assert told([nothing("fedprox"), nothing("fedavg"), nothing("local", False), nothing("fedprox")]) == [
+        "fedprox, fedavg take none of panm's parameters: tau=5"
+    ]
+    assert told([nothing("fedprox")]) == ["fedprox takes none of panm's parameters: tau=5"]
+
+
+def test_a_baseline_takes_over_what_means_the_same_and_its_mistakes_are_its_own() -> None:
+    beside = baseline_of(experiment.load("panm-digits", ["baseline=gossip"]))
+    assert beside is not None
+    assert beside.tables()["method"]["k"] == 3
+    assert told(beside.carried)[0].startswith("gossip takes k=3 from panm's parameters; not taken: ")
+    with pytest.raises(ConfigError, match=r"baseline = ifca: method\.c"):
+        baseline_of(experiment.load("panm-digits", ["baseline=ifca", "peers=1", "method.name=local"]))
+
+
+def test_the_list_of_a_method_says_what_is_common(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list", "methods", "pens"]) == OK
+    shown = capsys.readouterr().out.partition("common")[2]
+    assert "method.k   neighbours:           gossip, fixed, oracle, dfedavgm, panm" in shown
+    assert main(["list", "methods", "ifca"]) == OK
+    assert "common" not in capsys.readouterr().out

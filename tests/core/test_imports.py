@@ -1,0 +1,98 @@
+"""Which files a module imports, against random programs whose imports are known."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from coterie.imports import Source, closure, is_own, located
+
+# A package of modules a to f, one of them in a package inside: ways to import one from another.
+NAMES = "abcdef"
+WAYS = {
+    "whole": "import pack_{id}.{to}",
+    "as": "import pack_{id}.{to} as other_{to}",
+    "from": "from pack_{id}.{to} import anything_{to}",
+    "from package": "from pack_{id} import {to}",
+    "relative": "from .{to} import anything_{to}",
+    "relative package": "from . import {to}",
+    "in a function": "def use_{to}():\n    from pack_{id} import {to}\n    return {to}",
+    "in a class": "class Use_{to}:\n    import pack_{id}.{to}",
+    "if it is there": "try:\n    from . import {to}\nexcept ImportError:\n    {to} = None",
+}
+edges = st.lists(st.tuples(st.sampled_from(NAMES), st.sampled_from(NAMES), st.sampled_from(sorted(WAYS))), max_size=12)
+runs = iter(range(1_000_000))
+
+
+def reachable(imports: list[tuple[str, str, str]], first: str) -> set[str]:
+    found = {first}
+    for _ in NAMES:  # no way is longer
+        found |= {to for one, to, _ in imports if one in found}
+    return found
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(edges, st.sampled_from(NAMES))
+def test_all_that_is_imported_is_found_and_nothing_else(imports: list[tuple[str, str, str]], first: str) -> None:
+    number = next(runs)
+    with tempfile.TemporaryDirectory() as place, pytest.MonkeyPatch.context() as patch:
+        folder = Path(place).resolve() / f"pack_{number}"
+        folder.mkdir()
+        (folder / "__init__.py").touch()
+        for name in NAMES:
+            lines = [WAYS[way].format(id=number, to=to) for one, to, way in imports if one == name]
+            (folder / f"{name}.py").write_text("\n".join(["import os.path, json", *lines]))
+        patch.syspath_prepend(place)
+        root = located(f"pack_{number}.{first}")
+        assert root is not None
+        found = {source.path.name for source in closure([root])} - {"__init__.py"}
+        assert found == {f"{name}.py" for name in reachable(imports, first)}
+        assert not any(name.startswith(f"pack_{number}") for name in sys.modules), "nothing is executed"
+
+
+def test_packages_on_the_way_count_as_they_run_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    inner = tmp_path / "outer_pack" / "inner"
+    inner.mkdir(parents=True)
+    (inner / "leaf.py").touch()
+    (inner / "__init__.py").write_text("from .. import beside")
+    (tmp_path / "outer_pack" / "__init__.py").touch()
+    (tmp_path / "outer_pack" / "beside.py").touch()
+    start = tmp_path / "start.py"
+    start.write_text("import torch, numpy\nimport outer_pack.inner.leaf")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    found = closure([Source(start, "start")])
+    assert [source.label for source in found] == [
+        "start.py", "outer_pack/__init__.py", "outer_pack/inner/__init__.py", "outer_pack/inner/leaf.py",
+        "outer_pack/beside.py",
+    ]  # fmt: skip
+
+
+def test_what_of_coterie_counts(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.py"
+    mine.write_text("from coterie import Method, mean\nfrom coterie.methods.panm import PANM\nimport coterie.weights")
+    found = {source.label for source in closure([Source(mine, "mine")])}
+    assert found == {"mine.py", *(f"coterie/methods/{name}.py" for name in ("base", "panm", "gossip"))}
+
+
+def test_a_file_that_is_no_python_imports_nothing(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.py"
+    broken.write_text("import json (")
+    assert closure([Source(broken, "broken")]) == [Source(broken, "broken")]
+
+
+def test_whose_a_file_is(tmp_path: Path) -> None:
+    import json
+
+    import numpy
+
+    import coterie
+
+    assert is_own(tmp_path / "mine.py")
+    for module in (json, numpy, coterie):
+        assert not is_own(Path(str(module.__file__)).resolve())
+    assert not is_own(tmp_path / "data.csv")
