@@ -242,6 +242,8 @@ def begin(folder: Path, e: Experiment) -> None:
 
 def go_on(folder: Path, e: Experiment, round: int) -> str:
     """For a run that goes on after this round: what changed since it began (empty: nothing), which is recorded."""
+    if round >= e.rounds:  # all is computed
+        return ""
     record, now = read(folder), of(e)
     if record is None:
         why = "what it was computed with until then was not recorded"

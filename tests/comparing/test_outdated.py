@@ -53,7 +53,7 @@ def write_method(name: str = "mine.py", helped: str = "pass") -> Path:
 
 
 def edit(path: Path, old: str, new: str) -> None:
-    """With the time that it had, and the size, if the words are as long: a compiled file of the old one looks current."""
+    """It keeps its time, and its size if the words are as long: a compiled file of the old text would look current."""
     text, was = path.read_text(), path.stat()
     assert text.count(old) == 1
     path.write_text(text.replace(old, new))

@@ -206,6 +206,34 @@ def test_a_finished_peer_is_not_started_again_by_accident_but_another_method_is_
         asyncio.run(take_part(two.file("north", method="local"), say=lambda _: None))
 
 
+OWN = """
+from dataclasses import dataclass
+
+from coterie import Method
+
+
+@dataclass(frozen=True)
+class Mine(Method):
+    async def round(self, me, t):
+        await me.train(lr=0.05)
+"""
+
+
+def test_a_peer_that_goes_on_with_another_source_says_so(two: Circle, caplog: pytest.LogCaptureFixture) -> None:
+    mine = two.folder / "mine.py"
+    mine.write_text(OWN)
+    files = [two.file(name, method=f"{mine}:Mine") for name in two.names]
+    assert not any("mixture" in summary for summary in together(*files))
+    (checkpoint,) = (two.folder / "north" / "checkpoint").glob("round-*2*")
+    checkpoint.unlink()  # north was killed in its second round
+    mine.write_text(OWN.replace("0.05", "0.06"))
+    files = [two.file(name, method=f"{mine}:Mine") for name in two.names]
+    north, south = together(*files)
+    assert north["mixture"] == ["after round 1: mine.py changed"]
+    assert "north goes on after round 1, but mine.py changed: its figures will be a mixture" in caplog.text
+    assert "mixture" not in south  # it had finished
+
+
 def test_what_must_be_a_section(tmp_path: Path) -> None:
     (tmp_path / "north.toml").write_text("peer = 3\n", encoding="utf-8")
     with pytest.raises(ConfigError, match="peer is a section"):
