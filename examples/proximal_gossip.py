@@ -16,7 +16,7 @@ from coterie.methods.base import need, need_others
 class ProximalGossip(Method):
     summary: ClassVar[str] = "gossip, with local training held near the last average"
 
-    k: int = parameter(3, "neighbours to average with in a round")
+    k: int = parameter(3, "neighbours to average with in a round", common="neighbours")
     mu: float = parameter(0.1, "strength of the pull towards the last average; 0 is plain gossip")
 
     def check(self, peers: int) -> None:
