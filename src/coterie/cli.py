@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from coterie.bench import command as bench_command
-from coterie.command_line import EXPERIMENT, SETTINGS, told_apart
+from coterie.command_line import EXPERIMENT, SETTINGS, note, told_apart
 from coterie.comparing import command as comparing_command
 from coterie.dashboard import command as dashboard_command
 from coterie.errors import CoterieError, Interrupted
@@ -137,8 +137,7 @@ def _run(options: argparse.Namespace) -> int:
         experiment = load(request.experiment, request.settings)
         out = options.out or running.new_folder(request.stem)
     baseline = running.baseline_of(experiment)  # now, so that a mistake in it does not show after hours
-    for line in told([*experiment.carried, *(baseline.carried if baseline else ())]):
-        print(f"coterie: {line}", file=sys.stderr)
+    note(told([*experiment.carried, *(baseline.carried if baseline else ())]))
     go = running.resume if options.resume else partial(running.run, experiment, overwrite=options.overwrite)
     summaries = [_watched(partial(go, out), short_name(experiment.method_name), out, options.plain)]
     if baseline is not None and summaries[0] is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,6 +43,12 @@ def told_apart(words: Iterable[str], with_methods: bool = False) -> Request:
         _check_experiment(name, with_methods)
     name = only_one(experiments, "experiment") if experiments else DEMO
     return Request(name, tuple(methods), tuple(settings))
+
+
+def note(lines: Iterable[str]) -> None:
+    """What a person should know beside the results: on standard error, and not like an error."""
+    for line in lines:
+        print(f"note: {line}", file=sys.stderr, flush=True)
 
 
 def names_and_settings(words: Iterable[str]) -> tuple[list[str], list[str]]:

@@ -128,7 +128,7 @@ def test_a_comparison_its_tables_and_a_second_call(tmp_path: Path, capsys: pytes
     assert main(words) == OK
     again = capsys.readouterr()
     assert again.out == first.out
-    assert again.err == "coterie: gossip takes none of panm's parameters: metric=loss, tries=0, l=6, t1=15, tau=5\n"
+    assert again.err == "note: gossip takes none of panm's parameters: metric=loss, tries=0, l=6, t1=15, tau=5\n"
     assert {p: p.stat().st_mtime_ns for p in here.glob("*/summary.json")} == before
 
 

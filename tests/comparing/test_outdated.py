@@ -86,7 +86,7 @@ def test_compare_edit_compare_shows_the_new_figure_and_says_why(capsys: pytest.C
     local = Path("here/local-0/summary.json").stat().st_mtime_ns
     assert main(words) == OK
     told = capsys.readouterr()
-    assert "coterie: runs again, because mine.py changed since" in told.err
+    assert "note: runs again, because mine.py changed since" in told.err
     assert "mine.py:Mine, seed 0" in told.err
     assert "OUTDATED" not in told.out + told.err
     after = accuracy("here", "mine.py:Mine")

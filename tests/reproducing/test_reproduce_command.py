@@ -45,7 +45,7 @@ def test_a_table_a_second_call_and_another_table_with_the_same_runs(
 
     assert main([*WORDS, "--page", "page.md"]) == OK
     second = capsys.readouterr()
-    assert [line.split(" from ")[0] for line in second.err.splitlines()] == ["coterie: gossip takes k=2"]  # no run
+    assert [line.split(" from ")[0] for line in second.err.splitlines()] == ["note: gossip takes k=2"]  # no run
     assert second.out == first.out + "written: page.md\n"
     assert times(out) == done
     assert "| Random | 95.12 ±0.04 |" in Path("page.md").read_text(encoding="utf-8")

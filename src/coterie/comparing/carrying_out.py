@@ -7,15 +7,14 @@ import fcntl
 import json
 import os
 import shlex
-import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from coterie.carry_over import told
-from coterie.command_line import Request, told_apart
+from coterie.command_line import Request, note, told_apart
 from coterie.comparing import plan, tables
 from coterie.comparing.comparison import Comparison, gathered
 from coterie.comparing.plan import Job, Variant
@@ -111,16 +110,11 @@ def carried_out(
 ) -> tuple[Comparison, dict[str, str]]:
     """Run what is missing, or only look (not `run`); what is there then, and what failed, by name."""
     jobs = order.jobs()
-    say(told(change for job in jobs for change in job.experiment.carried))
+    note(told(change for job in jobs for change in job.experiment.carried))
     failed = carry_out(jobs, order.out, at_once, plain) if run else {}
     found = gathered(order.request.experiment, order.request.settings, jobs, order.target)
-    say(f"OUTDATED: {line}" for line in found.outdated)
+    note(f"OUTDATED: {line}" for line in found.outdated)
     return found, failed
-
-
-def say(lines: Iterable[str]) -> None:
-    for line in lines:
-        print(f"coterie: {line}", file=sys.stderr, flush=True)
 
 
 def carry_out(jobs: Sequence[Job], out: Path, at_once: int = 0, plain: bool = True) -> dict[str, str]:
@@ -134,7 +128,7 @@ def carry_out(jobs: Sequence[Job], out: Path, at_once: int = 0, plain: bool = Tr
             return {}
         _check_data(missing)
         outdated = {job.name: how.outdated for job, how in standings if how.outdated}
-        say(f"runs again, because {line}" for line in plan.why_again(outdated))
+        note(f"runs again, because {line}" for line in plan.why_again(outdated))
         cores = os.cpu_count() or 1
         side_by_side = min(at_once or cores, len(missing))
         ready = [_with_workers(job, max(1, cores // side_by_side)) for job in missing]

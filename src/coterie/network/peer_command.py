@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from coterie.command_line import EXPERIMENT, names_and_settings, only_one, told_apart
+from coterie.command_line import EXPERIMENT, names_and_settings, note, only_one, told_apart
 from coterie.errors import ConfigError, CoterieError, Interrupted
 
 if TYPE_CHECKING:
@@ -109,8 +109,7 @@ def _up(options: argparse.Namespace) -> int:
         out = options.resume
     else:
         out, experiment = _circle_of(options)
-        for line in told(experiment.carried):
-            print(f"coterie: {line}", file=sys.stderr)
+        note(told(experiment.carried))
     with Display("up", options.plain) as display:
         try:
             if experiment is None:

@@ -8,7 +8,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from coterie.command_line import names_and_settings, only_one
+from coterie.command_line import names_and_settings, note, only_one
 from coterie.comparing.command import add_options, ending
 from coterie.errors import ConfigError
 
@@ -86,12 +86,10 @@ def _reproduce(options: argparse.Namespace) -> int:
 
 def _warn(shown: list[Results]) -> None:
     """What is not current among the figures, or not known to be."""
-    from coterie.comparing.carrying_out import say
-
-    say(f"OUTDATED: {found.table.name}/{found.column.name}: {line}" for found in shown for line in found.outdated)
+    note(f"OUTDATED: {found.table.name}/{found.column.name}: {line}" for found in shown for line in found.outdated)
     unknown, all_runs = sum(found.unknown for found in shown), sum(found.done for found in shown)
     if unknown:
-        say([f"{unknown} of the {all_runs} runs shown were measured before sources were recorded"])
+        note([f"{unknown} of the {all_runs} runs shown were measured before sources were recorded"])
 
 
 def _chosen(options: argparse.Namespace) -> Iterator[tuple[Table, Column, bool]]:
@@ -119,18 +117,18 @@ def _column(
 ) -> Results:
     """Run what is missing of it, read what is there, and keep a record of it where that is asked for."""
     from coterie.carry_over import told
-    from coterie.comparing.carrying_out import carry_out, say
+    from coterie.comparing.carrying_out import carry_out
     from coterie.comparing.plan import why_again
     from coterie.reproducing import records, results, runs
 
     only = [label for label in options.only.split(",") if label] if options.table != ALL else []
     jobs = runs.placed(table.jobs(column, small, options.seeds, options.settings, out, only), there)
     if options.table != ALL:
-        say(told(change for job in jobs for change in job.experiment.carried))
+        note(told(change for job in jobs for change in job.experiment.carried))
     if not options.print:
         once = {job.folder: job for job in jobs if not results.is_current(job, kept)}  # two rows may be the same run
         recorded = {job.name: why for job in once.values() for why in results.outdated_record(job, kept)}
-        say(f"runs again, because its record is outdated: {line}" for line in why_again(recorded))
+        note(f"runs again, because its record is outdated: {line}" for line in why_again(recorded))
         lost = carry_out(list(once.values()), out, options.jobs, options.plain)
         failed |= {f"{table.name}/{column.name}, {name}": why for name, why in lost.items()}
     if options.record:
