@@ -132,6 +132,31 @@ def test_a_comparison_its_tables_and_a_second_call(tmp_path: Path, capsys: pytes
     assert {p: p.stat().st_mtime_ns for p in here.glob("*/summary.json")} == before
 
 
+def test_a_label_is_in_every_form_and_runs_nothing_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["compare", "gossip,k=1", *TINY, "--seeds", "0", "--out", "here", "--plain"]
+    assert main(words) == OK
+    capsys.readouterr()
+    assert main([*words, "--label", "gossip,k=1=Ours (k=1)", "--columns", "last,bytes"]) == OK
+    told = capsys.readouterr()
+    assert told.err == ""  # nothing was run
+    here = tmp_path / "here"
+    assert "Ours (k=1)" in told.out
+    assert "| Ours (k=1) |" in (here / "comparison.md").read_text()
+    assert "Ours (k=1) & " in (here / "comparison.tex").read_text()
+    assert "Local & " in (here / "comparison.tex").read_text()
+    rows = {row["key"]: row["label"] for row in csv.DictReader((here / "comparison.csv").read_text().splitlines())}
+    assert rows == {"gossip,k=1": "Ours (k=1)", "local": "local"}
+    found = json.loads((here / "comparison.json").read_text())
+    assert {e["key"]: e["label"] for b in found["blocks"] for e in b["lines"]} == rows
+    assert set(found["runs"]) == {"Ours (k=1)", "local"}
+    page = (here / "report.html").read_text()
+    assert 'data-name="Ours (k=1)"' in page  # the marks of a figure
+    assert 'data-name="gossip,k=1"' not in page
+    assert "--label 'gossip,k=1=Ours (k=1)' --columns last,bytes" in found["command"]
+    assert main([*words, "--columns", "lst"]) == FAILED
+    assert "unknown column 'lst'. Did you mean 'last'?" in capsys.readouterr().err
+
+
 def test_only_what_is_missing_is_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["compare", "local", *TINY, "--out", "here", "--plain", "--seeds"]
     assert main([*words, "0"]) == OK
@@ -165,8 +190,8 @@ def test_a_sweep_over_data_compares_within_the_same_data(tmp_path: Path, capsys:
     found = json.loads((tmp_path / "here" / "comparison.json").read_text())
     blocks = {b["title"]: {entry["label"] for entry in b["lines"]} for b in found["blocks"]}
     assert blocks == {
-        "data.train=10": {"k=1 train=10", "k=2 train=10", "local data.train=10"},
-        "data.train=20": {"k=1 train=20", "k=2 train=20", "local data.train=20"},
+        "data.train=10": {"k=1 train=10", "k=2 train=10", "local train=10"},
+        "data.train=20": {"k=1 train=20", "k=2 train=20", "local train=20"},
     }
     out = capsys.readouterr().out
     assert "data.train=20" in out

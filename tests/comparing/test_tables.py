@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import csv
+from dataclasses import replace
+from pathlib import Path
 
-from coterie.comparing import tables
+import pytest
+
+from coterie import experiment, methods
+from coterie.comparing import command, naming, plan, tables
 from coterie.comparing.comparison import Block, Comparison
+from coterie.comparing.naming import Presentation
+from coterie.comparing.plan import Job, Variant
 from coterie.comparing.statistics import Difference, Estimate, Line
+from coterie.errors import ConfigError
 
 
 def entry(label: str, against: Difference | None = None) -> Line:
@@ -20,7 +28,7 @@ FOUND = Comparison("demo", (), (0, 1), (Block("", LINES),), (), {})
 
 def test_latex_sets_every_sign_as_itself() -> None:
     text = tables.latex(FOUND, "coterie compare")
-    assert r"a\_b & 50.00 $\pm$1.00" in text
+    assert r"a\_b & \textbf{50.00} $\pm$1.00" in text
     assert r"$-$10.00 $\pm$2.00 & $<$0.001 \\" in text  # a bare < is another sign there, a bare - a hyphen
     assert tables.latex(Comparison("demo", (), (0, 1), (Block("", (entry("k=-1"),)),), (), {}), "").count("k=-1") == 1
 
@@ -42,3 +50,128 @@ def test_splits_are_the_same_within_one_setting_of_the_data_alone() -> None:
 def test_what_is_missing_is_said_with_what_that_means() -> None:
     found = Comparison("demo", (), (0, 1), FOUND.blocks, ("best, seed 1",), {})
     assert "MISSING: best, seed 1. The mean of a row that lacks a seed is over fewer splits" in tables.text(found)
+
+
+def test_latex_escapes_every_sign_that_means_something_to_it() -> None:
+    odd = replace(entry("x"), title=r"50% & $1 #2 {a} ~ ^ \ <b>")
+    text = tables.latex(Comparison("demo", (), (0,), (Block("", (odd,)),), (), {}))
+    shown = r"50\% \& \$1 \#2 \{a\} \textasciitilde{} \textasciicircum{} \textbackslash{} $<$b$>$ & "
+    assert shown in text
+
+
+def test_the_columns_asked_for_in_their_order_in_latex_and_markdown_alone() -> None:
+    found = replace(FOUND, presentation=Presentation(columns=("bytes", "last")))
+    assert " & exchanged & last \\\\" in found.latex()
+    assert "\\begin{tabular}{lrr}" in found.latex()
+    assert "|  | exchanged | last |" in found.markdown()
+    assert "worst 10%" in tables.text(found)
+
+
+def test_an_unknown_column_is_an_error_with_the_nearest() -> None:
+    with pytest.raises(ConfigError, match=r"columns: unknown column 'selectd'. Did you mean 'selected'\?"):
+        tables.checked_columns(["last", "selectd"])
+    assert tables.checked_columns(["p", "last", "p"]) == ("p", "last")
+
+
+def test_the_help_names_every_column() -> None:
+    assert command.COLUMNS.split(",") == list(tables.COLUMNS)
+
+
+def with_figures(label: str, last: float, **figures: float | None) -> Line:
+    return replace(entry(label), last=Estimate(last, 0.01), **figures)  # type: ignore[arg-type]
+
+
+def test_bold_is_the_best_as_printed() -> None:
+    # 93.204 and 93.196 are both printed as 93.20; 93.19 is not. Fewer bytes are better, but no bytes do not compete;
+    # a higher share of hurt is worse; a time that one of two seeds did not reach does not compete.
+    block = Block(
+        "",
+        (
+            with_figures("a", 0.93204, bytes=2e6, hurt=0.5, time=1.0, reached=1),
+            with_figures("b", 0.93196, bytes=1e6, hurt=0.25, time=3.0),
+            with_figures("c", 0.9319, bytes=0.0, hurt=None, time=2.0),
+        ),
+    )
+    assert tables.best(block, "last") == {0, 1}
+    assert tables.best(block, "bytes") == {1}
+    assert tables.best(block, "hurt") == {1}
+    assert tables.best(block, "time") == {2}
+    assert tables.best(block, "difference") == tables.best(block, "p") == set()
+    alone = Block("", block.lines[:1])
+    assert tables.best(alone, "last") == set()
+    shown = Comparison("demo", (), (0, 1), (block,), (), {}, Presentation(columns=("last", "bytes")))
+    assert r"b & \textbf{93.20} $\pm$1.00 & \textbf{1 MB} \\" in shown.latex()
+    assert r"c & 93.19 $\pm$1.00 & 0 B \\" in shown.latex()
+    assert "| b | **93.20** ±1.00 | **1 MB** |" in shown.markdown()
+
+
+def test_a_difference_of_nothing_has_no_minus() -> None:
+    line = entry("a", Difference(Estimate(-1e-17, None), None))
+    assert "+0.00" in tables.cells(line)
+
+
+# -- what rows are called --------------------------------------------------------------------------
+
+ROWS = plan.with_local([plan.of_method("panm"), plan.of_method("panm,k=3"), plan.of_method("some/where/mine.py:Mine")])
+
+
+def test_labels_are_given_by_key_or_by_what_is_shown() -> None:
+    words = ["panm=PANM (k=2)", "panm,k=3=PANM, three", "mine.py:Mine=Ours", "local=Alone"]
+    given = naming.checked_labels(naming.labels_given(words, ROWS), ROWS)
+    assert given == {
+        "panm": "PANM (k=2)",
+        "panm,k=3": "PANM, three",
+        "some/where/mine.py:Mine": "Ours",
+        "local": "Alone",
+    }
+
+
+@pytest.mark.parametrize(
+    ("word", "why"),
+    [
+        ("pamn=X", "unknown row 'pamn'. Did you mean 'panm'?"),
+        ("panm", "it needs ROW=TEXT"),
+        ("panm=", "is not a name of one line"),
+        ("panm=a\nb", "is not a name of one line"),
+        ("panm=local", "another row is called 'local', too"),
+    ],
+)
+def test_a_label_that_cannot_be(word: str, why: str) -> None:
+    with pytest.raises(ConfigError) as told:
+        naming.checked_labels(naming.labels_given([word], ROWS), ROWS)
+    assert why in str(told.value)
+    assert "\n" not in str(told.value)
+
+
+def test_the_rows_of_a_sweep_are_named_alike() -> None:
+    rows = plan.with_local(plan.grid(["method.k=1", "train.lr=0.1,0.2"]))
+    assert list(naming.default_labels(rows).values()) == ["k=1 lr=0.1", "k=1 lr=0.2", "local lr=0.1", "local lr=0.2"]
+    clash = plan.with_local(plan.grid(["method.seen.k=1", "model.k=2"]))  # two keys that end alike stay whole
+    assert list(naming.default_labels(clash).values()) == ["method.seen.k=1 model.k=2", "local model.k=2"]
+
+
+def job(*words: str) -> Job:
+    made = experiment.load("panm-digits", ["baseline=", *words])
+    return Job(Variant(" ".join(words), words), 0, made, Path("nowhere"))
+
+
+def test_titles_are_the_proper_names_of_methods() -> None:
+    rows = [job("method.name=mapl+"), job("method.name=gossip", "method.k=2"), job("train.lr=0.5")]
+    labels = {row.variant.label: row.variant.label for row in rows}
+    assert list(naming.titles(rows, labels).values()) == ["MAPL+", "Gossip, k=2", "lr=0.5"]
+    same = [job("train.lr=0.5"), Job(Variant("again", ("train.lr=0.5",)), 0, rows[0].experiment, Path("nowhere"))]
+    assert list(naming.titles(same, {"train.lr=0.5": "one", "again": "two"}).values()) == ["one", "two"]
+
+
+def test_every_method_of_the_package_has_a_title_of_its_own() -> None:
+    found = {name: naming.title_of(method) for name, method in methods.METHODS.items()}
+    assert len(set(found.values())) == len(found)
+    for name, title in found.items():  # the name, as its authors write it
+        assert title.lower().replace(" ", "-") == name
+
+
+def test_a_subclass_does_not_take_the_title_of_another_method() -> None:
+    class Mine(methods.METHODS["mapl+"]):  # type: ignore[misc]
+        pass
+
+    assert naming.title_of(Mine) == "Mine"

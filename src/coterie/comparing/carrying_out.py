@@ -9,14 +9,15 @@ import os
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
 from coterie.carry_over import told
 from coterie.command_line import Request, note, told_apart
-from coterie.comparing import plan, tables
+from coterie.comparing import naming, plan, tables
 from coterie.comparing.comparison import Comparison, gathered
+from coterie.comparing.naming import Presentation
 from coterie.comparing.plan import Job, Variant
 from coterie.comparing.watching import Board
 from coterie.comparing.workers import Crew
@@ -40,6 +41,8 @@ class Order:
     local: bool = True  # whether those who train alone run beside
     target: float | None = None
     folder: Path | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)  # the user's own names of rows
+    columns: tuple[str, ...] = ()  # of the LaTeX and Markdown tables; none: all
 
     def __post_init__(self) -> None:
         if self.target is not None and not 0 < self.target <= 1:
@@ -60,11 +63,25 @@ class Order:
         target = [] if self.target is None else ["--target", str(self.target)]
         local = [] if self.local else ["--no-local"]
         seeds = ["--seeds", ",".join(map(str, self.seeds))]
-        return shlex.join(["coterie", self.kind, *words, *over, *seeds, *target, *local])
+        labels = [word for row, text in self.labels.items() for word in ("--label", f"{row}={text}")]
+        columns = ["--columns", ",".join(self.columns)] if self.columns else []
+        return shlex.join(["coterie", self.kind, *words, *over, *seeds, *target, *local, *labels, *columns])
+
+    @property
+    def rows(self) -> Sequence[Variant]:
+        """All variants, with those who train alone where they run beside."""
+        return plan.with_local(self.variants) if self.local else self.variants
+
+    @property
+    def presentation(self) -> Presentation:
+        return Presentation(
+            naming.checked_labels(self.labels, self.rows),
+            tables.checked_columns(self.columns),
+            tuple(axis.partition("=")[0] for axis in self.over),
+        )
 
     def jobs(self) -> list[Job]:
-        variants = plan.with_local(self.variants) if self.local else self.variants
-        return plan.jobs(self.request.experiment, variants, self.seeds, self.request.settings, self.out)
+        return plan.jobs(self.request.experiment, self.rows, self.seeds, self.request.settings, self.out)
 
 
 def compare(
@@ -78,15 +95,21 @@ def compare(
     target: float | None = None,
     local: bool = True,
     run: bool = True,
+    labels: Mapping[str, str] | None = None,
+    columns: Sequence[str] = (),
 ) -> Comparison:
     """What `coterie compare` does, from Python: it runs what is missing (unless `run` is False), and writes the tables
-    and the page. Where runs failed, RunsFailed has them, and the comparison of the others.
+    and the page. Where runs failed, RunsFailed has them, and the comparison of the others. `labels` are display names,
+    by method: `{"panm": "PANM (ours)"}`; `columns` those of the LaTeX and Markdown tables: `["last", "bytes"]`.
 
     A script that calls it needs `if __name__ == "__main__":`, for runs are processes of their own.
     """
     request = told_apart([*methods, str(experiment), *words], with_methods=True)
     folder = None if out is None else Path(out)
-    order = Order("compare", request, tuple(plan.methods(request)), tuple(seeds), (), local, target, folder)
+    order = Order(
+        "compare", request, tuple(plan.methods(request)), tuple(seeds), (), local, target, folder, labels or {},
+        tuple(columns),
+    )  # fmt: skip
     found, failed = carried_out(order, at_once, run)
     if found.blocks:
         write(found, order.out, order.command)
@@ -109,10 +132,10 @@ def carried_out(
     order: Order, at_once: int = 0, run: bool = True, plain: bool = True
 ) -> tuple[Comparison, dict[str, str]]:
     """Run what is missing, or only look (not `run`); what is there then, and what failed, by name."""
-    jobs = order.jobs()
+    shown, jobs = order.presentation, order.jobs()
     note(told(change for job in jobs for change in job.experiment.carried))
     failed = carry_out(jobs, order.out, at_once, plain) if run else {}
-    found = gathered(order.request.experiment, order.request.settings, jobs, order.target)
+    found = gathered(order.request.experiment, order.request.settings, jobs, order.target, shown)
     note(f"OUTDATED: {line}" for line in found.outdated)
     return found, failed
 
@@ -174,7 +197,9 @@ def write(found: Comparison, out: Path, command: str) -> list[Path]:
         write_whole(out / name, text)
     head, rows = tables.all_rows(found)
     title = f"{Path(found.experiment).stem}: {len(found.folders)} variants, {count(len(found.seeds), 'seed')}"
-    write_comparison(out / "report.html", title, found.folders, head, rows, tables.notes(found), command, found.alone)
+    folders = {found.titles[label]: of_label for label, of_label in found.folders.items()}
+    alone = {found.titles[label]: found.titles[local] for label, local in found.alone.items()}
+    write_comparison(out / "report.html", title, folders, head, rows, tables.notes(found), command, alone)
     return [*(out / name for name in forms), out / "report.html"]
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from coterie.comparing.plan import Variant
 
 FAILED = 2
+COLUMNS = "last,selected,spread,worst,hurt,bytes,messages,time,difference,p"  # as in tables.py, which loads scipy
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -46,6 +47,20 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         add_options(parser)
         parser.add_argument("--target", type=float, help="accuracy (0 to 1) for the time to it; default: Local's last")
         parser.add_argument("--no-local", action="store_true", help="do not run Local beside, to see who is hurt")
+        parser.add_argument(
+            "--label",
+            action="append",
+            default=[],
+            metavar="ROW=TEXT",
+            help="what to call a row in all tables and figures, such as panm='PANM (ours)'; repeatable",
+        )
+        parser.add_argument(
+            "--columns",
+            type=_columns,
+            default=(),
+            metavar="NAMES",
+            help=f"of the LaTeX and Markdown tables, in this order: some of {COLUMNS}; default: all",
+        )
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -67,6 +82,13 @@ def seeds(text: str) -> tuple[int, ...]:
     return found
 
 
+def _columns(text: str) -> tuple[str, ...]:
+    names = tuple(word.strip() for word in text.split(","))
+    if not all(names):
+        raise argparse.ArgumentTypeError(f"'{text}' is not a list of columns such as last,bytes")
+    return names
+
+
 def _compare(options: argparse.Namespace) -> int:
     from coterie.comparing import plan
 
@@ -86,11 +108,13 @@ def _sweep(options: argparse.Namespace) -> int:
 def _all(
     options: argparse.Namespace, kind: str, request: Request, variants: Sequence[Variant], over: Sequence[str] = ()
 ) -> int:
-    from coterie.comparing import carrying_out, tables
+    from coterie.comparing import carrying_out, naming, plan, tables
 
     order = carrying_out.Order(
-        kind, request, tuple(variants), options.seeds, tuple(over), not options.no_local, options.target, options.out
-    )
+        kind, request, tuple(variants), options.seeds, tuple(over), not options.no_local, options.target, options.out,
+        naming.labels_given(options.label, variants if options.no_local else plan.with_local(variants)),
+        tuple(options.columns),
+    )  # fmt: skip
     found, failed = carrying_out.carried_out(order, options.jobs, not options.print, options.plain)
     if found.blocks:
         print(tables.text(found))

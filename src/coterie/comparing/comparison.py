@@ -7,12 +7,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from coterie.comparing import naming
+from coterie.comparing.naming import DEFAULT, Presentation
 from coterie.comparing.plan import Job, Variant, local_twin, standing, why_again
 from coterie.comparing.statistics import Line, Summary, line, ranked
 from coterie.errors import RunError
 from coterie.events import read
 from coterie.report.summary import read_summary, summarise
-from coterie.report.words import short_names
 
 NEEDED = {"accuracy", "bytes", "messages", "over_time", "validation"}
 
@@ -38,9 +39,34 @@ class Comparison:
     # Of each label, that of the runs in which everybody trains alone under the same settings.
     alone: Mapping[str, str] = field(default_factory=dict)
     outdated: tuple[str, ...] = ()  # which runs were computed with something else than there is now, and what changed
+    presentation: Presentation = DEFAULT
+    places: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # in a sweep's grid: key to value, by label
+
+    def latex(self) -> str:
+        """The table for LaTeX (with booktabs), as in comparison.tex."""
+        from coterie.comparing import tables
+
+        return tables.latex(self)
+
+    def markdown(self) -> str:
+        """The table for Markdown, as in comparison.md."""
+        from coterie.comparing import tables
+
+        return tables.markdown(self)
+
+    @property
+    def titles(self) -> dict[str, str]:
+        """What LaTeX and pages call each label."""
+        return {entry.label: entry.title or entry.label for block in self.blocks for entry in block.lines}
 
 
-def gathered(experiment: str, words: Sequence[str], found: Sequence[Job], target: float | None = None) -> Comparison:
+def gathered(
+    experiment: str,
+    words: Sequence[str],
+    found: Sequence[Job],
+    target: float | None = None,
+    presentation: Presentation = DEFAULT,
+) -> Comparison:
     """The comparison of those runs that are whole, and the very ones that were asked for; some may be outdated."""
     standings = [(job, standing(job)) for job in found]
     done = {(job.variant.label, job.seed): job for job, how in standings if how.done}
@@ -50,26 +76,48 @@ def gathered(experiment: str, words: Sequence[str], found: Sequence[Job], target
         if label not in runs:
             blocks.setdefault((job.experiment.data, job.experiment.peers), []).append(job.variant)
         runs.setdefault(label, {})[seed] = summary(job.folder)
-    shown = short_names(runs)
+    names = _names(found, presentation)
+    labels = {key: label for key, (label, _) in names.items()}
     return Comparison(
         experiment,
         tuple(words),
         tuple(sorted({job.seed for job in found})),
-        tuple(_block(variants, runs, shown, target, len(blocks) > 1) for variants in blocks.values()),
+        tuple(_block(variants, runs, names, target, len(blocks) > 1) for variants in blocks.values()),
         tuple(job.name for job in found if (job.variant.label, job.seed) not in done),
-        {shown[label]: [done[label, seed].folder for seed in sorted(by_seed)] for label, by_seed in runs.items()},
+        {labels[key]: [done[key, seed].folder for seed in sorted(by_seed)] for key, by_seed in runs.items()},
         {
-            shown[v.label]: shown[local_twin(v).label]
-            for variants in blocks.values() for v in variants if local_twin(v).label in shown
+            labels[v.label]: labels[local_twin(v).label]
+            for variants in blocks.values() for v in variants if local_twin(v).label in runs
         },
         tuple(why_again({job.name: how.outdated for job, how in standings if how.done and how.outdated})),
+        presentation,
+        {labels[v.label]: _place(v, presentation.over) for block in blocks.values() for v in block if _in_grid(v)}
+        if presentation.over
+        else {},
     )  # fmt: skip
+
+
+def _names(found: Sequence[Job], presentation: Presentation) -> dict[str, tuple[str, str]]:
+    """Label and title of each variant, by its key."""
+    labels = naming.default_labels([job.variant for job in found])
+    titles = naming.titles(found, labels)
+    own = presentation.labels
+    return {key: (own.get(key, labels[key]), own.get(key, titles[key])) for key in labels}
+
+
+def _in_grid(variant: Variant) -> bool:
+    return variant != local_twin(variant)
+
+
+def _place(variant: Variant, over: Sequence[str]) -> dict[str, str]:
+    values = dict(word.split("=", 1) for word in variant.words)
+    return {key: values[key] for key in over}
 
 
 def _block(
     variants: Sequence[Variant],
     runs: Mapping[str, Mapping[int, Summary]],
-    shown: Mapping[str, str],
+    names: Mapping[str, tuple[str, str]],
     target: float | None,
     titled: bool,
 ) -> Block:
@@ -78,8 +126,12 @@ def _block(
         for v in variants
     ]
     data = [word for word in variants[0].words if word.startswith(("data.", "peers="))]
-    entries = tuple(replace(entry, label=shown[entry.label]) for entry in ranked(lines, runs))
+    entries = tuple(_named(entry, *names[entry.label]) for entry in ranked(lines, runs))
     return Block(" ".join(data) if titled else "", entries)
+
+
+def _named(entry: Line, label: str, title: str) -> Line:
+    return replace(entry, label=label, title=title, key=entry.label)
 
 
 def summary(folder: Path) -> Summary:

@@ -84,7 +84,7 @@ def grid(axes: Sequence[str]) -> list[Variant]:
     for key in keys:
         if keys.count(key) > 1:
             raise ConfigError(f"--over {key} stands there {keys.count(key)} times: give all its values in one")
-    short = _short(keys)
+    short = short_keys(keys)
     return [Variant(" ".join(_shown(word, short) for word in words), words) for words in itertools.product(*choices)]
 
 
@@ -96,7 +96,7 @@ def _values(text: str) -> list[str]:
     return [settings.literal(value) if not isinstance(value, str) else value for value in found]
 
 
-def _short(keys: Sequence[str]) -> dict[str, str]:
+def short_keys(keys: Sequence[str]) -> dict[str, str]:
     """The last part of each key, where no other ends alike."""
     ends = [key.rpartition(".")[2] for key in keys]
     return {key: end if ends.count(end) == 1 else key for key, end in zip(keys, ends, strict=True)}

@@ -43,6 +43,8 @@ class Line:
     time: float | None  # simulated seconds until then, mean over the seeds that reached it
     reached: int  # seeds that did
     against_best: Difference | None = None  # None for the best itself
+    key: str = ""  # what was asked for, such as panm,k=3; `label` is how it is shown
+    title: str = ""  # how LaTeX and pages show it
 
 
 def paired_p(differences: Sequence[float]) -> float | None:

@@ -6,15 +6,71 @@ import csv
 import dataclasses
 import io
 import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from coterie.comparing.comparison import Block, Comparison
 from coterie.comparing.statistics import Line
+from coterie.errors import ConfigError, unknown
 from coterie.report.interval import Estimate
 from coterie.report.words import NOTHING, aligned, count, duration, percent, size
 from coterie.report.words import markdown as markdown_table
 
 CHANCE = 0.05  # differences with a larger p are marked: they may be chance
+BOLD = "Bold: the best of each column, to the digits printed; it may be chance, and selects nothing."
+
+
+@dataclass(frozen=True)
+class Column:
+    """One figure of every row: its heading, how it is written, and how good it is."""
+
+    heading: Callable[[Block], str]
+    cell: Callable[[Line], str]
+    merit: Callable[[Line], float | None]  # the most is the best; None: this row does not compete
+
+
+def column(
+    heading: str | Callable[[Block], str],
+    cell: Callable[[Line], str],
+    merit: Callable[[Line], float | None] = lambda _: None,
+) -> Column:
+    return Column(heading if callable(heading) else lambda _: heading, cell, merit)
+
+
+def _least(value: float | None) -> float | None:
+    return None if value is None else -value
+
+
+def _least_but_nothing(value: float) -> float | None:
+    """Whoever exchanges nothing is not the best at exchanging little."""
+    return -value if value > 0 else None
+
+
+COLUMNS: dict[str, Column] = {
+    "last": column("last", lambda e: _points(e.last), lambda e: e.last.mean),
+    "selected": column("selected", lambda e: _points(e.selected), lambda e: e.selected.mean),
+    "spread": column("± peers", lambda e: f"{100 * e.spread:.1f}", lambda e: -e.spread),
+    "worst": column("worst 10%", lambda e: percent(e.worst_decile), lambda e: e.worst_decile),
+    "hurt": column("hurt", lambda e: NOTHING if e.hurt is None else f"{e.hurt:.0%}", lambda e: _least(e.hurt)),
+    "bytes": column("exchanged", lambda e: size(round(e.bytes)), lambda e: _least_but_nothing(e.bytes)),
+    "messages": column("messages", lambda e: f"{e.messages:,.0f}", lambda e: _least_but_nothing(e.messages)),
+    "time": column(
+        lambda block: _time_to(block),
+        lambda e: _time(e),
+        lambda e: _least(e.time if e.reached == len(e.seeds) else None),
+    ),
+    "difference": column("against best", lambda e: _difference(e)),
+    "p": column("p", lambda e: "" if e.against_best is None else _chance(e.against_best.p)),
+}
+
+
+def checked_columns(names: Sequence[str]) -> tuple[str, ...]:
+    """Names of columns, each once; none: all."""
+    for name in names:
+        if name not in COLUMNS:
+            raise ConfigError(f"columns: {unknown('column', name, COLUMNS)}")
+    return tuple(dict.fromkeys(names))
 
 
 def text(found: Comparison) -> str:
@@ -25,30 +81,39 @@ def text(found: Comparison) -> str:
     return "\n".join([*parts, "", *notes(found)])
 
 
-def markdown(found: Comparison, command: str) -> str:
-    parts = [f"    {command}\n"]
+def markdown(found: Comparison, command: str = "") -> str:
+    parts = [f"    {command}\n"] if command else []
+    names = found.presentation.columns
     for block in found.blocks:
         parts += [f"**{block.title}**\n"] if block.title else []
-        parts.append(markdown_table([head(block), *map(cells, block.lines)]) + "\n")
-    return "\n".join([*parts, *(f"- {note}" for note in notes(found))]) + "\n"
+        rows = [[entry.label, *row] for entry, row in zip(block.lines, _marked(block, names, "**{}**"), strict=True)]
+        parts.append(markdown_table([head(block, names), *rows]) + "\n")
+    return "\n".join([*parts, *(f"- {note}" for note in [*notes(found), BOLD])]) + "\n"
 
 
-def latex(found: Comparison, command: str) -> str:
+def latex(found: Comparison, command: str = "") -> str:
     """Ready for `\\input`; needs the package booktabs."""
-    lines = [f"% {command}"]
+    lines = [f"% {command}"] if command else []
+    names = found.presentation.columns
     for block in found.blocks:
-        width = len(head(block))
+        top = head(block, names)
+        rows = _marked(block, names, "\\textbf{{{}}}", _escaped)
         lines += [f"% {block.title}"] if block.title else []
-        lines += [f"\\begin{{tabular}}{{l{'r' * (width - 1)}}}", "\\toprule"]
-        lines += [" & ".join(map(_escaped, head(block))) + " \\\\", "\\midrule"]
-        lines += [" & ".join(map(_escaped, cells(entry))) + " \\\\" for entry in block.lines]
+        lines += [f"\\begin{{tabular}}{{l{'r' * (len(top) - 1)}}}", "\\toprule"]
+        lines += [" & ".join(map(_escaped, top)) + " \\\\", "\\midrule"]
+        for entry, row in zip(block.lines, rows, strict=True):
+            lines.append(" & ".join([_escaped(entry.title or entry.label), *row]) + " \\\\")
         lines += ["\\bottomrule", "\\end{tabular}"]
-    return "\n".join([*lines, *(f"% {note}" for note in notes(found))]) + "\n"
+    return "\n".join([*lines, *(f"% {note}" for note in [*notes(found), BOLD])]) + "\n"
 
 
 def values(found: Comparison) -> str:
     """Everything as plain numbers, for a spreadsheet or a program: a row a variant."""
-    rows = [{"data": block.title, **_flat(_figures(entry))} for block in found.blocks for entry in block.lines]
+    rows = [
+        {"data": block.title, "key": entry.key, **_flat(_figures(entry))}
+        for block in found.blocks
+        for entry in block.lines
+    ]
     names = list(dict.fromkeys(name for row in rows for name in row))
     into = io.StringIO()
     writer = csv.DictWriter(into, names, restval="", lineterminator="\n")
@@ -58,28 +123,51 @@ def values(found: Comparison) -> str:
 
 
 def all_rows(found: Comparison) -> tuple[list[str], list[list[str]]]:
-    """One table of all blocks; the targets of several data settings differ."""
+    """One table of all blocks, for a page; the targets of several data settings differ."""
     whole = Block("", tuple(entry for block in found.blocks for entry in block.lines))
-    return head(whole), [cells(entry) for entry in whole.lines]
+    return head(whole), [[entry.title or entry.label, *cells(entry)[1:]] for entry in whole.lines]
 
 
-def head(block: Block) -> list[str]:
-    targets = {entry.target for entry in block.lines}
-    to = f"time to {percent(next(iter(targets)))}" if len(targets) == 1 and targets != {None} else "time to target"
-    figures = ["last", "selected", "± peers", "worst 10%", "hurt", "exchanged", "messages", to, "against best", "p"]
-    return ["", *figures]
+def head(block: Block, names: Sequence[str] = ()) -> list[str]:
+    return ["", *(COLUMNS[name].heading(block) for name in names or COLUMNS)]
 
 
 def cells(entry: Line) -> list[str]:
-    against, p = "best by validation", ""
-    if entry.against_best is not None:
-        against = _points(entry.against_best.estimate, signed=True)
-        p = _chance(entry.against_best.p)
-    return [
-        entry.label, _points(entry.last), _points(entry.selected), f"{100 * entry.spread:.1f}",
-        percent(entry.worst_decile), NOTHING if entry.hurt is None else f"{entry.hurt:.0%}", size(round(entry.bytes)),
-        f"{entry.messages:,.0f}", _time(entry), against, p,
-    ]  # fmt: skip
+    return [entry.label, *(column.cell(entry) for column in COLUMNS.values())]
+
+
+def best(block: Block, name: str) -> set[int]:
+    """The places of the best rows in this column: several, if what is printed of them is the same.
+
+    Nobody, where fewer than two compete.
+    """
+    merits = [COLUMNS[name].merit(entry) for entry in block.lines]
+    competing = {i: merit for i, merit in enumerate(merits) if merit is not None}
+    if len(competing) < 2:
+        return set()
+    printed = {i: _value(COLUMNS[name].cell(block.lines[i])) for i in competing}
+    return {i for i, shown in printed.items() if shown == printed[max(competing, key=competing.__getitem__)]}
+
+
+def _marked(
+    block: Block, names: Sequence[str], bold: str, written: Callable[[str], str] = lambda cell: cell
+) -> list[list[str]]:
+    """The cells of a block without the rows' names, the best of each column in bold (their values, not what is
+    behind ±)."""
+    found: list[list[str]] = [[] for _ in block.lines]
+    for name in names or COLUMNS:
+        winners = best(block, name)
+        for i, entry in enumerate(block.lines):
+            cell = COLUMNS[name].cell(entry)
+            value = _value(cell)
+            rest = written(cell[len(value) :])
+            found[i].append((bold.format(written(value)) if i in winners else written(value)) + rest)
+    return found
+
+
+def _value(cell: str) -> str:
+    """What is printed before the interval."""
+    return cell.split(" ±", 1)[0]
 
 
 def notes(found: Comparison) -> list[str]:
@@ -113,13 +201,23 @@ def _whose_splits(found: Comparison) -> str:
     return " rows with the same data" if len(found.blocks) > 1 else ""
 
 
+def _difference(entry: Line) -> str:
+    return "best by validation" if entry.against_best is None else _points(entry.against_best.estimate, signed=True)
+
+
 def _points(value: Estimate, signed: bool = False) -> str:
-    mean = f"{100 * value.mean:+.2f}" if signed else f"{100 * value.mean:.2f}"
+    points = round(100 * value.mean, 2) + 0.0  # and not -0.00
+    mean = f"{points:+.2f}" if signed else f"{points:.2f}"
     return mean if value.half is None else f"{mean} ±{100 * value.half:.2f}"
 
 
 def _chance(p: float | None) -> str:
     return "" if p is None else "<0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def _time_to(block: Block) -> str:
+    targets = {entry.target for entry in block.lines}
+    return f"time to {percent(next(iter(targets)))}" if len(targets) == 1 and targets != {None} else "time to target"
 
 
 def _time(entry: Line) -> str:
@@ -137,19 +235,18 @@ def _figures(entry: Line) -> dict[str, Any]:
     return found if entry.against_best is not None else {k: v for k, v in found.items() if k != "against_best"}
 
 
+LATEX = str.maketrans(
+    {
+        "\\": "\\textbackslash{}", "%": "\\%", "_": "\\_", "&": "\\&", "#": "\\#", "$": "\\$", "{": "\\{", "}": "\\}",
+        "~": "\\textasciitilde{}", "^": "\\textasciicircum{}", "±": "$\\pm$", NOTHING: "--",
+        "<": "$<$", ">": "$>$",  # in text they would be set as other signs
+    }
+)  # fmt: skip
+
+
 def _escaped(cell: str) -> str:
-    cell = re.sub(r"^-(?=\d)", "$-$", cell)
-    for plain, written in (
-        ("\\", "\\textbackslash "),
-        ("%", "\\%"),
-        ("_", "\\_"),
-        ("&", "\\&"),
-        ("#", "\\#"),
-        ("±", "$\\pm$"),
-        ("<", "$<$"),  # in text it would be set as another sign
-    ):
-        cell = cell.replace(plain, written)
-    return cell.replace(NOTHING, "--")
+    """As LaTeX sets it; a minus is no hyphen."""
+    return re.sub(r"^-(?=\d)", "$-$", cell.translate(LATEX))
 
 
 def _flat(values: dict[str, Any], before: str = "") -> dict[str, Any]:

@@ -29,6 +29,7 @@ class Method(ABC):
     """Subclass it, say what one peer does in one round, and it runs in every engine."""
 
     summary: ClassVar[str] = ""  # one line, for `coterie list methods`
+    title: ClassVar[str] = ""  # its name in LaTeX tables and on pages; default: that of its class
     paper: ClassVar[str] = ""  # authors, title, year
     server: ClassVar[bool] = False  # whether there is one more participant, running `serve`
     mixed: ClassVar[bool] = False  # whether peers may have different architectures

@@ -35,5 +35,6 @@ class FineTuned(FedAvg):
 
 @dataclass(frozen=True)
 class FedAvgFT(FineTuned):
+    title: ClassVar[str] = "FedAvg-FT"
     summary: ClassVar[str] = "FedAvg; in the end each peer fine-tunes the common model on its own data"
     paper: ClassVar[str] = "Cheng et al., Fine-tuning in Federated Learning, 2021"

@@ -43,6 +43,7 @@ class FedSim(Method):
 class LGFedAvg(FedSim):
     """The same rule as FedSim's, under the name by which FedPAE compares with it."""
 
+    title: ClassVar[str] = "LG-FedAvg"
     summary: ClassVar[str] = "any architectures: backbones stay local, a server averages the heads (as FedSim)"
     paper: ClassVar[str] = "Liang et al., Think Locally, Act Globally, 2020"
 

@@ -213,6 +213,7 @@ class MAPL(Method):
 
 @dataclass(frozen=True)
 class MAPLPlus(MAPL):
+    title: ClassVar[str] = "MAPL+"
     summary: ClassVar[str] = "MAPL that also averages backbones, among peers of the same architecture"
     shares_backbone: ClassVar[bool] = True
 

@@ -24,6 +24,7 @@ Own = dict[str, Any]
 
 @dataclass(frozen=True)
 class LocalEnsemble(Method):
+    title: ClassVar[str] = "Local ensemble"
     summary: ClassVar[str] = "nobody is asked: one's own models, each stopped when it is best, vote"
     paper: ClassVar[str] = "the baseline of Mueller et al., FedPAE, 2024"
     mixed: ClassVar[bool] = True

@@ -18,6 +18,7 @@ CEILING = 0.9999  # a similarity of 1 would weigh infinitely; this is also a pee
 
 @dataclass(frozen=True)
 class PFedSim(FedAvg):
+    title: ClassVar[str] = "pFedSim"
     summary: ClassVar[str] = "FedAvg first; then a backbone of one's own, averaged by the likeness of heads"
     paper: ClassVar[str] = "Tan et al., pFedSim: Similarity-Aware Model Aggregation, 2023"
     mixed: ClassVar[bool] = False
