@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from coterie.comparing.carrying_out import compare
     from coterie.errors import CoterieError
     from coterie.experiment import Experiment, load
+    from coterie.frames import rounds, runs
     from coterie.methods.base import Method, parameter
     from coterie.models import Net, Output
     from coterie.peer import Peer
@@ -49,7 +50,9 @@ _HOMES = {
     "parameter": "coterie.methods.base",
     "proximal": "coterie.training",
     "resume": "coterie.running",
+    "rounds": "coterie.frames",
     "run": "coterie.running",
+    "runs": "coterie.frames",
 }
 
 __all__ = [
@@ -72,7 +75,9 @@ __all__ = [
     "parameter",
     "proximal",
     "resume",
+    "rounds",
     "run",
+    "runs",
 ]
 
 

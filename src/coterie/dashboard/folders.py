@@ -116,7 +116,7 @@ def short(name: Any) -> str | None:
     return short_name(name) if isinstance(name, str) else None
 
 
-def find_runs(top: Path, known: dict[str, Run]) -> dict[str, Run]:
+def find_runs(top: Path, known: dict[str, Run], most: int | None = MOST_RUNS) -> dict[str, Run]:
     """The runs below a folder (or that folder itself), by id; those that are known already are kept."""
     found: dict[str, Run] = {}
     for folder in _folders(top):
@@ -125,7 +125,7 @@ def find_runs(top: Path, known: dict[str, Run]) -> dict[str, Run]:
             id = folder.relative_to(top).as_posix() if folder != top else top.resolve().name
             old = known.get(id)
             found[id] = old if old is not None and old.kind == kind else Run(id, folder, kind)
-        if len(found) >= MOST_RUNS:
+        if most is not None and len(found) >= most:
             break
     return found
 
