@@ -195,6 +195,7 @@ def test_a_sweep_over_data_compares_within_the_same_data(tmp_path: Path, capsys:
     }
     out = capsys.readouterr().out
     assert "data.train=20" in out
+    assert 'data-file="sweep-method.k-data.train-validation"' in (tmp_path / "here" / "report.html").read_text()
     assert "More seeds give intervals" in out
     # Each against the runs of Local on its own data: there are two of these.
     page = (tmp_path / "here" / "report.html").read_text(encoding="utf-8")

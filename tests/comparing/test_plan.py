@@ -96,3 +96,11 @@ def test_a_run_with_other_settings_is_never_taken_for_this_one(tmp_path: Path) -
     (job.folder / "config.toml").write_text(load("panm-digits", ["method.name=local", "rounds=9"]).toml())
     with pytest.raises(RunError, match="other settings"):
         plan.is_done(job)
+
+
+def test_a_sweep_with_parameters_of_its_method_has_local_beside_it() -> None:
+    variants = plan.with_local(plan.grid(["train.lr=0.1,0.2"]))
+    words = ["method.name=gossip", "method.k=1"]  # k is nothing that Local knows
+    found = plan.jobs("panm-digits", variants, [0], words, Path("here"))
+    assert [job.experiment.method_name for job in found] == ["gossip", "gossip", "local", "local"]
+    assert [job.experiment.train.lr for job in found] == [0.1, 0.2, 0.1, 0.2]

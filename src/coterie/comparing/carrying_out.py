@@ -199,7 +199,8 @@ def write(found: Comparison, out: Path, command: str) -> list[Path]:
     title = f"{Path(found.experiment).stem}: {len(found.folders)} variants, {count(len(found.seeds), 'seed')}"
     folders = {found.titles[label]: of_label for label, of_label in found.folders.items()}
     alone = {found.titles[label]: found.titles[local] for label, local in found.alone.items()}
-    write_comparison(out / "report.html", title, folders, head, rows, tables.notes(found), command, alone)
+    places = {found.titles[label]: place for label, place in found.places.items()}
+    write_comparison(out / "report.html", title, folders, head, rows, tables.notes(found), command, alone, places)
     return [*(out / name for name in forms), out / "report.html"]
 
 
@@ -208,5 +209,6 @@ def _plain(found: Comparison) -> dict[str, object]:
     runs = {label: [folder.name for folder in folders] for label, folders in found.folders.items()}
     return {
         "experiment": found.experiment, "settings": found.words, "seeds": found.seeds, "blocks": blocks,
-        "missing": found.missing, "outdated": found.outdated, "runs": runs,
+        "missing": found.missing, "outdated": found.outdated, "runs": runs, "titles": found.titles,
+        "alone": found.alone, "places": found.places,
     }  # fmt: skip

@@ -83,7 +83,11 @@ def gathered(
         tuple(words),
         tuple(sorted({job.seed for job in found})),
         tuple(_block(variants, runs, names, target, len(blocks) > 1) for variants in blocks.values()),
-        tuple(job.name for job in found if (job.variant.label, job.seed) not in done),
+        tuple(
+            f"{labels[job.variant.label]}, seed {job.seed}"
+            for job in found
+            if (job.variant.label, job.seed) not in done
+        ),
         {labels[key]: [done[key, seed].folder for seed in sorted(by_seed)] for key, by_seed in runs.items()},
         {
             labels[v.label]: labels[local_twin(v).label]

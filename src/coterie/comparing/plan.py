@@ -115,8 +115,12 @@ def with_local(variants: Sequence[Variant]) -> list[Variant]:
 
 def local_twin(variant: Variant) -> Variant:
     """The same but for the method, which is Local."""
-    rest = tuple(word for word in variant.words if not word.startswith("method."))
+    rest = tuple(_without_method(variant.words))
     return Variant(" ".join([LOCAL, *rest]), (*rest, f"method.name={LOCAL}"))
+
+
+def _without_method(words: Sequence[str]) -> list[str]:
+    return [word for word in words if not word.startswith("method.")]
 
 
 def jobs(

@@ -13,6 +13,7 @@ import numpy as np
 
 from coterie.files import write_whole
 from coterie.report import page as pages
+from coterie.report import sweep
 from coterie.report.byte_axis import ByteAxis
 from coterie.report.charts import SPLITS, Ends, draw_line, tenths_around
 from coterie.report.figure import Figure, Key, NothingToDraw
@@ -40,25 +41,32 @@ def write_comparison(
     notes: Sequence[str] = (),
     command: str = "",
     alone: Mapping[str, str] | None = None,
+    places: sweep.Places | None = None,
 ) -> None:
     """Write the page of a comparison: `variants` are the folders of each label's runs, one for each seed, and
     `command` is what makes it again. `alone` names, of each label, the one whose peers train alone under the same
-    settings: by default the one label whose method is Local."""
+    settings: by default the one label whose method is Local. Of a sweep, `places` are the labels' places in its grid.
+    """
     found = [Seeds(label, folders) for label, folders in variants.items() if folders]
     top = open_table("Comparison", "One row for each variant.", head, rows, names=(0,))
     about = "".join(f'<p class="soft">{escape(note)}</p>' for note in notes)
     about += f"<p><code>{escape(command)}</code></p>" if command else ""
-    parts = [f'<section class="results"><h2>Results</h2>{top}{about}</section>', sections(found, alone).html()]
+    parts = [f'<section class="results"><h2>Results</h2>{top}{about}</section>', sections(found, alone, places).html()]
     parts += [_gain_table(found, alone), _links(path, found)]
     said = [f"{count(len(s.runs), 'seed')}, {percent(_mean(s))} in the mean over peers" for s in found]
     data = {"what": "variant", "names": [s.label for s in found], "about": said}
     write_whole(path, pages.page(title, parts, data, SCRIPTS))
 
 
-def sections(found: Sequence[Seeds], alone: Mapping[str, str] | None = None) -> pages.Sections:
-    """The figures of a comparison."""
+def sections(
+    found: Sequence[Seeds], alone: Mapping[str, str] | None = None, places: sweep.Places | None = None
+) -> pages.Sections:
+    """The figures of a comparison; those of a sweep's grid first."""
     ends = accuracy_axis(found)
     made = pages.Sections()
+    chosen_by_first = {split.capitalize(): split for split in ("validation", "test")}
+    for heading, make in sweep.figures(places or {}):
+        made.add(partial(_switched, "Accuracy on", chosen_by_first, partial(make, found)), heading)
     for split in SPLITS:
         made.add(partial(over_rounds, found, split, ends), f"{split.capitalize()} accuracy over rounds")
     at = partial(_switched, "Accuracy on", {split.capitalize(): split for split in SPLITS})

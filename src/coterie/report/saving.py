@@ -10,6 +10,7 @@ from pathlib import Path
 from coterie.errors import CoterieError, RunError, unknown
 from coterie.report import comparison, forms, html
 from coterie.report.figure import Figure
+from coterie.report.page import Sections
 from coterie.report.run import open_run
 from coterie.report.seeds import Seeds
 
@@ -44,8 +45,8 @@ def figures(
 def drawn(folder: str | Path) -> dict[str, Figure]:
     """The figures of the report of a run, a comparison or a sweep, by their name."""
     folder = Path(folder)
-    runs = _runs_compared(folder)
-    sections = html.sections(open_run(folder)) if runs is None else comparison.sections(runs)
+    compared = (folder / "comparison.json").exists()
+    sections = _of_comparison(folder) if compared else html.sections(open_run(folder))
     if not sections.figures:
         raise RunError(f"{folder}: there is nothing to draw yet")
     found: dict[str, Figure] = {}
@@ -55,21 +56,22 @@ def drawn(folder: str | Path) -> dict[str, Figure]:
     return found
 
 
-def _runs_compared(folder: Path) -> list[Seeds] | None:
-    """The runs of a comparison or a sweep by their label; none where the folder is not that of one."""
+def _of_comparison(folder: Path) -> Sections:
+    """The figures of a comparison or a sweep, with the names that its page uses."""
     path = folder / "comparison.json"
-    if not path.exists():
-        return None
     try:
         told = json.loads(path.read_text(encoding="utf-8"))
         runs = {label: [folder / name for name in names] for label, names in told["runs"].items() if names}
+        titles = {label: told.get("titles", {}).get(label, label) for label in runs}
+        alone = {titles[label]: titles[local] for label, local in told.get("alone", {}).items()}
+        places = {titles[label]: place for label, place in told.get("places", {}).items()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise RunError(f"{path} does not say which runs it compares: make it again with --print ({error!r})") from error
     for run in (run for found in runs.values() for run in found):
         if not (run / "events.jsonl").exists():
             again = told.get("command", "the command that made it")
             raise RunError(f"{folder}: its run {run.name} is not there any more. Make it again: {again} --out {folder}")
-    return [Seeds(label, found) for label, found in runs.items()]
+    return comparison.sections([Seeds(titles[label], found) for label, found in runs.items()], alone or None, places)
 
 
 def _checked_forms(given: Sequence[str]) -> list[str]:

@@ -1,0 +1,268 @@
+"""The figures of a sweep: how good each value of what was varied is, and how sure that is.
+
+Two keys make a heat map. One key, or more than two, make a chart for each: the mean over all runs with a value.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from coterie.report.charts import tenths_around
+from coterie.report.figure import Figure, NothingToDraw
+from coterie.report.interval import Estimate, estimate
+from coterie.report.seeds import Seeds
+from coterie.report.svg import WIDTH, Plot, circle, figure, number, text, tick
+from coterie.report.words import count, percent, short_name
+
+Places = Mapping[str, Mapping[str, str]]  # of each label: the value of each key that was varied
+Make = Callable[[Sequence[Seeds], str], Figure]
+
+WIDE = 10.0  # times the least value: positive numbers that reach so far are on a logarithmic axis
+MAX_NAME = 18  # characters of a value, at the side of a heat map
+LETTER = 6.6  # its width
+ROW, TOP, SIDE = 40.0, 20.0, 74.0  # heights and widths in a heat map: a row, above it, and for the colour bar
+ROOM_FOR_VALUE, ROOM_FOR_INTERVAL = 34.0, 46.0  # widths of a cell
+FAINTEST, FULL = 0.06, 0.62  # opacities: text stays readable on both
+STEPS = 12  # of the colour bar
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A key that was varied, and its values: numbers in their order, anything else as it was given."""
+
+    key: str
+    values: tuple[str, ...]
+    numbers: tuple[float, ...]  # empty where some value is no number
+
+    @property
+    def logarithmic(self) -> bool:
+        return bool(self.numbers) and self.numbers[0] > 0 and self.numbers[-1] >= WIDE * self.numbers[0]
+
+    @property
+    def at(self) -> list[float]:
+        """Where each value is: to scale, or evenly spread."""
+        if not self.numbers:
+            return [float(i) for i in range(len(self.values))]
+        return [math.log10(n) for n in self.numbers] if self.logarithmic else list(self.numbers)
+
+    @property
+    def names(self) -> list[str]:
+        names = (short_name(value) for value in self.values)
+        return [name if len(name) <= MAX_NAME else f"{name[: MAX_NAME - 1]}…" for name in names]
+
+
+def axes(places: Places) -> list[Axis]:
+    """The keys with more than one value."""
+    keys = list(dict.fromkeys(key for place in places.values() for key in place))
+    found = [_axis(key, list(dict.fromkeys(place[key] for place in places.values()))) for key in keys]
+    return [axis for axis in found if len(axis.values) > 1]
+
+
+def _axis(key: str, values: list[str]) -> Axis:
+    numbers = {value: n for value in values if (n := _number(value)) is not None}
+    if len(numbers) < len(values) or len(set(numbers.values())) < len(values):
+        return Axis(key, tuple(values), ())
+    ordered = sorted(values, key=numbers.__getitem__)
+    return Axis(key, tuple(ordered), tuple(numbers[value] for value in ordered))
+
+
+def _number(value: str) -> float | None:
+    try:
+        found = float(value)
+    except ValueError:
+        return None
+    return found if math.isfinite(found) else None
+
+
+def figures(places: Places) -> Iterator[tuple[str, Make]]:
+    """Heading and drawing of each figure that a sweep's page begins with."""
+    varied = axes(places)
+    if len(varied) == 2:
+        x, y = varied
+        yield f"Accuracy over {x.key} and {y.key}", partial(heat_map, places, x, y)
+    else:
+        for axis in varied:
+            yield f"Accuracy over {axis.key}", partial(marginal, places, axis)
+
+
+# -- one key ---------------------------------------------------------------------------------------
+
+
+def marginal(places: Places, axis: Axis, found: Sequence[Seeds], split: str) -> Figure:
+    """Of each value the mean over all runs that have it, and the interval over seeds."""
+    by_label = {seeds.label: accuracies(seeds, split) for seeds in found if seeds.label in places}
+    common = _common_seeds(by_label, len(places))
+    if not common:
+        raise NothingToDraw("No seed has a run at every place of the grid.")
+    varied = axes(places)
+    means = {a.key: [mean_at(places, a.key, value, by_label, common) for value in a.values] for a in varied}
+    ends = tenths_around([v for of_key in means.values() for m in of_key for v in _edges(m)])  # the same in all charts
+    xs = axis.at
+    margin = 0.06 * (xs[-1] - xs[0]) if axis.numbers else 0.5
+    plot = Plot((xs[0] - margin, xs[-1] + margin), ends)
+    names = dict(zip(xs, axis.names, strict=True))
+    scale = f"{axis.key}, logarithmic" if axis.logarithmic else axis.key
+    plot.axes(scale, f"{split} accuracy", tick, x_tick=names.__getitem__, x_at=_with_room(xs, axis.names, plot))
+    plot.facts = ""  # the page's script would read places along the axis as values
+    if axis.numbers:
+        plot.line(xs, [m.mean for m in means[axis.key]], split, dot=False)
+    for x, m in zip(xs, means[axis.key], strict=True):
+        low, high = _edges(m)
+        across, top = plot.at(x, high)
+        if high > low:
+            plot.parts.append(f'<path class="mark" d="M{number(across)} {number(top)}V{number(plot.at(x, low)[1])}"/>')
+        plot.parts.append(circle(*plot.at(x, m.mean), 4, f"dot {split}"))
+    told = ", ".join(f"{value} {percent(m.mean)}" for value, m in zip(axis.values, means[axis.key], strict=True))
+    caption = [
+        "Last round, mean over peers, seeds and all values of the other keys."
+        if len(varied) > 1
+        else "Last round, mean over peers and seeds.",
+        *_about_seeds(by_label, common),
+        *_about(places, split),
+    ]
+    label = f"Mean {split} accuracy by {axis.key}: {told}"
+    return Figure(f"sweep-{axis.key}-{split}", f"Accuracy over {axis.key}", plot.svg(label), " ".join(caption))
+
+
+def _edges(mean: Estimate) -> tuple[float, float]:
+    """Of its interval, within what an accuracy can be."""
+    reach = mean.half or 0.0
+    return max(0.0, mean.mean - reach), min(1.0, mean.mean + reach)
+
+
+def _with_room(xs: Sequence[float], names: Sequence[str], plot: Plot) -> list[float]:
+    """The values whose names do not run into each other."""
+    shown: list[float] = []
+    end = -math.inf
+    for x, name in zip(xs, names, strict=True):
+        middle, half = plot.at(x, plot.y[0])[0], LETTER * len(name) / 2
+        if middle - half > end + 4:
+            shown.append(x)
+            end = middle + half
+    return shown
+
+
+def accuracies(seeds: Seeds, split: str) -> dict[int, float]:
+    """By seed: the mean over peers after the last round."""
+    found = {}
+    for run in seeds.runs:
+        value = run.summary["validation"]["last"] if split == "validation" else run.summary["accuracy"]["last"]["mean"]
+        if value is not None:
+            found[run.start.seed] = float(value)
+    return found
+
+
+def _common_seeds(by_label: Mapping[str, Mapping[int, float]], places: int) -> list[int]:
+    """Those of which every place of the grid has a run: means over other runs could not be compared."""
+    if len(by_label) < places:
+        return []
+    return sorted(set.intersection(*(set(by_seed) for by_seed in by_label.values())))
+
+
+def mean_at(
+    places: Places, key: str, value: str, by_label: Mapping[str, Mapping[int, float]], seeds: Sequence[int]
+) -> Estimate:
+    """Seed by seed the mean over all runs with this value; then over seeds."""
+    here = [label for label, place in places.items() if place[key] == value]
+    return estimate([float(np.mean([by_label[label][seed] for label in here])) for seed in seeds])
+
+
+def _about_seeds(by_label: Mapping[str, Mapping[int, float]], common: Sequence[int]) -> list[str]:
+    every = {seed for by_seed in by_label.values() for seed in by_seed}
+    said = ["Strokes: the 95% interval over seeds (Student's t)." if len(common) > 1 else "Of one seed, no interval."]
+    if len(common) < len(every):
+        said.append(f"Of {count(len(every), 'seed')}, the {len(common)} that have all runs.")
+    return said
+
+
+def _about(places: Places, split: str) -> list[str]:
+    said = ["Choose by this one, not by test accuracy." if split == "validation" else "Choose by validation accuracy."]
+    if any(key.startswith("data.") or key == "peers" for place in places.values() for key in place):
+        said.append("Runs with different data are measured on different samples.")
+    return said
+
+
+# -- two keys --------------------------------------------------------------------------------------
+
+
+def heat_map(places: Places, x: Axis, y: Axis, found: Sequence[Seeds], split: str) -> Figure:
+    """A cell for each pair of values: the mean over seeds, and the interval."""
+    cells = _cells(places, x, y, found, split)
+    if not cells:
+        raise NothingToDraw("No run of the grid is there yet.")
+    by_validation = _cells(places, x, y, found, "validation")
+    best = max(by_validation, key=lambda at: by_validation[at].mean) if by_validation else None
+    means = [cell.mean for cell in cells.values()]
+    low, high = min(means), max(means)
+    left = 30 + LETTER * max(map(len, y.names))
+    unit = (WIDTH - left - SIDE) / len(x.values)
+    bottom = TOP + ROW * len(y.values)
+    parts = []
+    for (column, row), cell in cells.items():
+        share = (cell.mean - low) / (high - low) if high > low else 1.0
+        parts += _cell(cell, (left + unit * column, TOP + ROW * row), unit, share, split, (column, row) == best)
+    for row, name in enumerate(y.names):
+        parts.append(text(left - 6, TOP + ROW * (row + 0.5) + 4, name, "end"))
+    every = math.ceil((LETTER * max(map(len, x.names)) + 6) / unit)
+    for column, name in list(enumerate(x.names))[::every]:
+        parts.append(text(left + unit * (column + 0.5), bottom + 16, name))
+    parts.append(text(left + unit * len(x.values) / 2, bottom + 34, x.key))
+    parts.append(text(12, (TOP + bottom) / 2, y.key, turn=-90))
+    parts += _colour_bar(WIDTH - SIDE + 18, bottom, low, high, split)
+    pairs = ((f"{x.values[c]} and {y.values[r]} {percent(cell.mean)}") for (c, r), cell in cells.items())
+    label = f"Mean {split} accuracy by {x.key} and {y.key}: {', '.join(pairs)}"
+    caption = ["Last round, mean over peers and seeds, in %."]
+    if any(cell.half is not None for cell in cells.values()):
+        caption.append("±: the 95% interval over seeds (Student's t).")
+    if best is not None:
+        caption.append(f"Outlined: the best by validation, {x.key}={x.values[best[0]]} {y.key}={y.values[best[1]]}.")
+    if len(cells) < len(places) or len(cells) < len(x.values) * len(y.values):
+        caption.append("Empty: not run yet.")
+    drawn = figure(WIDTH, bottom + 42, label, parts)
+    name = f"sweep-{x.key}-{y.key}-{split}"
+    return Figure(name, f"Accuracy over {x.key} and {y.key}", drawn, " ".join([*caption, *_about(places, split)]))
+
+
+def _cells(places: Places, x: Axis, y: Axis, found: Sequence[Seeds], split: str) -> dict[tuple[int, int], Estimate]:
+    """By column and row."""
+    cells = {}
+    for seeds in found:
+        if seeds.label in places and (values := accuracies(seeds, split)):
+            place = places[seeds.label]
+            at = x.values.index(place[x.key]), y.values.index(place[y.key])
+            cells[at] = estimate([values[seed] for seed in sorted(values)])
+    return cells
+
+
+def _cell(cell: Estimate, at: tuple[float, float], unit: float, share: float, split: str, best: bool) -> list[str]:
+    left, top = at
+    box = f'x="{number(left + 1)}" y="{number(top + 1)}" width="{number(unit - 2)}" height="{number(ROW - 2)}"'
+    parts = [f'<rect class="side {split}" fill-opacity="{FAINTEST + (FULL - FAINTEST) * share:.2f}" {box}/>']
+    if best:
+        parts.append(f'<rect class="mark" {box}/>')
+    has_interval = cell.half is not None and unit >= ROOM_FOR_INTERVAL
+    middle, height = left + unit / 2, top + ROW / 2 + (-1 if has_interval else 4)
+    if unit >= ROOM_FOR_VALUE:
+        parts.append(text(middle, height, f"{100 * cell.mean:.1f}", css="heading"))
+    if has_interval and cell.half is not None:
+        parts.append(text(middle, height + 14, f"±{100 * cell.half:.1f}", css="inside"))
+    return parts
+
+
+def _colour_bar(left: float, bottom: float, low: float, high: float, split: str) -> list[str]:
+    """From the lowest mean to the highest."""
+    height = (bottom - TOP) / STEPS
+    parts = []
+    for step in range(STEPS):
+        opacity = FAINTEST + (FULL - FAINTEST) * (step + 0.5) / STEPS if high > low else FULL
+        box = f'x="{number(left)}" y="{number(bottom - height * (step + 1))}" width="12" height="{number(height)}"'
+        parts.append(f'<rect class="side {split}" fill-opacity="{opacity:.2f}" {box}/>')
+    parts.append(text(left + 17, TOP + 9, f"{100 * high:.1f}", "start"))
+    if high > low:
+        parts.append(text(left + 17, bottom - 1, f"{100 * low:.1f}", "start"))
+    return parts
