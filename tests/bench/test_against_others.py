@@ -12,12 +12,13 @@ import pytest
 import torch
 
 from coterie.bench import frameworks, watching
-from coterie.bench.against_others import Contestant, Plan, contest, contestants, figures, table
+from coterie.bench.against_others import Contestant, Plan, contest, contestants, figures, table, turns_of
 from coterie.bench.frameworks import FRAMEWORKS, Framework, named
 from coterie.bench.watching import Turn, watched
 from coterie.bench.workloads import chosen
 from coterie.cli import FAILED, OK, main
 from coterie.errors import ConfigError, RunError
+from coterie.steps import Steps
 
 WORKS = """
 import json, sys
@@ -192,7 +193,7 @@ def test_the_loop_and_the_engine_do_whatever_the_others_do(tmp_path: Path) -> No
 
 
 def test_a_framework_that_fails_does_not_keep_the_others(
-    tmp_path: Path, environments: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, environments: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("loop", "coterie"):
         driver(tmp_path, WORKS, f"{name}_driver")
@@ -202,10 +203,15 @@ def test_a_framework_that_fails_does_not_keep_the_others(
     for framework in (good, bad):
         installed(environments, framework)
     [work] = chosen(["w2"])
-    said: list[str] = []
-    everybody = contest(work, [bad, good], Plan(turns=2, rounds=3, limit=60.0), said.append)
+    plan = Plan(turns=2, rounds=3, limit=60.0)
+    names = turns_of([work], [bad, good], plan)
+    assert len(names) == 8
+    with Steps("bench", dict.fromkeys(names, 1.0)) as steps:
+        everybody = contest(work, [bad, good], plan, steps)
     assert [len(one.turns) for one in everybody] == [2, 2, 0, 2]
-    assert "w2, turn 2 of 2: Good, gossip" in said
+    said = capsys.readouterr().err
+    assert "w2, turn 2 of 2: Good, gossip: 2 s a round (7 of 7" in said
+    assert "w2, turn 1 of 2: Bad, gossip: ValueError: 3 is not 4" in said
     assert "w2, turn 2 of 2: Bad, gossip" not in said, "who failed is not asked again"
     text = table(everybody)
     assert text.splitlines()[-1] == (
@@ -256,7 +262,8 @@ def test_the_command_prints_a_table_and_writes_figures(
     printed = capsys.readouterr()
     assert "w2: 200 peers with 100 samples of 64, MLP 64-64-10, batch 25, 1 epoch\n" in printed.out
     assert "Flower 1.2" in printed.out
-    assert "coterie: w2, turn 1 of 1: Flower, FedAvg" in printed.err
+    assert "bench: w2 against Flower: 5 turns" in printed.err
+    assert "w2, turn 1 of 1: Flower, FedAvg: 2 s a round (5 of 5" in printed.err
     [result] = json.loads(out.read_text())["results"]
     assert [one["seconds_per_round"] for one in result["contestants"]] == [2.0] * 5
 

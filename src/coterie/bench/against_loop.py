@@ -57,7 +57,14 @@ class Result:
         )
 
 
-def compare(work: Workload, turns: int, seconds: float = 0.0) -> Result:
+Tell = Callable[[float, str], None]  # of progress: the share that is done, and what is under way
+MEASURED = (  # what a turn consists of, in this order
+    "the loop's training, one thread", "the loop's training, all cores", "the loop's round, one thread",
+    "the loop's round, all cores", "training", "a round", "a round in several processes",
+)  # fmt: skip
+
+
+def compare(work: Workload, turns: int, seconds: float = 0.0, tell: Tell = lambda *_: None) -> Result:
     """Loop and engine in turns, the best of each; a turn of quick work is several rounds of one run.
 
     So many turns each, and more as long as there is time: the shorter turns are, the more others can disturb one.
@@ -77,16 +84,23 @@ def compare(work: Workload, turns: int, seconds: float = 0.0) -> Result:
         timed = [(threads, _often(do)) for do in (loop.train, loop.round) for threads in (1, cores)]
         timed += [(1, _often(engine.train)), (1, engine.rounds), (1, spread.rounds)]
         best = [float("inf")] * len(timed)
-        until = time.perf_counter() + seconds
-        while turns > 0 or time.perf_counter() < until:
-            turns -= 1
+        start, turn = time.perf_counter(), 0
+        while turn < turns or time.perf_counter() < start + seconds:
+            turn += 1
             for i, (threads, do) in enumerate(timed):
+                tell(*_progress(turn, turns, i, (time.perf_counter() - start) / seconds if seconds else 1.0))
                 torch.set_num_threads(threads)
                 count = max(1, round(SHORTEST_TURN / best[i]))  # the first time, once
                 began = time.perf_counter()
                 do(count)
                 best[i] = min(best[i], (time.perf_counter() - began) / count)
     return Result(work.name, work.title, min(best[0:2]), best[4], min(best[2:4]), *best[5:])
+
+
+def _progress(turn: int, turns: int, i: int, of_time: float) -> tuple[float, str]:
+    """The share is of the turns, or of the time, whichever takes longer."""
+    of_turns = (turn - 1 + i / len(MEASURED)) / turns
+    return min(of_turns, of_time), f"turn {turn} of {turns}{' or more' if of_time < 1 else ''}: {MEASURED[i]}"
 
 
 def _often(do: Callable[[], None]) -> Callable[[int], None]:

@@ -20,6 +20,7 @@ from coterie.bench.watching import Turn, watched
 from coterie.bench.workloads import Workload
 from coterie.errors import CoterieError
 from coterie.report.words import NOTHING, aligned, duration, size
+from coterie.steps import Steps
 
 LOOP, OURS = "plain loop", "Coterie"
 METHODS = {"gossip": "gossip", "fedavg": "FedAvg"}
@@ -58,15 +59,33 @@ class Plan:
     limit: float  # seconds for a turn
 
 
-def contest(work: Workload, frameworks: Sequence[Framework], plan: Plan, say: Say) -> list[Contestant]:
-    """Everybody's turns with one workload."""
+def contest(work: Workload, frameworks: Sequence[Framework], plan: Plan, steps: Steps) -> list[Contestant]:
+    """Everybody's turns with one workload; each is a step."""
     everybody = contestants(frameworks)
     for number in range(1, plan.turns + 1):
         for one in everybody:
-            if not one.failure:
-                say(f"{work.name}, turn {number} of {plan.turns}: {one.title}, {METHODS[one.method]}")
-                _take_turn(one, work, plan, say)
+            name = turn_name(work, number, plan, one)
+            if one.failure:
+                steps.drop(name)
+                continue
+            steps.begin(name)
+            _take_turn(one, work, plan, steps.say)
+            steps.end(name, one.failure or f"{duration(min(one.turns[-1].seconds))} a round", always=True)
     return everybody
+
+
+def turn_name(work: Workload, number: int, plan: Plan, one: Contestant) -> str:
+    return f"{work.name}, turn {number} of {plan.turns}: {one.title}, {METHODS[one.method]}"
+
+
+def turns_of(works: Sequence[Workload], frameworks: Sequence[Framework], plan: Plan) -> list[str]:
+    """The names of all turns."""
+    return [
+        turn_name(work, number, plan, one)
+        for work in works
+        for number in range(1, plan.turns + 1)
+        for one in contestants(frameworks)
+    ]
 
 
 def contestants(frameworks: Sequence[Framework]) -> list[Contestant]:

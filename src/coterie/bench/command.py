@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from coterie.errors import ConfigError, unknown
 NAMES = ("w1", "w2", "w3", "w4", "growth")
 OTHERS_DO = ("w1", "w2", "w3")  # what drivers have the models for
 LIMIT = 600.0
+TO_START = 15.0  # seconds, about, before a workload's turns begin, and for the first of them
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -35,12 +36,13 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--limit", type=float, default=LIMIT, metavar="SECONDS", help="for one turn of a framework; default 600"
     )
     bench.add_argument("--out", type=Path, help="also write the figures as JSON")
+    bench.add_argument("--plain", action="store_true", help="plain lines instead of the live display")
     bench.set_defaults(command=_bench)
 
 
 def _bench(options: argparse.Namespace) -> None:
     if options.against is None:
-        report = _against_loop(_names(options.only, NAMES), options.quick)
+        report = _against_loop(_names(options.only, NAMES), options.quick, options.plain)
     else:
         report = _against_others(options, _names(options.only, OTHERS_DO))
     if options.out:
@@ -67,52 +69,76 @@ def _machine() -> str:
     )
 
 
-def _against_loop(names: Sequence[str], quick: bool) -> dict[str, Any]:
+def _against_loop(names: Sequence[str], quick: bool, plain: bool) -> dict[str, Any]:
     from coterie import memory
     from coterie.bench import against_loop, growth
     from coterie.bench.workloads import NEIGHBOURS, chosen
     from coterie.report.words import size
+    from coterie.steps import Steps
 
     turns, seconds = (3, 0.0) if quick else (7, 60.0)
     report: dict[str, Any] = {"machine": _machine(), "results": [], "growth": []}
     works = chosen([name for name in names if name != "growth"])
+    circles = (growth.PEERS[:-1] if quick else growth.PEERS) if "growth" in names else ()
     more = "" if quick else " and more, in a minute"
     print(f"{_machine()}; best of {turns} turns{more}; seconds, and how many times faster than the plain loop\n")
-    if works:
-        print(against_loop.HEAD, flush=True)
-    for work in works:
-        result = against_loop.compare(work, turns, seconds)
-        report["results"].append(asdict(result))
-        print(result, flush=True)
-    report["peak_memory"] = memory.peak()
-    if works:
-        print(f"\npeak memory of the comparison: {size(report['peak_memory'])}\n")
-    if "growth" in names:
-        print(f"{growth.SMALL.title}, gossip with {NEIGHBOURS}: growth with the number of peers (a process each)")
-        for peers in growth.PEERS[:-1] if quick else growth.PEERS:
+    weights = {work.name: seconds + TO_START for work in works}
+    weights |= {_circle(peers): float(growth.SECONDS[peers]) for peers in circles}
+    with Steps("bench", weights, plain=plain) as steps:
+        steps.say(_foreseen(weights))
+        if works:
+            print(against_loop.HEAD, flush=True)
+        for work in works:
+            steps.begin(work.name, "preparing")
+            result = against_loop.compare(work, turns, seconds, partial(steps.update, work.name))
+            steps.end(work.name, "measured")
+            report["results"].append(asdict(result))
+            print(result, flush=True)
+        report["peak_memory"] = memory.peak()
+        if works:
+            print(f"\npeak memory of the comparison: {size(report['peak_memory'])}\n", flush=True)
+        if circles:
+            about = f"{growth.SMALL.title}, gossip with {NEIGHBOURS}"
+            print(f"{about}: growth with the number of peers (a process each)", flush=True)
+        for peers in circles:
+            steps.begin(_circle(peers))
             grown = growth.grow(peers)
+            steps.end(_circle(peers), "measured")
             report["growth"].append(asdict(grown))
             print(grown, flush=True)
     return report
 
 
+def _circle(peers: int) -> str:
+    return f"growth, {peers:,} peers"
+
+
+def _foreseen(weights: Mapping[str, float]) -> str:
+    from coterie.report.words import duration
+
+    whole = duration(sum(weights.values()))
+    return f"bench: {'; '.join(weights)}. About {whole} where nothing else runs, with two cores"
+
+
 def _against_others(options: argparse.Namespace, names: Sequence[str]) -> dict[str, Any]:
-    from coterie.bench.against_others import Plan, contest, figures, table
+    from coterie.bench.against_others import Plan, contest, figures, table, turns_of
     from coterie.bench.frameworks import named
     from coterie.bench.workloads import chosen
     from coterie.report.words import count
+    from coterie.steps import Steps
 
     frameworks = named(options.against)
     plan = Plan(turns=1 if options.quick else 3, rounds=3 if options.quick else 5, limit=options.limit)
     report: dict[str, Any] = {"machine": _machine(), "results": []}
-    turns = count(plan.turns, "turn")
-    print(f"{_machine()}; best of {turns}, of {plan.rounds - 1} rounds each after a first one")
-    for work in chosen(names):
-        everybody = contest(work, frameworks, plan, _say)
-        report["results"].append(figures(work, everybody))
-        print(f"\n{work.name}: {work.summary}\n{table(everybody)}", flush=True)
+    works, turns = chosen(names), count(plan.turns, "turn")
+    print(f"{_machine()}; best of {turns}, of {plan.rounds - 1} rounds each after a first one", flush=True)
+    weights = dict.fromkeys(turns_of(works, frameworks, plan), 1.0)
+    with Steps("bench", weights, plain=options.plain) as steps:
+        others = ", ".join(framework.title for framework in frameworks)
+        whole = f"{count(len(weights), 'turn')}, of at most {options.limit:.0f} s each"
+        steps.say(f"bench: {', '.join(names)} against {others}: {whole}")
+        for work in works:
+            everybody = contest(work, frameworks, plan, steps)
+            report["results"].append(figures(work, everybody))
+            print(f"\n{work.name}: {work.summary}\n{table(everybody)}", flush=True)
     return report
-
-
-def _say(text: str) -> None:
-    print(f"coterie: {text}", file=sys.stderr, flush=True)

@@ -18,6 +18,7 @@ from coterie.report.words import duration, size
 
 [SMALL] = chosen(["w2"])
 PEERS = (100, 1_000, 10_000, 50_000)
+SECONDS = {100: 10, 1_000: 10, 10_000: 20, 50_000: 90}  # about how long each takes, on two idle cores
 PEER_ROUNDS = 20_000  # at the least, so that a measurement takes some seconds
 
 

@@ -140,8 +140,8 @@ def carried_out(
     return found, failed
 
 
-def carry_out(jobs: Sequence[Job], out: Path, at_once: int = 0, plain: bool = True) -> dict[str, str]:
-    """Run what is missing of them or outdated, all in one folder; returns what failed, by name."""
+def carry_out(jobs: Sequence[Job], out: Path, at_once: int = 0, plain: bool = True, title: str = "") -> dict[str, str]:
+    """Run what is missing of them or outdated, all in one folder; returns what failed, by name. `title`: what for."""
     if at_once < 0:
         raise ConfigError(f"--jobs must be at least 1, not {at_once}")
     with _alone_in(out):
@@ -155,7 +155,7 @@ def carry_out(jobs: Sequence[Job], out: Path, at_once: int = 0, plain: bool = Tr
         cores = os.cpu_count() or 1
         side_by_side = min(at_once or cores, len(missing))
         ready = [_with_workers(job, max(1, cores // side_by_side)) for job in missing]
-        with Board(len(jobs), len(jobs) - len(missing), plain) as board:
+        with Board(missing, len(jobs) - len(missing), side_by_side, plain, title) as board:
             return Crew(ready, side_by_side, board).run()
 
 

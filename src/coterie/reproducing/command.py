@@ -71,8 +71,11 @@ def _reproduce(options: argparse.Namespace) -> int:
     kept = records.read(options.record) if options.record else {}
     shown: list[tuple[results.Results, str]] = []
     failed: dict[str, str] = {}
-    for table, column, small in _chosen(options):
-        found = _column(table, column, small, out, there, kept, options, failed)
+    chosen = list(_chosen(options))
+    for number, (table, column, small) in enumerate(chosen, 1):
+        which = f" (column {number} of {len(chosen)})" if len(chosen) > 1 else ""
+        title = f"{table.name}/{column.name}{which}"
+        found = _column(table, column, small, out, there, kept, options, failed, title)
         if found.done:
             shown.append((found, page.command(found, options.seeds, options.settings)))
     _warn([found for found, _ in shown])
@@ -114,6 +117,7 @@ def _column(
     kept: Records,
     options: argparse.Namespace,
     failed: dict[str, str],
+    title: str,
 ) -> Results:
     """Run what is missing of it, read what is there, and keep a record of it where that is asked for."""
     from coterie.carry_over import told
@@ -129,7 +133,7 @@ def _column(
         once = {job.folder: job for job in jobs if not results.is_current(job, kept)}  # two rows may be the same run
         recorded = {job.name: why for job in once.values() for why in results.outdated_record(job, kept)}
         note(f"runs again, because its record is outdated: {line}" for line in why_again(recorded))
-        lost = carry_out(list(once.values()), out, options.jobs, options.plain)
+        lost = carry_out(list(once.values()), out, options.jobs, options.plain, title)
         failed |= {f"{table.name}/{column.name}, {name}": why for name, why in lost.items()}
     if options.record:
         before = dict(kept)
