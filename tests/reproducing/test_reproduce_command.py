@@ -97,3 +97,18 @@ def test_what_fails_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     told = capsys.readouterr()
     assert "coterie: panm-table2/mnist, Local, seed 0 failed: " in told.err
     assert "no run of this yet" not in told.err  # it failed, and leaving out --print would not help
+
+
+def test_the_list_says_how_long_each_takes_here(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("coterie.reproducing.estimates.speeds_here", lambda: {"mlp": 1e4, "cnn3": 1e4, "resnet9": 1e4})
+    assert main(["reproduce", "list"]) == OK
+    told = capsys.readouterr()
+    lines = told.out.splitlines()
+    [at] = [i for i, line in enumerate(lines) if line.startswith("  panm-table2:")]
+    assert lines[at + 2].startswith("      time here: about ")
+    assert "--small about " in lines[at + 2]
+    assert told.out.count("time here: about") == told.out.count("columns: ")
+    assert "rough estimates for this machine, with 3 seeds" in lines[-1]
+    assert "measuring how fast this machine trains" in told.err

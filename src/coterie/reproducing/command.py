@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import textwrap
 from itertools import groupby
 from pathlib import Path
@@ -15,6 +16,7 @@ from coterie.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from coterie.reproducing.estimates import Speeds
     from coterie.reproducing.papers import Column, Table
     from coterie.reproducing.records import Records
     from coterie.reproducing.results import Results
@@ -62,7 +64,7 @@ def _reproduce(options: argparse.Namespace) -> int:
         raise ConfigError("say which table: `coterie reproduce list` prints which there are")
     options.table = only_one(tables, "table")
     if options.table == LIST:
-        print(_list())
+        print(_list(len(options.seeds)))
         return 0
     if options.table == ALL and not options.print:
         raise ConfigError("all tables would take weeks: name one, or --print those that are there")
@@ -143,15 +145,36 @@ def _column(
     return results.results(table, column, small, jobs, kept)
 
 
-def _list() -> str:
+def _list(seeds: int) -> str:
+    from coterie.report.words import count
     from coterie.reproducing import papers
+    from coterie.reproducing.estimates import speeds_here
 
+    print("coterie: measuring how fast this machine trains; this takes some seconds", file=sys.stderr, flush=True)
+    speeds = speeds_here()
     lines = []
     for paper, tables in groupby(papers.tables().values(), lambda table: table.paper):
-        lines += [paper, *(line for table in tables for line in _told(table)), ""]
-    return "\n".join([*lines, "coterie reproduce TABLE or TABLE/COLUMN; --small for a machine with two cores"])
+        lines += [paper, *(line for table in tables for line in _told(table, seeds, speeds)), ""]
+    return "\n".join(
+        [
+            *lines,
+            "coterie reproduce TABLE or TABLE/COLUMN; --small for a machine with two cores",
+            f"Times are rough estimates for this machine, with {count(seeds, 'seed')}: the training that a table asks"
+            " for, at the speed with which three networks were trained here just now. Where other things run, it takes"
+            " longer; `coterie plan` is more exact about a single run.",
+        ]
+    )
 
 
-def _told(table: Table) -> list[str]:
+def _told(table: Table, seeds: int, speeds: Speeds) -> list[str]:
+    from coterie.reproducing.estimates import about, seconds
+
+    times = {
+        small: [seconds(table, c, small, seeds, speeds) for c in table.columns.values()] for small in (False, True)
+    }
     columns = textwrap.fill(f"columns: {', '.join(table.columns)}", 110, break_on_hyphens=False)
-    return [f"  {table.name}: {table.about}", textwrap.indent(columns, " " * 6)]
+    whole = f"time here: about {about(sum(times[False]))}; --small about {about(sum(times[True]))}"
+    if len(table.columns) > 1:
+        full, small = (dict.fromkeys([about(min(of_form)), about(max(of_form))]) for of_form in times.values())
+        whole += f". A column: {' to '.join(full)}; --small {' to '.join(small)}"
+    return [f"  {table.name}: {table.about}", textwrap.indent(columns, " " * 6), " " * 6 + whole]

@@ -1,0 +1,136 @@
+"""How long a paper's table takes on this machine: a rough estimate, from the work it has and a speed measured here.
+
+Work is counted in operations: so many samples, rounds and epochs, times what a network of that size needs for a
+sample, times what a method does more than plain training. The speed is how many operations the engine does in a
+second, with networks of three sizes, measured in about a second.
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from coterie.bench.workloads import Workload
+from coterie.comparing.plan import LOCAL
+from coterie.data.catalog import DOWNLOADED
+from coterie.experiment import Experiment, from_tables, over, read_tables
+from coterie.reproducing.papers import Column, Row, Table
+from coterie.settings import overrides
+
+# Million operations of a forward pass, of a colour image of 32x32 and of a grey one of 28x28 (torch's FlopCounterMode).
+FORWARD = {
+    "mlp": (1.31, 0.40), "cnn3": (16.06, 11.42), "lenet": (35.33, 24.55), "cnn": (51.06, 38.19),
+    "resnet8": (25.0, 18.69), "resnet9": (758.52, 614.33), "alexnet": (450.24, 341.91), "vgg11": (305.54, 267.51),
+    "resnet18": (1110.85, 911.6), "shufflenetv2": (90.0, 75.11), "googlenet": (2894.48, 2210.67),
+    "densenet121": (1776.7, 1374.46),
+}  # fmt: skip
+PASSES = 3  # of the forward pass's work, for training on a sample
+# Times the seconds of those who train alone. From the runs in docs/measured.jsonl, and rehearsals (`coterie plan`).
+FACTORS = {
+    "mapl": 2.6, "mapl+": 2.6, "fedkd": 2.5, "fml": 2.4, "pens": 2.4, "fedpae": 2.3, "ditto": 2.2, "compfl": 1.5,
+    "panm": 1.5, "ifca": 1.5, "fedclassavg": 1.4, "local-ensemble": 1.4, "fedgh": 1.4, "feddistill": 1.3,
+    "fedprox": 1.2, "fedrep": 1.2,
+}  # fmt: skip
+YARDSTICKS = ("mlp", "cnn3", "resnet9")  # small, middle and large networks reach different speeds
+LONG_ENOUGH = 0.25  # seconds to measure each for
+
+Speeds = Mapping[str, float]  # million operations a second of all cores together, by yardstick
+
+
+def seconds(table: Table, column: Column, small: bool, seeds: int, speeds: Speeds) -> float:
+    """All runs of a column, with so many seeds, side by side on all cores."""
+    preset, common = column.experiment(small)
+    base = over(read_tables(preset), overrides(common))
+    return seeds * sum(_of_row(base, row, small, speeds) for row in table.rows)
+
+
+def _of_row(base: dict[str, Any], row: Row, small: bool, speeds: Speeds) -> float:
+    words = row.words.of(small)
+    sizes = tuple(word for word in words if not word.startswith("method."))
+    name = next((word.partition("=")[2] for word in words if word.startswith("method.name=")), base["method"]["name"])
+    experiment = _sized(_Frozen(base), sizes)
+    return FACTORS.get(name, 1.0) * sum(work / speeds[by] for by, work in work_of(experiment).items())
+
+
+class _Frozen(dict[str, Any]):
+    """Tables as a key of a cache, by what they say: making an experiment of them takes a while."""
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(repr(self))
+
+
+@cache
+def _sized(base: _Frozen, words: tuple[str, ...]) -> Experiment:
+    """How many peers, samples and rounds, and which networks; the method, with parameters of its own, is the row's."""
+    return from_tables(over(base, overrides([*words, "baseline=", f"method.name={LOCAL}"])))
+
+
+def work_of(e: Experiment) -> dict[str, float]:
+    """Million operations of a run in which everybody trains alone, by the yardstick that is nearest to its networks."""
+    trained, measured = _samples(e)
+    looks = e.rounds / e.evaluate.every
+    found: dict[str, float] = {}
+    for network in e.model.zoo:
+        each = forward_of(network, e) * (PASSES * trained * e.train.epochs * e.rounds + measured * looks)
+        nearest = _nearest(network)
+        found[nearest] = found.get(nearest, 0.0) + each * e.peers / len(e.model.zoo)
+    return found
+
+
+def _nearest(network: str) -> str:
+    return min(YARDSTICKS, key=lambda one: abs(math.log(FORWARD[one][0] / FORWARD[network][0])))
+
+
+def forward_of(network: str, e: Experiment) -> float:
+    colour, grey = FORWARD[network]
+    entry = DOWNLOADED.get(e.data.name)
+    of_shape = grey if entry is not None and entry.shape[0] == 1 else colour
+    return of_shape * e.model.width**2  # convolutions of half the width do a quarter of the work
+
+
+def _samples(e: Experiment) -> tuple[float, float]:
+    """Of a peer: those it trains on, and those it is measured on."""
+    entry = DOWNLOADED.get(e.data.name)
+    all_of_one = (entry.images if entry is not None else 0) / e.peers
+
+    def of(share: float) -> float:
+        return share if share >= 1 else share * all_of_one  # a number of samples, or a fraction of what there is
+
+    return of(e.data.train), of(e.data.validation) + of(e.data.test)
+
+
+def speeds_here(clock: Callable[[], float] = time.perf_counter) -> dict[str, float]:
+    """Measured now, with the engine; on a busy machine they are lower."""
+    return {name: _speed(name, clock) for name in YARDSTICKS}
+
+
+def _speed(network: str, clock: Callable[[], float]) -> float:
+    import torch
+
+    from coterie.bench.engine import Engine
+
+    torch.set_num_threads(1)  # as in a run: the engine's workers use the cores
+    peers, batch = (4, 4) if network == YARDSTICKS[-1] else (16, 32)
+    work = Workload(network, "", network, (3, 32, 32), peers, batch, batch, hidden=(200, 200), held_out=1)
+    with tempfile.TemporaryDirectory() as folder, closing(Engine(work, Path(folder))) as engine:
+        engine.train()  # the first time, operations are recorded
+        best, until = math.inf, clock() + LONG_ENOUGH
+        while best == math.inf or clock() < until:
+            began = clock()
+            engine.train()
+            best = min(best, clock() - began)  # the best of several: others may have disturbed the rest
+    return FORWARD[network][0] * PASSES * peers * batch / best
+
+
+def about(seconds: float) -> str:
+    """To one unit: more would pretend to be exact."""
+    for unit, length in (("days", 86_400.0), ("h", 3_600.0), ("min", 60.0)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:,.0f} {unit}"
+    return f"{seconds:.0f} s"
