@@ -57,7 +57,7 @@ class Steps:
         if console.is_terminal and not plain:
             columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[text]}"))
             # Twice a second: what is measured meanwhile must not be disturbed.
-            self._bars = Progress(*columns, console=console, refresh_per_second=2)
+            self._bars = Progress(*columns, console=console, refresh_per_second=2, redirect_stdout=False)
             self._all = self._bars.add_task(what, total=1.0, text=self.so_far())
 
     def __enter__(self) -> Steps:
@@ -111,6 +111,15 @@ class Steps:
                 self._bars.console.print(line, markup=False, highlight=False, soft_wrap=True)
             else:
                 print(line, file=sys.stderr, flush=True)
+
+    def out(self, text: object) -> None:
+        """A result, to stdout as it is: that may be a file, and rich would write it to the terminal, broken."""
+        with self._lock:
+            if self._bars:
+                self._bars.stop()
+            print(text, flush=True)
+            if self._bars:
+                self._bars.start()
 
     def share(self) -> float:
         """Of the work that is to be done here, how much is done."""

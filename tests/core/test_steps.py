@@ -57,3 +57,18 @@ def test_a_long_step_is_not_silent(capsys: pytest.CaptureFixture[str]) -> None:
         steps.end("growth, 50,000 peers")
     assert said.startswith("bench: growth, 50,000 peers (for 0")
     assert "; 0 of 1" in said
+
+
+def test_results_go_to_stdout_though_there_are_bars(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")  # rich then takes stderr for a terminal, while stdout may be a file
+    line = "figures " * 40  # a terminal's width does not break it
+    with Steps("bench", {"a": 1.0}) as steps:
+        steps.begin("a", "preparing")
+        steps.out(line)
+        steps.end("a", "measured")
+    told = capsys.readouterr()
+    assert told.out == f"{line}\n"
+    assert "preparing" in told.err
+    assert "measured" not in told.err  # the bar shows it

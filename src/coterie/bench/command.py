@@ -81,31 +81,34 @@ def _against_loop(names: Sequence[str], quick: bool, plain: bool) -> dict[str, A
     works = chosen([name for name in names if name != "growth"])
     circles = (growth.PEERS[:-1] if quick else growth.PEERS) if "growth" in names else ()
     more = "" if quick else " and more, in a minute"
-    print(f"{_machine()}; best of {turns} turns{more}; seconds, and how many times faster than the plain loop\n")
+    print(
+        f"{_machine()}; best of {turns} turns{more}; seconds, and how many times faster than the plain loop\n",
+        flush=True,
+    )
     weights = {work.name: seconds + TO_START for work in works}
     weights |= {_circle(peers): float(growth.SECONDS[peers]) for peers in circles}
     with Steps("bench", weights, plain=plain) as steps:
         steps.say(_foreseen(weights))
         if works:
-            print(against_loop.HEAD, flush=True)
+            steps.out(against_loop.HEAD)
         for work in works:
             steps.begin(work.name, "preparing")
             result = against_loop.compare(work, turns, seconds, partial(steps.update, work.name))
             steps.end(work.name, "measured")
             report["results"].append(asdict(result))
-            print(result, flush=True)
+            steps.out(result)
         report["peak_memory"] = memory.peak()
         if works:
-            print(f"\npeak memory of the comparison: {size(report['peak_memory'])}\n", flush=True)
+            steps.out(f"\npeak memory of the comparison: {size(report['peak_memory'])}\n")
         if circles:
             about = f"{growth.SMALL.title}, gossip with {NEIGHBOURS}"
-            print(f"{about}: growth with the number of peers (a process each)", flush=True)
+            steps.out(f"{about}: growth with the number of peers (a process each)")
         for peers in circles:
             steps.begin(_circle(peers))
             grown = growth.grow(peers)
             steps.end(_circle(peers), "measured")
             report["growth"].append(asdict(grown))
-            print(grown, flush=True)
+            steps.out(grown)
     return report
 
 
@@ -140,5 +143,5 @@ def _against_others(options: argparse.Namespace, names: Sequence[str]) -> dict[s
         for work in works:
             everybody = contest(work, frameworks, plan, steps)
             report["results"].append(figures(work, everybody))
-            print(f"\n{work.name}: {work.summary}\n{table(everybody)}", flush=True)
+            steps.out(f"\n{work.name}: {work.summary}\n{table(everybody)}")
     return report
