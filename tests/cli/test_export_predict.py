@@ -581,7 +581,9 @@ def test_a_full_disk(error: Exception, tmp_path: Path, monkeypatch: pytest.Monke
         patch.setattr(keeping, "save_file", full)
         with pytest.raises(RunError, match=r"models could not be written .*is the disk full\?"):
             running.run(e, tmp_path / "run")
-    assert {p.name for p in (tmp_path / "run").iterdir()} == {"config.toml", "events.jsonl", "state.json"}
+    assert {p.name for p in (tmp_path / "run").iterdir()} == {
+        "config.toml", "events.jsonl", "provenance.json", "state.json",
+    }  # fmt: skip
     running.resume(tmp_path / "run")
     assert len(list((tmp_path / "run" / "models").iterdir())) == 3
 

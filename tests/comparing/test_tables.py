@@ -99,7 +99,7 @@ def test_bold_is_the_best_as_printed() -> None:
     assert tables.best(block, "difference") == tables.best(block, "p") == set()
     alone = Block("", block.lines[:1])
     assert tables.best(alone, "last") == set()
-    shown = Comparison("demo", (), (0, 1), (block,), (), {}, Presentation(columns=("last", "bytes")))
+    shown = Comparison("demo", (), (0, 1), (block,), (), {}, presentation=Presentation(columns=("last", "bytes")))
     assert r"b & \textbf{93.20} $\pm$1.00 & \textbf{1 MB} \\" in shown.latex()
     assert r"c & 93.19 $\pm$1.00 & 0 B \\" in shown.latex()
     assert "| b | **93.20** ±1.00 | **1 MB** |" in shown.markdown()

@@ -34,7 +34,8 @@ def test_a_table_a_second_call_and_another_table_with_the_same_runs(
 
     assert main([*WORDS, "--jobs", "1"]) == OK
     first = capsys.readouterr()
-    assert first.err.startswith("panm-table2/mnist: 2 runs, 1 at a time\n")  # before anything has run
+    said = [line for line in first.err.splitlines() if not line.startswith("note: ")]
+    assert said[0] == "panm-table2/mnist: 2 runs, 1 at a time"  # before anything has run
     assert "2 of 2" in first.err
     done = times(out)
     assert len(done) == 2
