@@ -101,7 +101,7 @@ def _sections() -> Iterator[tuple[str, type[Any]]]:
 
 def _rows(fields: Iterable[dataclasses.Field[Any]], prefix: str = "") -> Iterator[tuple[str, str, str]]:
     for f in fields:
-        yield f"`{prefix}{f.name}`", code(settings.literal(f.default)), str(f.metadata.get("help", ""))
+        yield f"`{prefix}{f.name}`", code(settings.literal(settings.default(f))), str(f.metadata.get("help", ""))
 
 
 # -- commands ----------------------------------------------------------------------------------

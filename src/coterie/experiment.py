@@ -43,12 +43,22 @@ class DataSettings(PartitionSettings):
 
     name: str = field(default="digits", metadata={"help": "a dataset (`coterie list data`), or a path of yours"})
     scale: str = field(
-        default="standard", metadata={"help": "of images: standard (mean 0, deviation 1, per channel) | unit (0 to 1)"}
+        default="auto",
+        metadata={
+            "help": "standard (mean 0, deviation 1, per channel or feature) | unit (images: 0 to 1) | none | "
+            "auto: standard, but whole numbers in .npz arrays as they are"
+        },
     )
     label: str = field(default="label", metadata={"help": "the label column of a CSV or Parquet file"})
     labels: tuple[str, ...] = field(
         default=(),
         metadata={"help": "all labels, in the order that peers agree on, where a file of yours may lack some"},
+    )
+    categories: dict[str, tuple[str, ...]] = field(
+        default_factory=dict,
+        metadata={
+            "help": "of a text column in your table, by its name: all texts that it may have, such as ['f', 'm']"
+        },
     )
     crop: float = field(default=0.2, metadata={"help": "views of images: the least share that a crop keeps"})
     flip: float = field(default=0.5, metadata={"help": "views of images: probability of a horizontal flip"})
@@ -305,10 +315,15 @@ def _check(e: Experiment) -> None:
         ("train.optimizer", e.train.optimizer, ("sgd", "adam")),
         ("engine.name", e.engine.name, ENGINES),
         ("engine.batching", e.engine.batching, ("auto", "always", "never")),
-        ("data.scale", e.data.scale, ("standard", "unit")),
+        ("data.scale", e.data.scale, ("auto", "standard", "unit", "none")),
     ):
         if chosen not in options:
             raise ConfigError(f"{key} must be one of {', '.join(options)}, not '{chosen}'")
+    for column, texts in e.data.categories.items():
+        if not texts or len(set(texts)) < len(texts) or "" in texts:
+            raise ConfigError(f"data.categories.{column} must be one or more different texts, not {list(texts)}")
+    if len(set(e.data.labels)) < len(e.data.labels):
+        raise ConfigError("data.labels has a label twice")
     for key in ("flip", "jitter", "grey", "blur", "drop"):
         if not 0 <= getattr(e.data, key) <= 1:
             raise ConfigError(f"data.{key} is a probability: from 0 to 1, not {getattr(e.data, key)}")
@@ -395,7 +410,8 @@ class _NoDesk:
 
 def divide(e: Experiment) -> tuple[Dataset, list[Share]]:
     """The dataset, and who gets which rows of it."""
-    dataset = data.load(e.data.name, label=e.data.label, labels=e.data.labels)
+    d = e.data
+    dataset = data.load(d.name, label=d.label, labels=d.labels, categories=d.categories)
     data.check_fits(dataset, e.data)
     return dataset, list(data.partition(dataset.y, len(dataset.classes), e.peers, e.data, e.seed))
 

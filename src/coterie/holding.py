@@ -13,9 +13,12 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from coterie.data import Dataset, Share
-from coterie.data.augmentation import Augmentation, FeatureAugmentation, ImageAugmentation
+from coterie.data import Dataset, Share, available
+from coterie.data.augmentation import Augmentation, FeatureAugmentation, ImageAugmentation, NoAugmentation
+from coterie.data.dataset import FEATURES, IMAGES, INTEGERS
+from coterie.data.own import refuse_large_integers
 from coterie.data.scaling import Scaling
+from coterie.errors import DataError
 from coterie.peer import PeerData
 from coterie.training import Pool, Split
 
@@ -36,7 +39,8 @@ class Holding:
     class_counts: list[list[int]]  # training samples of each class, by peer
     clusters: list[int] | None  # the true ones, by peer, where the data were made with them
     augment: Augmentation  # how a view of a sample is made
-    scaling: Scaling  # of raw samples to those that the models see
+    scalings: list[Scaling]  # by peer: of its raw samples to those that its model sees
+    kind: str  # of samples, as models see them: images, features, or integers
 
     def without_raw(self) -> Holding:
         """All that peers need, without the rows as they were before."""
@@ -47,25 +51,43 @@ class Holding:
         with warnings.catch_warnings():  # nobody writes into a pool: it may be memory that cannot be written to
             warnings.filterwarnings("ignore", "The given NumPy array is not writable")
             pool = Pool(torch.from_numpy(self.x).to(device), torch.from_numpy(self.y).to(device), self.augment)
-        of_peers = ([torch.arange(a, b, device=device) for a, b in itertools.pairwise(cut)] for cut in self.cuts)
-        return [PeerData(*(Split(pool, rows) for rows in of_peer)) for of_peer in of_peers]
+        return [self._of_peer(pool, *of_peer, device) for of_peer in zip(self.cuts, self.scalings, strict=True)]
+
+    def _of_peer(self, pool: Pool, cuts: tuple[int, ...], scaling: Scaling, device: str) -> PeerData:
+        train, validation, test = (Split(pool, torch.arange(a, b, device=device)) for a, b in itertools.pairwise(cuts))
+        return PeerData(train, validation, test, scaling=scaling)
 
 
 def hold(dataset: Dataset, shares: Sequence[Share], settings: DataSettings) -> Holding:
-    """All shares' samples, transformed as these say."""
+    """All shares' samples, transformed as these say, and scaled."""
     total = sum(len(s.train) + len(s.validation) + len(s.test) for s in shares)
     pool_x = np.empty((total, *dataset.x.shape[1:]), dtype=np.float32)
     pool_y = np.empty(total, dtype=np.int64)
-    at, cuts, counts = 0, [], []
+    kind, at, cuts, counts, scalings = _kind(dataset, settings), 0, [], [], []
     for share in shares:
         rows = np.concatenate([share.train, share.validation, share.test])
         x, y = share.transform.apply(dataset.x[rows], dataset.y[rows])
+        if kind != IMAGES:
+            scalings.append(_scaling(dataset.name, kind, x[: len(share.train)], settings))
+            x = _scaled(dataset.name, kind, x, scalings[-1])
         pool_x[at : at + len(rows)], pool_y[at : at + len(rows)] = x, y
         cuts.append((at, at + len(share.train), at + len(share.train) + len(share.validation), at + len(rows)))
         counts.append(np.bincount(y[: len(share.train)], minlength=len(dataset.classes)).tolist())
         at += len(rows)
-    augment, scaling = _scale(pool_x, settings, dataset.x.dtype == np.uint8)
-    return Holding(dataset, pool_x, pool_y, cuts, counts, _clusters(shares), augment, dataset.scaling or scaling)
+    augment: Augmentation
+    if kind == IMAGES:
+        augment, scaling = _scale_images(pool_x, cuts, settings)
+        scalings = [scaling] * len(shares)
+    elif kind == INTEGERS:
+        augment = NoAugmentation()
+    else:
+        augment = FeatureAugmentation(math.prod(pool_x.shape[1:]), settings.noise, settings.drop)
+    return Holding(dataset, pool_x, pool_y, cuts, counts, _clusters(shares), augment, scalings, kind)
+
+
+def _kind(dataset: Dataset, settings: DataSettings) -> str:
+    """Of what models see: whole numbers that are standardised are features like others."""
+    return FEATURES if dataset.kind == INTEGERS and settings.scale == "standard" else dataset.kind
 
 
 def _clusters(shares: Sequence[Share]) -> list[int] | None:
@@ -73,26 +95,52 @@ def _clusters(shares: Sequence[Share]) -> list[int] | None:
     return found if len(found) == len(shares) else None
 
 
-def _scale(x: Array, settings: DataSettings, are_bytes: bool) -> tuple[Augmentation, Scaling]:
+def _scaling(name: str, kind: str, train: Array, settings: DataSettings) -> Scaling:
+    """Of what is no image: by one peer's own training rows, in a simulation as on a network.
+
+    A real peer does not have the others' rows; and rows that a model is judged by must have no part in it.
+    """
+    if settings.scale == "unit":
+        raise DataError(f"data.scale = 'unit' is for images, and {name} has none: use 'standard' or 'none'")
+    as_they_are = kind == INTEGERS or settings.scale == "none"
+    return Scaling.none(train.shape[1]) if as_they_are else Scaling.standard(train)
+
+
+def _scaled(name: str, kind: str, x: Array, scaling: Scaling) -> Array:
+    """As float32, which is what models take."""
+    if kind == INTEGERS:
+        refuse_large_integers(name, x)
+    with np.errstate(over="ignore"):
+        scaled = scaling.of_numbers(x)
+    if not np.isfinite(scaled).all():
+        raise DataError(f"{name}: has values too large for float32, which models take: use other units")
+    return scaled
+
+
+def _scale_images(
+    x: Array, cuts: Sequence[tuple[int, int, int, int]], settings: DataSettings
+) -> tuple[Augmentation, Scaling]:
     """Bytes to small numbers, in place; returns how views are made of what comes out, and what was done.
 
-    The standard scale is taken over everybody's images, as is usual.
+    The standard scale of a named dataset is taken over everybody's images, as is usual. Of one's own images it is
+    taken over those that are trained on.
     """
-    if x.ndim != 4:
-        features = math.prod(x.shape[1:])
-        return FeatureAugmentation(features, settings.noise, settings.drop), Scaling.none(features)
-    mean, std, black, white = np.zeros(x.shape[1]), np.ones(x.shape[1]), 0.0, 255.0
-    if not are_bytes:  # numbers of the user's own: from the darkest to the brightest there is
-        black, white = float(x.min()), float(x.max())
-    elif settings.scale == "unit":
+    mean, std = np.zeros(x.shape[1]), np.ones(x.shape[1])
+    if settings.scale == "unit":
         std = np.full(x.shape[1], 255.0)
-    else:
-        mean, std = x.mean(axis=(0, 2, 3)), x.std(axis=(0, 2, 3)) + 1e-6
+    elif settings.scale != "none":
+        seen = x if settings.name in available() else _training_rows(x, cuts)
+        mean, std = seen.mean(axis=(0, 2, 3)), seen.std(axis=(0, 2, 3)) + 1e-6
     scaling = Scaling(tuple(mean.tolist()), tuple(std.tolist()))
     scaling.of_images(x)
-    reach = max(white - black, 1e-12)
     augment = ImageAugmentation(
-        tuple(((mean - black) / reach).tolist()), tuple((std / reach).tolist()), scale=(settings.crop, 1.0),
+        tuple((mean / 255.0).tolist()), tuple((std / 255.0).tolist()), scale=(settings.crop, 1.0),
         flip=settings.flip, jitter=settings.jitter, grey=settings.grey, blur=settings.blur,
     )  # fmt: skip
     return augment, scaling
+
+
+def _training_rows(x: Array, cuts: Sequence[tuple[int, int, int, int]]) -> Array:
+    if len(cuts) == 1:
+        return x[cuts[0][0] : cuts[0][1]]
+    return np.concatenate([x[start:stop] for start, stop, *_ in cuts])

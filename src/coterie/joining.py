@@ -328,7 +328,8 @@ def _wire(
     )  # fmt: skip
     book = AddressBook(identity, identity.roster, mine, time.monotonic)
     conduct = Conduct(time.monotonic, offended)
-    engine.node = Node(identity, book, terms, e.network, engine, audit, conduct, say, file.seeds())
+    columns = [column.name for column in circle.dataset.columns]
+    engine.node = Node(identity, book, terms, e.network, engine, audit, conduct, say, file.seeds(), columns)
     return engine
 
 

@@ -74,7 +74,9 @@ def _parameters(kind: type[Any], section: str) -> list[str]:
     fields = dataclasses.fields(kind)
     if not fields:
         return ["no parameters"]
-    rows = [(f"{section}.{f.name}", settings.literal(f.default), str(f.metadata.get("help", ""))) for f in fields]
+    rows = [
+        (f"{section}.{f.name}", settings.literal(settings.default(f)), str(f.metadata.get("help", ""))) for f in fields
+    ]
     widths = [max(len(row[i]) for row in rows) for i in range(2)]
     return [f"  {key:<{widths[0]}}  {default:<{widths[1]}}  {help}" for key, default, help in rows]
 

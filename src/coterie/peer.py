@@ -19,6 +19,7 @@ from torch import Tensor
 
 from coterie import randomness
 from coterie.architecture import Architecture, Model
+from coterie.data.scaling import Scaling
 from coterie.ensemble import Ensemble
 from coterie.errors import ConfigError, unknown
 from coterie.kinds import Kinds
@@ -137,6 +138,7 @@ class PeerData:
     train: Split
     validation: Split
     test: Split
+    scaling: Scaling | None = field(default=None, kw_only=True)  # how raw samples became these; None: they are raw
 
 
 class Others(Sequence[int]):

@@ -50,12 +50,21 @@ def convert(value: Any, hint: Any, key: str) -> Any:
         if len(inner) != len(items):
             raise ConfigError(f"{key} needs {len(inner)} values, not {value!r}")
         return tuple(convert(v, h, f"{key}[{i}]") for i, (v, h) in enumerate(zip(items, inner, strict=True)))
+    if origin is dict:
+        if not isinstance(value, Mapping):
+            raise ConfigError(f"{key} must be a table of names and values, not {value!r}")
+        return {str(name): convert(inner, arguments[1], f"{key}.{name}") for name, inner in value.items()}
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if hint is Any or type(value) is hint:
         return value
     names = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
     raise ConfigError(f"{key} must be {names.get(hint, hint)}, not {value!r}")
+
+
+def default(field: dataclasses.Field[Any]) -> Any:
+    """What a setting is unless somebody says otherwise."""
+    return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
 
 
 def overrides(words: Iterable[str]) -> dict[str, Any]:
@@ -116,4 +125,6 @@ def literal(value: Any) -> str:
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # TOML escapes as JSON does, and DEL
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(literal, value))}]"
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{literal(name)} = {literal(inner)}' for name, inner in value.items())}}}"
     return repr(value)

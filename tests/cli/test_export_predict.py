@@ -32,6 +32,7 @@ from coterie.local_circle import LocalCircle
 from coterie.training import EvaluateJob
 from coterie.training.plain import predict
 from coterie.using import keeping
+from coterie.using.manifest import from_tree, to_tree
 from coterie.using.predicting import probabilities
 
 TINY = (
@@ -175,7 +176,10 @@ def write_weather(path: Path) -> list[str]:
     return lines
 
 
-WEATHER = ("data.label=sky", "data.partition=iid", "model.zoo=mlp")
+WEATHER = (
+    "data.label=sky", "data.partition=iid", "model.zoo=mlp", "data.categories.wind=breeze,calm,storm",
+    'data.categories.station=["7", "8", "x"]',
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -206,6 +210,125 @@ def test_a_table_of_ones_own(weather: Path, tmp_path: Path) -> None:
 def test_texts_that_look_like_numbers_stay_texts(weather: Path, tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("station,warmth,wind\n7,20,calm\n8,20,calm\n")
     assert len(predicted(weather / "run", tmp_path / "x.csv", "--peer", "0")) == 2
+
+
+def test_every_peer_scales_by_its_own_training_rows(weather: Path) -> None:
+    """And that is what is kept with its model."""
+    e = running.of_folder(weather / "run")
+    dataset, shares = experiment.divide(e)
+    for peer, share in enumerate(shares):
+        manifest = keeping.read(weather / "run" / "models" / f"peer-{peer}.safetensors").manifest
+        assert manifest.scaling.mean[0] == pytest.approx(dataset.x[share.train, 0].mean(), rel=1e-12)
+        assert manifest.scaling.deviation[0] == pytest.approx(dataset.x[share.train, 0].std(), rel=1e-12)
+
+
+# -- arrays of any shape -----------------------------------------------------------------------
+
+READERS = """
+from torch import nn
+
+
+class Words(nn.Module):
+    def __init__(self, d_z):
+        super().__init__()
+        self.table, self.last = nn.Embedding(50, 4), nn.Linear(4, d_z)
+
+    def forward(self, x):
+        return self.last(self.table(x.long()).mean(1))
+
+
+class Waves(nn.Module):
+    def __init__(self, input_shape, d_z):
+        super().__init__()
+        self.wave, self.last = nn.Conv1d(input_shape[0], 4, 3), nn.Linear(4, d_z)
+
+    def forward(self, x):
+        return self.last(self.wave(x).amax(2))
+"""
+
+
+@pytest.fixture
+def of_any_shape(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Ids of words that tell the class, and series of two channels that do, on very different scales."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "readers.py").write_text(READERS, encoding="utf-8")
+    rng = np.random.default_rng(0)
+    y = rng.integers(3, size=200)
+    np.savez(tmp_path / "words.npz", x=16 * y[:, None] + rng.integers(16, size=(200, 6)), y=y)
+    waves = rng.normal(size=(200, 2, 9)) + y[:, None, None]
+    np.savez(tmp_path / "waves.npz", x=waves * [[1000.0], [0.001]] + [[5000.0], [1.0]], y=y)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("data", "model", "kind"),
+    [("words", "Words", "integers"), ("waves", "Waves", "features"), ("waves", "mlp", "features")],
+)
+def test_arrays_of_any_shape(data: str, model: str, kind: str, of_any_shape: Path) -> None:
+    zoo = model if model == "mlp" else f"readers:{model}"
+    e = tiny("fedavg", f"data.name={data}.npz", "data.partition=iid", f"model.zoo={zoo}", "model.d_z=8", "train.lr=0.1")
+    summary = running.run(e, of_any_shape / "run")
+    _, x, classes = rows_to_test(e, 1)
+    np.savez("x.npz", x=x)
+    assert main(["export", "run", "--peer", "1", "--out", "out"]) == OK
+    for where in ("run", "out"):
+        said = predicted(Path(where), Path("x.npz"), "--peer", "1")
+        assert accuracy(said, classes) == summary["accuracy"]["last"]["per_peer"][1]
+    given = json.loads(Path("out/manifest.json").read_text())["input"]
+    assert (given["kind"], given["shape"]) == (kind, list(x.shape[1:]))
+    means = given["scaling"]["mean"]
+    assert means == [0.0] * 6 if kind == "integers" else means == pytest.approx([6000, 1.001], rel=0.05)
+
+
+def test_arrays_that_do_not_fit(of_any_shape: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("data.name=words.npz", "data.partition=iid", "model.zoo=readers:Words", "rounds=1")
+    running.run(tiny("local", *words), of_any_shape / "run")
+    np.savez("half.npz", x=np.array([[1, 2, 3, 4, 5, 6], [1, 2, 3, 4, 5, 6.5]]))
+    np.savez("long.npz", x=np.ones((2, 7), int))
+    Path("x.csv").write_text("a,b,c,d,e,f\n1,2,3,4,5,6\n")
+    for file, said in (
+        ("half.npz", "the model takes whole numbers, and there are others in 1 row, the first is row 1"),
+        ("long.npz", "samples of shape (7,), but the model takes rows of 6 whole numbers"),
+    ):
+        assert said in refused(capsys, "predict", "run", "--peer", "0", "--input", file)
+    assert main(["predict", "run", "--peer", "0", "--input", "x.csv"]) == OK
+    capsys.readouterr()
+    for more, said in (
+        (["model.zoo=cnn3"], "model.zoo: 'cnn3' takes images (channels, height, width), but the data has inputs of"),
+        (["train.augment=true"], "there are none of whole numbers"),
+        (["data.scale=unit"], "data.scale = 'unit' is for images, and words has none"),
+    ):
+        command = ["run", "panm-digits", *TINY, "method.name=local", *words, *more, "--out", "no", "--overwrite"]
+        assert said in refused(capsys, *command)
+
+
+def test_whole_numbers_that_float32_does_not_have(of_any_shape: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """2**24 + 1 would become 2**24. Standardised, they are measurements, and may be of any size."""
+    arrays = dict(np.load("words.npz"))
+    np.savez("large.npz", x=arrays["x"] + 2**24, y=arrays["y"])
+    words = [*TINY, "method.name=local", "data.name=large.npz", "data.partition=iid", "model.zoo=mlp", "rounds=1"]
+    line = refused(capsys, "run", "panm-digits", *words, "--out", "no")
+    assert "x has whole numbers beyond 16,777,216" in line
+    assert main(["run", "panm-digits", *words, "data.scale=standard", "--out", str(of_any_shape / "yes")]) == OK
+
+
+def test_the_manifest_of_an_earlier_version() -> None:
+    """Its text columns had the texts of the cells; images and features were told apart by their shape alone."""
+    part = {"name": "model", "architecture": "mlp", "kind": "", "file": "", "takes": "scaled", "sha256": ""}
+    tree = {
+        "form": 1, "coterie": "0.1.0", "method": "local", "seed": 0, "peer": 0, "name": "", "round": 2,
+        "classes": ["a", "b"], "model": {"zoo": ["mlp"]}, "vote": "", "members": [part],
+        "input": {
+            "kind": "features", "shape": [3], "features": ["warmth", "wind = calm", "wind = storm"], "label": "sky",
+            "columns": [{"name": "warmth"}, {"name": "wind", "texts": ["calm", "storm"]}],
+            "scaling": {"per": "feature", "formula": "", "mean": [1.0, 0.5, 0.5], "deviation": [2.0, 0.5, 0.5]},
+        },
+    }  # fmt: skip
+    manifest = from_tree(tree)
+    assert (manifest.kind, manifest.columns[1].texts) == ("features", ("calm", "storm"))
+    assert to_tree(manifest) | {"model": 0} == tree | {"model": 0, "input": to_tree(manifest)["input"]}
+    images = from_tree({**tree, "input": {**tree["input"], "kind": "images", "shape": [3, 8, 8], "columns": []}})  # type: ignore[dict-item]
+    assert images.are_images
 
 
 # -- ensembles ---------------------------------------------------------------------------------
@@ -467,8 +590,11 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
         ("warmth,station\n1,7\n", "lacks 'wind': its column"),
         ("warmth,wind,station,moon\n1,calm,7,full\n", "has also 'moon'"),
         ("warmth,station,moon\n1,7,full\n", "lacks 'wind', and has also 'moon': its columns"),
-        ("warmth,wind,station\n1,calm,7\nmild,calm,7\n", "'warmth' must be numbers, and has 'mild'"),
-        ("warmth,wind,station\n1,gale,7\n", "'wind' has 'gale', which no training row had. It knows 'breeze', 'calm'"),
+        (
+            "warmth,wind,station\n1,calm,7\nmild,calm,7\n",
+            "'warmth' must be numbers, and is none in 1 row, the first is row 1",
+        ),
+        ("warmth,wind,station\n1,gale,7\n", "'wind' has a value that is none of its categories (breeze, calm, storm)"),
         ("warmth,wind,station\n1,calm,7\n,calm,7\n", "'warmth' has missing or infinite values in 1 rows"),
     ],
 )
@@ -479,6 +605,8 @@ def test_a_table_that_does_not_fit(
     line = refused(capsys, "predict", str(weather / "run"), "--peer", "0", "--input", str(tmp_path / "x.csv"))
     assert said in line
     assert "x.csv" in line
+    assert "mild" not in line
+    assert "gale" not in line
 
 
 def test_samples_that_do_not_fit(

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from coterie.data.augmentation import Augmentation, FeatureAugmentation, ImageAugmentation
+from coterie.data.augmentation import Augmentation, FeatureAugmentation, ImageAugmentation, NoAugmentation
 from coterie.errors import DataError
 
 SHAPES = ((1, 8, 8), (1, 28, 28), (3, 32, 32), (4, 16, 16), (3, 12, 20), (3, 64, 64))
@@ -349,5 +349,16 @@ def test_what_does_not_fit_is_refused() -> None:
         ImageAugmentation((0.5,), (1.0, 1.0))
     with pytest.raises(DataError, match=r"expected \(N, 3, H, W\), not \(2, 1, 8, 8\)"):
         augmentation(3)(torch.zeros(2, 1, 8, 8), numbers(2))
-    with pytest.raises(DataError, match=r"expected \(N, 4\), not \(2, 3\)"):
+    with pytest.raises(DataError, match=r"expected 4 features a row, not \(2, 3\)"):
         FeatureAugmentation(4)(torch.zeros(2, 3), torch.zeros(2, 8))
+
+
+def test_views_of_rows_of_any_shape_are_those_of_the_flat_row() -> None:
+    how = FeatureAugmentation(12)
+    x, u = torch.randn(5, 3, 4), torch.rand(5, how.numbers)
+    close(how(x, u), how(x.flatten(1), u).view(5, 3, 4))
+
+
+def test_whole_numbers_have_no_views() -> None:
+    with pytest.raises(DataError, match=r"trains on views.*whole numbers.*data\.scale = 'standard'"):
+        _ = NoAugmentation().numbers

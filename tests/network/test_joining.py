@@ -103,7 +103,7 @@ def test_two_with_tables_of_their_own(two: Circle, tmp_path: Path) -> None:
 def test_a_label_that_nobody_agreed_on(two: Circle, tmp_path: Path) -> None:
     write_table(tmp_path / "n.csv", ["x", "y", "q"])
     file = two.file("north", data="n.csv", more='labels = ["x", "y"]')
-    with pytest.raises(DataError, match=r"label 'q', which is not one of data.labels: x, y"):
+    with pytest.raises(DataError, match=r"not in data.labels \(x, y\) in 13 rows, the first is row 2 "):
         asyncio.run(take_part(file, say=lambda _: None))
 
 
@@ -111,7 +111,7 @@ def test_a_label_that_nobody_agreed_on(two: Circle, tmp_path: Path) -> None:
     ("mine", "theirs", "said"),
     [
         ({"more": "train = 0.6"}, {"method": "fixed"}, 'method.name is "gossip" here and "fixed" at \'south\''),
-        ({"data": "wine"}, {"data": "digits"}, "labels is "),
+        ({"data": "wine"}, {"data": "digits"}, "input shape is [13] here and [1,8,8] at 'south'"),
     ],
 )
 def test_a_mismatch_is_refused_at_once_and_names_both_values(
@@ -134,19 +134,49 @@ def test_a_mismatch_is_refused_at_once_and_names_both_values(
     assert any("'south' was refused" in text and said in text for text in heard)
 
 
-def test_columns_are_part_of_the_agreement(two: Circle, tmp_path: Path) -> None:
-    write_table(tmp_path / "n.csv", ["x", "y"])
-    write_table(tmp_path / "s.csv", ["x", "y"], columns=("a", "c"))
+def disagreement(north: PeerFile, south: PeerFile) -> tuple[str, str]:
+    """What south, whose only seed is north, ends with; and what north says of it."""
     heard: list[str] = []
 
-    async def work() -> None:
-        waiting = asyncio.create_task(take_part(two.file("north", data="n.csv"), say=heard.append))
-        with pytest.raises(AgreementError, match=r'\["a","b"\].*\["a","c"\]'):
-            await asyncio.wait_for(take_part(two.file("south", data="s.csv"), say=lambda _: None), 20)
+    async def work() -> str:
+        waiting = asyncio.create_task(take_part(north, say=heard.append))
+        with pytest.raises(AgreementError) as error:
+            await asyncio.wait_for(take_part(south, say=lambda _: None), 20)
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
+        return str(error.value)
 
-    asyncio.run(work())
+    ended = asyncio.run(work())
+    return ended, next(text for text in heard if "'south' was refused" in text)
+
+
+def test_columns_are_part_of_the_agreement(two: Circle, tmp_path: Path) -> None:
+    """Each is told which one differs, by its number and by the name that it has at home."""
+    write_table(tmp_path / "n.csv", ["x", "y"])
+    write_table(tmp_path / "s.csv", ["x", "y"], columns=("a", "c"))
+    ended, said = disagreement(two.file("north", data="n.csv"), two.file("south", data="s.csv"))
+    assert "column 2 is not the same at both. Columns are counted from 1" in ended
+    assert ended.endswith("(in the table here, column 2 is 'c')")
+    assert said.endswith("(in the table here, column 2 is 'b')")
+
+
+def test_categories_are_part_of_the_agreement(two: Circle, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a,sex,kind\n" + "1,f,x\n2,m,y\n" * 20)
+    north, south = (
+        two.file(name, data="t.csv", more=f'categories = {{ sex = ["{texts}"] }}')
+        for name, texts in (("north", 'f", "m'), ("south", 'm", "f'))
+    )
+    ended, _ = disagreement(north, south)
+    assert "column 2 is not the same at both" in ended
+    assert "the same data.categories (in the table here, column 2 is 'sex')" in ended
+
+
+def test_labels_that_differ_are_not_named(two: Circle, tmp_path: Path) -> None:
+    write_table(tmp_path / "n.csv", ["ill", "sound"])
+    write_table(tmp_path / "s.csv", ["sound", "unclear"])
+    for text in disagreement(two.file("north", data="n.csv"), two.file("south", data="s.csv")):
+        assert "labels are not the same at both. List all labels, in one order, as data.labels" in text
+        assert not re.search("ill|sound|unclear", text)
 
 
 @pytest.mark.parametrize(

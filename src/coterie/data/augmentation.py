@@ -114,9 +114,10 @@ class ImageAugmentation:
 
 @dataclass(frozen=True)
 class FeatureAugmentation:
-    """Gaussian noise and dropped features, for tables whose columns have mean 0 and standard deviation 1."""
+    """Gaussian noise and dropped features, for rows of any shape whose features have mean 0 and deviation 1."""
 
     features: int
+    """Of a sample, all that there are."""
     noise: float = 0.1
     """Its standard deviation, in those of the features."""
     dropout: float = 0.1
@@ -127,12 +128,26 @@ class FeatureAugmentation:
         return 2 * self.features
 
     def __call__(self, x: Tensor, u: Tensor) -> Tensor:
-        if x.ndim != 2 or x.shape[1] != self.features:
-            raise DataError(f"augmentation: expected (N, {self.features}), not {tuple(x.shape)}")
+        if math.prod(x.shape[1:]) != self.features:
+            raise DataError(f"augmentation: expected {self.features} features a row, not {tuple(x.shape)}")
         u = u.to(x.dtype)
         chance, drop = u[:, : self.features], u[:, self.features :]
         normal: Tensor = torch.special.ndtri(chance.clamp(2**-24, 1 - 2**-24))  # at 0 and 1 it would be infinite
-        return (x + self.noise * normal).masked_fill(drop < self.dropout, 0.0)
+        return (x.flatten(1) + self.noise * normal).masked_fill(drop < self.dropout, 0.0).view(x.shape)
+
+
+class NoAugmentation:
+    """Of whole numbers, such as the ids of words: noise would make others of them."""
+
+    @property
+    def numbers(self) -> int:
+        raise DataError(
+            "this method or train.augment trains on views of the samples, and there are none of whole numbers "
+            "that are taken as they are: use another method; or, if they are measurements, data.scale = 'standard'"
+        )
+
+    def __call__(self, x: Tensor, u: Tensor) -> Tensor:  # noqa: ARG002
+        raise AssertionError  # (who has no numbers is not called)
 
 
 def _interpolation(centre: Tensor, step: Tensor, size: int) -> Tensor:

@@ -8,24 +8,23 @@ import tempfile
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from coterie.errors import DataError
 
-if TYPE_CHECKING:
-    from coterie.data.scaling import Scaling
-
 Array = npt.NDArray[Any]
 Arrays = dict[str, Array]
 """What a decoder returns: `x` and `y`, and any further labelling of the same images (`coarse`)."""
 
+KINDS = IMAGES, FEATURES, INTEGERS = "images", "features", "integers"
+
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table: of numbers, or of so many different texts."""
+    """A column of a table: of numbers, or of the texts that were declared to be its categories."""
 
     name: str
     texts: tuple[str, ...] = ()
@@ -46,24 +45,19 @@ class Dataset:
 
     name: str
     x: Array
-    """uint8 (N, C, H, W) for images, float32 (N, F) for features."""
+    """Raw: uint8 (N, C, H, W) for images; other numbers of any shape (N, ...)."""
     y: Array
     """int64 (N,), from 0 to len(classes) - 1."""
     classes: tuple[str, ...]
     columns: tuple[Column, ...] = ()
     """Of a table whose columns have names, without the labels; of images and arrays there are none."""
-    scaling: Scaling | None = None
-    """How raw features became those of `x`. (Images are raw in `x`.)"""
 
     @property
-    def features(self) -> tuple[str, ...]:
-        """The names of the features, where the columns have names."""
-        return tuple(name for column in self.columns for name in column.features)
-
-    @property
-    def is_images(self) -> bool:
-        """Whether the rows are images rather than feature vectors."""
-        return self.x.ndim == 4
+    def kind(self) -> str:
+        """Images (bytes), integers (ids, counts: an array of them), or features (all other numbers, and tables)."""
+        if self.x.dtype == np.uint8 and self.x.ndim == 4:
+            return IMAGES
+        return INTEGERS if self.x.dtype.kind in "iu" else FEATURES
 
 
 def data_home(home: Path | None = None) -> Path:

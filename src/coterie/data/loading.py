@@ -12,23 +12,34 @@ from coterie.data.catalog import DOWNLOADED, EMBEDDED, file_of, find_entry
 from coterie.data.dataset import Dataset, data_home, read_arrays
 from coterie.data.fetching import check_form
 from coterie.data.own import check_path, load_own, looks_like_path
-from coterie.data.scaling import Scaling
+from coterie.data.tables import Categories
 from coterie.errors import DataError, unknown
 
 
-def load(name_or_path: str, *, label: str = "label", labels: Sequence[str] = (), home: Path | None = None) -> Dataset:
-    """A dataset: one of the named ones, or your own file or folder (then `label` is its label column, and `labels`
-    all classes in order, if it may lack some).
+def load(
+    name_or_path: str,
+    *,
+    label: str = "label",
+    labels: Sequence[str] = (),
+    categories: Categories | None = None,
+    home: Path | None = None,
+) -> Dataset:
+    """A dataset: one of the named ones, or your own file or folder.
 
-    The official train and test parts of a named dataset come as one pool, train rows first. Images are
-    uint8 (N, C, H, W). Features are float32 (N, F), each standardised over the whole table.
+    Of your own, `label` is the label column of a table, `labels` are all classes in order, if it may lack some, and
+    `categories` are the values that each of its text columns may have.
+
+    The official train and test parts of a named dataset come as one pool, train rows first. Values are raw: images
+    are uint8 (N, C, H, W), all else are numbers (N, ...). A run scales them for each peer (see `coterie.holding`).
     """
+    if categories and name_or_path in (*EMBEDDED, *DOWNLOADED):
+        raise DataError(f"data.categories is about text columns of your own tables, and {name_or_path} has none")
     if name_or_path in EMBEDDED:
         return _load_embedded(name_or_path)
     if name_or_path in DOWNLOADED:
         return _load_downloaded(name_or_path, data_home(home))
     check_there(name_or_path)
-    return load_own(Path(name_or_path).expanduser(), label, labels)
+    return load_own(Path(name_or_path).expanduser(), label, labels, categories)
 
 
 def check_there(name_or_path: str) -> None:
@@ -75,9 +86,7 @@ def _load_embedded(name: str) -> Dataset:
     file = {"breast-cancer": "breast_cancer.csv", "wine": "wine_data.csv"}[name]
     table = _embedded_table(file, skip=1)
     _, _, *classes = (_embedded_folder() / file).read_text(encoding="utf-8").partition("\n")[0].split(",")
-    scaling = Scaling.standard(table[:, :-1])
-    x, y = scaling.of_features(table[:, :-1]), table[:, -1].astype(np.int64)
-    return Dataset(name, x, y, tuple(classes), scaling=scaling)
+    return Dataset(name, table[:, :-1], table[:, -1].astype(np.int64), tuple(classes))
 
 
 def _embedded_table(file: str, skip: int) -> np.ndarray:

@@ -11,16 +11,20 @@ from coterie.data.dataset import Array
 
 @dataclass(frozen=True)
 class Scaling:
-    """`(value - mean) / deviation`: of each channel of images, or of each feature."""
+    """`(value - mean) / deviation`: of each feature (N, F), or of each channel (N, C, ...)."""
 
     mean: tuple[float, ...]
     deviation: tuple[float, ...]
 
     @classmethod
     def standard(cls, values: Array) -> Scaling:
-        """That which gives these features mean 0 and deviation 1; a constant one becomes 0."""
-        spread = values.std(axis=0)
-        return cls(tuple(values.mean(axis=0).tolist()), tuple(np.where(spread > 0, spread, 1.0).tolist()))
+        """That which gives these values mean 0 and deviation 1 in each feature or channel; a constant one becomes 0."""
+        values = values.astype(np.float64)
+        within = (0, *range(2, values.ndim))
+        # of equal values the computed deviation can be a rounding error, by which nothing should be divided
+        constant = values.min(axis=within) == values.max(axis=within)
+        spread = np.where(constant, 1.0, values.std(axis=within))
+        return cls(tuple(values.mean(axis=within).tolist()), tuple(np.where(spread > 0, spread, 1.0).tolist()))
 
     @classmethod
     def none(cls, count: int) -> Scaling:
@@ -33,11 +37,13 @@ class Scaling:
         pixels /= deviation
         return pixels
 
-    def of_features(self, values: Array) -> Array:
-        """Rows (N, F) as float32; computed in double, for a small difference of large numbers."""
-        scaled: Array = (values.astype(np.float64) - np.asarray(self.mean)) / np.asarray(self.deviation)
+    def of_numbers(self, values: Array) -> Array:
+        """Rows (N, F) or (N, C, ...) as float32; computed in double, for a small difference of large numbers."""
+        mean, deviation = (np.reshape(v, (-1,) + (1,) * (values.ndim - 2)) for v in (self.mean, self.deviation))
+        scaled: Array = (values.astype(np.float64) - mean) / deviation
         return scaled.astype(np.float32)
 
     def of_raw(self, raw: Array) -> Array:
-        """Images or rows, as float32; what is given stays as it is."""
-        return self.of_images(raw.astype(np.float32)) if raw.ndim == 4 else self.of_features(raw)
+        """Images (as bytes) or rows, as float32; what is given stays as it is."""
+        are_images = raw.dtype == np.uint8 and raw.ndim == 4
+        return self.of_images(raw.astype(np.float32)) if are_images else self.of_numbers(raw)

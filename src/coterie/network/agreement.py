@@ -1,12 +1,18 @@
-"""What must be equal at all peers of a circle, and the words for where it is not. Anything else may differ."""
+"""What must be equal at all peers of a circle, and the words for where it is not. Anything else may differ.
+
+Settings are compared as they are. What comes out of a file of data (labels, columns) is compared by digests alone:
+neither the terms that peers send each other nor what they say of a difference have any of it.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 
 from coterie.data import Dataset
+from coterie.data.dataset import Column
 from coterie.errors import CoterieError
 from coterie.experiment import Experiment, links_of
 from coterie.kinds import labelled
@@ -17,27 +23,36 @@ from coterie.topology import COMPLETE
 LONGEST_VALUE = 200
 SIZES = ("d_z", "hidden", "width", "norm")  # of an architecture, beside its name
 DIGEST = 8  # characters that tell two long values apart
+DIGESTED = "sha256:"  # how a value begins that is only a digest
+LABELS = "labels"
+MOST_COLUMNS = 256  # digests of columns in the terms
+REMEDIES = {
+    LABELS: "List all labels, in one order, as data.labels in the file that all peers share",
+    "column": "Columns are counted from 1, without the label: give them the same names in the same order, and the "
+    "same data.categories",
+}
 
 
 class AgreementError(CoterieError):
-    """Two peers do not run the same thing; the message names both values."""
+    """Two peers do not run the same thing; the message names both values, or what of the data differs."""
 
 
 def agreement(e: Experiment, dataset: Dataset, me: Peer, server: str) -> dict[str, str]:
     """Names and values, as text: the method and its parameters, the labels, and the shapes that it makes meet."""
+    shape = {"input kind": dataset.kind, "input shape": list(dataset.x.shape[1:])}
     terms = {
         "protocol": PROTOCOL, "seed": e.seed, "rounds": e.rounds, "method.name": _method(e),
         **{f"method.{key}": value for key, value in dataclasses.asdict(e.method).items()},
-        "engine.asynchronous": e.engine.asynchronous, "server": server, "labels": list(dataset.classes),
+        "engine.asynchronous": e.engine.asynchronous, "server": server, "number of labels": len(dataset.classes),
     }  # fmt: skip
     if e.graph.kind != COMPLETE:
         terms["graph"] = f"{e.graph.kind} of {e.peers} peers with edges {_short(links_of(e))}"
     if not e.method.mixed:
         slots = [[s.name, list(s.shape)] for s in me.model.layout.slots]
-        terms["input shape"] = list(dataset.x.shape[1:])
+        terms.update(shape)
         terms["model"] = f"{me.architecture.name} with {me.model.layout.size} numbers in tensors {_short(slots)}"
     elif e.method.grouped:
-        terms["input shape"] = list(dataset.x.shape[1:])
+        terms.update(shape)
         terms.update({f"model.{key}": value for key, value in dataclasses.asdict(e.model).items() if key in SIZES})
         if e.method.same_zoo:
             terms["model.zoo"] = sorted({labelled(kind) for kind in e.model.zoo})
@@ -45,17 +60,54 @@ def agreement(e: Experiment, dataset: Dataset, me: Peer, server: str) -> dict[st
         terms["d_z"] = int(me.model["head.weight"].shape[1])
     if "prototypes" in e.method.parts:
         terms["d_p"] = int(me.model["prototypes"].shape[1])
-    if dataset.features:
-        terms["features"] = list(dataset.features)
-    return {key: _text(value) for key, value in terms.items()}
+    said = {key: _text(value) for key, value in terms.items()}
+    return {**said, LABELS: _digested(list(dataset.classes)), **_columns(dataset.columns)}
+
+
+def _columns(columns: Sequence[Column]) -> dict[str, str]:
+    """A digest of each column; of each few, where there are so many that meetings would become large."""
+    if not columns:
+        return {}
+    step = -(-len(columns) // MOST_COLUMNS)
+    parts = [columns[at : at + step] for at in range(0, len(columns), step)]
+    places = [(1 + at, min(at + step, len(columns))) for at in range(0, len(columns), step)]
+    names = [f"column {first}" if first == last else f"columns {first} to {last}" for first, last in places]
+    digests = [_digested([[c.name, list(c.texts)] for c in part]) for part in parts]
+    return {"number of columns": str(len(columns)), **dict(zip(names, digests, strict=True))}
 
 
 def difference(mine: Mapping[str, str], theirs: Mapping[str, str], name: str) -> str:
-    """The first few things on which two do not agree, with both values; nothing if they do."""
-    keys = [key for key in sorted({*mine, *theirs}) if mine.get(key) != theirs.get(key)]
-    said = [f"{_clip(key)} is {_clip(mine.get(key))} here and {_clip(theirs.get(key))} at '{name}'" for key in keys[:3]]
+    """The first few things on which two do not agree, with both values; nothing if they do.
+
+    This goes to the other peer, too. Of the data it only says what is not the same, and how that is mended.
+    """
+    keys = sorted((key for key in {*mine, *theirs} if mine.get(key) != theirs.get(key)), key=_in_order)
+    said = [_said(_clip(key), mine.get(key), theirs.get(key), name) for key in keys[:3]]
     more = f"; and {len(keys) - 3} more" if len(keys) > 3 else ""
-    return "; ".join(said) + more
+    remedies = [remedy for start, remedy in REMEDIES.items() if any(key.startswith(start) for key in keys)]
+    return "; ".join(said) + more + "".join(f". {remedy}" for remedy in remedies)
+
+
+def _said(key: str, mine: str | None, theirs: str | None, name: str) -> str:
+    if not (mine or theirs or "").startswith(DIGESTED):
+        return f"{key} is {_clip(mine)} here and {_clip(theirs)} at '{name}'"
+    if mine is None or theirs is None:
+        return f"{key} is at one of both alone"
+    return f"{key} {'are' if key.startswith((LABELS, 'columns')) else 'is'} not the same at both"
+
+
+def _in_order(key: str) -> tuple[bool, str, int]:
+    """Settings first, then the data; and column 2 before column 10."""
+    number = re.search(r"\d{1,9}", key)
+    start, place = (key[: number.start()], int(number.group())) if number else (key, 0)
+    return key.startswith(tuple(REMEDIES)), start, place
+
+
+def with_names(text: str, columns: Sequence[str]) -> str:
+    """What was said of a difference, with the names that its numbered columns have here. Stays at this peer."""
+    numbers = list(dict.fromkeys(int(number) for number in re.findall(r"\bcolumn (\d{1,9})\b", text)))[:3]
+    names = [f"column {n} is '{plain(columns[n - 1], 80)}'" for n in numbers if 1 <= n <= len(columns)]
+    return f"{text} (in the table here, {', '.join(names)})" if names else text
 
 
 def digest(terms: Mapping[str, str]) -> str:
@@ -72,6 +124,10 @@ def _text(value: object) -> str:
         return str(value)
     text = canonical(value).decode("ascii")
     return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}... ({digest_of(text.encode())[:DIGEST]})"
+
+
+def _digested(value: object) -> str:
+    return DIGESTED + digest_of(canonical(value))[:16]
 
 
 def _short(value: object) -> str:

@@ -10,7 +10,7 @@ import asyncio
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -20,7 +20,7 @@ import grpc.aio
 
 from coterie.errors import ArtifactError, CoterieError
 from coterie.network import compression, serving
-from coterie.network.agreement import AgreementError, digest
+from coterie.network.agreement import AgreementError, digest, with_names
 from coterie.network.audit import AuditLog
 from coterie.network.channels import Channels
 from coterie.network.conduct import Conduct
@@ -83,7 +83,9 @@ class Node:
         conduct: Conduct,
         say: Callable[[str], None],
         seeds: Iterable[tuple[str, str]] = (),
+        columns: Sequence[str] = (),
     ) -> None:
+        self.columns = columns  # of this peer's own table: to say which one differs, here alone
         self.identity, self.book, self.terms, self.settings = identity, book, terms, settings
         self.host, self.audit, self.conduct, self.say = host, audit, conduct, say
         self.seeds = [(name, endpoint) for name, endpoint in seeds if name != identity.name]
@@ -377,6 +379,7 @@ class Node:
 
     def _disagrees(self, name: str, details: str) -> None:
         """Somebody does not run the same. If all seeds say so it is us, and there is nobody to work with."""
+        details = with_names(details, self.columns)
         self.say_once(name, f"'{name}' does not run the same: {details}")
         if name in self.book.entries:
             self.book.entries[name].trouble = details

@@ -15,7 +15,7 @@ import grpc
 
 from coterie.errors import ArtifactError, RunError
 from coterie.network import compression
-from coterie.network.agreement import difference
+from coterie.network.agreement import difference, with_names
 from coterie.network.keys import Credential, IdentityError, credential_of
 from coterie.network.parcels import aside, opened, stream
 from coterie.network.wire import (
@@ -139,7 +139,7 @@ class Service:
         meeting = Meeting.from_bytes(request)
         differs = difference(self.node.terms, meeting.agreement, caller.name)
         if differs:
-            self.node.say_once(caller.name, f"'{caller.name}' was refused: {differs}")
+            self.node.say_once(caller.name, f"'{caller.name}' was refused: {with_names(differs, self.node.columns)}")
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, differs)
         self.node.heard(caller.name, meeting)
         self.node.book.answered(caller.name)

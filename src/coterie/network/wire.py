@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from coterie.errors import CoterieError
 
-PROTOCOL = 2
+PROTOCOL = 3
 CHUNK = 1 << 20  # bytes of an artifact in one message: measured best for gRPC
 LARGEST_MESSAGE = 4 << 20  # of JSON: the announcements of some thousand peers
 LARGEST_NUMBER = 2**63  # what others count in: no sum or product of two of these surprises anybody

@@ -97,7 +97,7 @@ def _begin_with(model: Any, scaling: Scaling) -> None:
         _rename(graph, INPUT, f"{mark}{INPUT}")  # something else inside it may be called so
     _rename(graph, given.name, f"{mark}scaled input")
     given.name = INPUT
-    nodes, numbers = _scaling_nodes(scaling, len(given.type.tensor_type.shape.dim) == 4, mark)
+    nodes, numbers = _scaling_nodes(scaling, len(given.type.tensor_type.shape.dim), mark)
     rest = list(graph.node)
     del graph.node[:]
     graph.node.extend([*nodes, *rest])
@@ -116,12 +116,12 @@ def _unused(graph: Any) -> str:
     return mark
 
 
-def _scaling_nodes(scaling: Scaling, images: bool, mark: str) -> tuple[list[Any], list[Any]]:
-    """Just what `Scaling` does: images in single precision, features in double."""
+def _scaling_nodes(scaling: Scaling, dimensions: int, mark: str) -> tuple[list[Any], list[Any]]:
+    """What `Scaling` does: images (and whatever else has their form) in single precision, all else in double."""
     from onnx import TensorProto, helper
 
-    kind = TensorProto.FLOAT if images else TensorProto.DOUBLE
-    shape = (len(scaling.mean), 1, 1) if images else (len(scaling.mean),)
+    kind = TensorProto.FLOAT if dimensions == 4 else TensorProto.DOUBLE
+    shape = (len(scaling.mean),) + (1,) * (dimensions - 2)
     mean, deviation, raw, centred, scaled = (
         f"{mark}{name}" for name in ("mean", "deviation", "raw", "centred", "scaled")
     )

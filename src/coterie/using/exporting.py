@@ -12,7 +12,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from coterie.data.scaling import Scaling
+from coterie.data.dataset import INTEGERS
 from coterie.errors import ModelError, RunError
 from coterie.portable.networks import taking_raw, to_onnx
 from coterie.report.summary import write_json
@@ -84,7 +84,7 @@ def _as_onnx(part: Part, tensors: Tensors, m: Manifest) -> bytes:
         content = to_onnx(bind(model), m.shape, m.scaling)
     except ModelError as error:
         raise ModelError(f"'{part.name}' ({part.architecture}): {error}. Use --format safetensors") from error
-    raw = _made_up(m.shape, m.scaling)
+    raw = _made_up(m)
     said = of_network(model, m.scaling.of_raw(raw)).numpy()
     if not np.isfinite(said).all():
         raise ModelError(
@@ -99,11 +99,14 @@ def _as_onnx(part: Part, tensors: Tensors, m: Manifest) -> bytes:
     return content
 
 
-def _made_up(shape: tuple[int, ...], scaling: Scaling, count: int = 3) -> np.ndarray:
-    """Raw samples as a model may meet them."""
-    drawn = np.random.default_rng(0).normal(size=(count, *shape))
-    mean, deviation = (np.reshape(v, (-1,) + (1,) * (len(shape) - 1)) for v in (scaling.mean, scaling.deviation))
-    samples: np.ndarray = (mean + deviation * drawn).astype(np.float32)
+def _made_up(m: Manifest, count: int = 3) -> np.ndarray:
+    """Raw samples as a model may meet them. Of whole numbers 0 and 1: others may be ids that it does not have."""
+    rng = np.random.default_rng(0)
+    if m.kind == INTEGERS:
+        return rng.integers(2, size=(count, *m.shape)).astype(np.float32)
+    broad = (-1,) + (1,) * (len(m.shape) - 1)
+    mean, deviation = (np.reshape(v, broad) for v in (m.scaling.mean, m.scaling.deviation))
+    samples: np.ndarray = (mean + deviation * rng.normal(size=(count, *m.shape))).astype(np.float32)
     return samples
 
 

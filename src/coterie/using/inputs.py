@@ -4,23 +4,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from coterie.data.dataset import Array, Column, read_arrays
+from coterie.data.dataset import INTEGERS, Array, Column, read_arrays
 from coterie.data.images import SUFFIXES, read_image
-from coterie.data.own import encode, raw_rows, read_table, refuse_missing
+from coterie.data.labels import which_rows
+from coterie.data.own import as_images, number_rows, refuse_large_integers
+from coterie.data.tables import SUFFIXES as TABLES
+from coterie.data.tables import encode, read_table, refuse_missing
 from coterie.errors import DataError
 from coterie.using.manifest import Manifest
 
-TABLES = (".csv", ".parquet")
 MOST_NAMED = 5  # columns, in an error
 
 
 @dataclass(frozen=True)
 class Samples:
-    raw: Array  # uint8 images (N, C, H, W), or float64 features (N, F)
+    raw: Array  # uint8 images (N, C, H, W), or other numbers (N, ...)
     names: list[str]  # of each: its row, counted from 0, or its file
     heading: str
 
@@ -35,14 +36,15 @@ def read_samples(path: Path, manifest: Manifest) -> Samples:
     if suffix in TABLES:
         return _rows(path, _table(path, manifest), manifest)
     if suffix == ".npz":
-        return _rows(path, _array(path), manifest)
+        return _rows(path, _array(path, manifest), manifest)
     raise DataError(f"{path}: give a .csv, .parquet or .npz file, a .png or .jpg image, or a folder of images")
 
 
 def takes(manifest: Manifest) -> str:
     """In words."""
     if not manifest.are_images:
-        return f"rows of {manifest.shape[0]} features"
+        numbers = "whole numbers" if manifest.kind == INTEGERS else "features"
+        return f"rows of {'x'.join(map(str, manifest.shape))} {numbers}"
     channels, height, width = manifest.shape
     colours = {1: "grey", 3: "colour"}.get(channels, f"{channels}-channel")
     return f"{colours} images of {width}x{height} pixels"
@@ -53,22 +55,38 @@ def _rows(path: Path, raw: Array, manifest: Manifest) -> Samples:
         raise DataError(f"{path}: samples of shape {raw.shape[1:]}, but the model takes {takes(manifest)}")
     if not len(raw):
         raise DataError(f"{path}: has no rows")
+    if manifest.kind == INTEGERS:
+        _check_whole(path, raw)
     return Samples(raw, [str(row) for row in range(len(raw))], "row")
 
 
-def _array(path: Path) -> Array:
+def _array(path: Path, manifest: Manifest) -> Array:
     arrays = read_arrays(path)
     if "x" not in arrays:
         raise DataError(f"{path}: has no array 'x'; it holds {', '.join(sorted(arrays)) or 'nothing'}")
-    return raw_rows(path, arrays["x"])
+    if not manifest.are_images:
+        return number_rows(path, arrays["x"])
+    images = as_images(arrays["x"])
+    if images is None:
+        has = f"{arrays['x'].dtype} {arrays['x'].shape}"
+        raise DataError(f"{path}: x is {has}, but the model takes {takes(manifest)}: give them as uint8")
+    return images
+
+
+def _check_whole(path: Path, raw: Array) -> None:
+    broken = (raw != np.floor(raw)).any(axis=tuple(range(1, raw.ndim)))
+    if broken.any():
+        raise DataError(f"{path}: the model takes whole numbers, and there are others {which_rows(broken)}")
+    refuse_large_integers(path, raw)
 
 
 # -- tables ------------------------------------------------------------------------------------
 
 
 def _table(path: Path, manifest: Manifest) -> Array:
-    if manifest.are_images:
-        raise DataError(f"{path}: a table, but the model takes {takes(manifest)}: give a .npz file, or images")
+    if len(manifest.shape) > 1:
+        also = ", or images" if manifest.are_images else ""
+        raise DataError(f"{path}: a table, but the model takes {takes(manifest)}: give a .npz file{also}")
     table = read_table(path, [c.name for c in manifest.columns if c.texts])
     table.columns = [str(name) for name in table.columns]
     if not len(table):
@@ -79,7 +97,7 @@ def _table(path: Path, manifest: Manifest) -> Array:
     columns = manifest.columns or tuple(Column(name) for name in table.columns)
     _check_columns(path, list(table.columns), manifest)
     refuse_missing(path, table)
-    return np.concatenate([_encoded(path, table[column.name], column) for column in columns], axis=1)
+    return np.concatenate([encode(path, table[column.name], column) for column in columns], axis=1)
 
 
 def _check_columns(path: Path, there: list[str], manifest: Manifest) -> None:
@@ -94,30 +112,6 @@ def _check_columns(path: Path, there: list[str], manifest: Manifest) -> None:
     if said:
         what = "column" if len(missing) + len(extra) == 1 else "columns"
         raise DataError(f"{path}: {', and '.join(said)}: its {what} must be those that the model was trained on")
-
-
-def _encoded(path: Path, values: Any, column: Column) -> Array:
-    from pandas.api import types
-
-    if not column.texts and not types.is_numeric_dtype(values):
-        raise DataError(f"{path}: column '{column.name}' must be numbers, and has '{_first_text(values)}'")
-    if column.texts:
-        strange = sorted(set(values.astype(str)) - set(column.texts))
-        if strange:
-            raise DataError(
-                f"{path}: column '{column.name}' has {_listed(strange)}, which no training row had. "
-                f"It knows {_listed(list(column.texts))}"
-            )
-    return encode(values, column)
-
-
-def _first_text(values: Any) -> str:
-    for value in values.astype(str):
-        try:
-            float(value)
-        except ValueError:
-            return str(value)
-    return str(values.iloc[0])
 
 
 def _listed(names: list[str]) -> str:

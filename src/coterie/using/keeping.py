@@ -16,6 +16,7 @@ from safetensors.numpy import save_file
 from coterie.architecture import Model
 from coterie.checksum import checksum
 from coterie.data.dataset import Array
+from coterie.data.scaling import Scaling
 from coterie.ensemble import Member
 from coterie.errors import RunError
 from coterie.experiment import Circle, Experiment, read_tables
@@ -69,10 +70,11 @@ def file_name(peer: int) -> str:
 
 def _personal(me: Peer, round: int, e: Experiment, circle: Circle, name: str) -> Personal:
     members = members_of(me)
-    dataset = circle.dataset
+    dataset, shape = circle.dataset, circle.shape
+    scaling = (me.data and me.data.scaling) or Scaling.none(shape[0])
     manifest = Manifest(
-        e.method_name, e.seed, me.id, name, round, dataset.classes, tuple(dataset.x.shape[1:]), dataset.columns,
-        e.data.label, circle.holding.scaling, dataclasses.asdict(e.model),
+        e.method_name, e.seed, me.id, name, round, dataset.classes, circle.holding.kind, shape, dataset.columns,
+        e.data.label, scaling, dataclasses.asdict(e.model),
         "" if me.ensemble is None else me.ensemble.vote, tuple(_part(member) for member in members), version(),
     )  # fmt: skip
     return Personal(manifest, tuple(_content(member.model) for member in members))

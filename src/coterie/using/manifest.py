@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from typing import Any
 
-from coterie.data.dataset import Column
+from coterie.data.dataset import IMAGES, KINDS, Column
 from coterie.data.scaling import Scaling
 from coterie.ensemble import VOTES
 
@@ -41,6 +41,7 @@ class Manifest:
     name: str  # of a real peer; a simulated one has none
     round: int
     classes: tuple[str, ...]
+    kind: str  # of samples: images, features, or integers
     shape: tuple[int, ...]  # of one sample
     columns: tuple[Column, ...]  # of tables whose columns have names
     label: str  # the column of such a table that is none of them
@@ -52,7 +53,7 @@ class Manifest:
 
     @property
     def are_images(self) -> bool:
-        return len(self.shape) == 3
+        return self.kind == IMAGES
 
     @property
     def who(self) -> str:
@@ -73,10 +74,10 @@ def to_tree(m: Manifest) -> dict[str, Any]:
         "form": FORM, "coterie": m.version, "method": m.method, "seed": m.seed, "peer": m.peer, "name": m.name,
         "round": m.round, "classes": list(m.classes),
         "input": {
-            "kind": "images" if m.are_images else "features", "shape": list(m.shape),
+            "kind": m.kind, "shape": list(m.shape),
             "features": [name for c in m.columns for name in c.features], "columns": columns, "label": m.label,
             "scaling": {
-                "per": "channel" if m.are_images else "feature", "formula": "(value - mean) / deviation",
+                "per": "channel" if len(m.shape) > 1 else "feature", "formula": "(value - mean) / deviation",
                 "mean": list(m.scaling.mean), "deviation": list(m.scaling.deviation),
             },
         },
@@ -92,7 +93,7 @@ def from_tree(tree: Any) -> Manifest:
         given, scaling = tree["input"], tree["input"]["scaling"]
         manifest = Manifest(
             tree["method"], tree["seed"], tree["peer"], tree["name"], tree["round"], _texts(tree["classes"]),
-            tuple(int(n) for n in given["shape"]),
+            given["kind"], tuple(int(n) for n in given["shape"]),
             tuple(Column(c["name"], _texts(c.get("texts", ()))) for c in given["columns"]), given["label"],
             Scaling(_numbers(scaling["mean"]), _numbers(scaling["deviation"])), dict(tree["model"]), tree["vote"],
             tuple(Part(**part) for part in tree["members"]), tree["coterie"],
@@ -117,8 +118,8 @@ def _numbers(values: Any) -> tuple[float, ...]:
 
 def _fault(m: Manifest) -> str:
     """What does not go together."""
-    if not m.shape or min(m.shape) < 1 or len(m.shape) not in (1, 3):
-        return f"shape {m.shape}"
+    if m.kind not in KINDS or not m.shape or min(m.shape) < 1 or (m.are_images and len(m.shape) != 3):
+        return f"{m.kind} of shape {m.shape}"
     if not len(m.scaling.mean) == len(m.scaling.deviation) == m.shape[0]:
         return f"a scaling of {len(m.scaling.mean)} for inputs of shape {m.shape}"
     if not all(map(math.isfinite, (*m.scaling.mean, *m.scaling.deviation))) or 0 in m.scaling.deviation:

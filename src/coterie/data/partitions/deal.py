@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from coterie import randomness
-from coterie.data.dataset import Array, Dataset
+from coterie.data.dataset import IMAGES, Array, Dataset
 from coterie.data.partitions.plan import Plan, Request
 from coterie.data.partitions.plans import PLANS
 from coterie.data.partitions.settings import PartitionSettings, check_peers, check_settings
@@ -45,8 +45,8 @@ def check_fits(dataset: Dataset, settings: PartitionSettings) -> None:
     check_settings(settings, len(dataset.classes))
     if settings.partition != "rotation":
         return
-    if not dataset.is_images:
-        raise ConfigError(f"data.partition: rotation needs images; {dataset.name} has features")
+    if dataset.kind != IMAGES:
+        raise ConfigError(f"data.partition: rotation needs images; {dataset.name} has {dataset.kind}")
     height, width = dataset.x.shape[2:]
     if height != width:
         raise ConfigError(f"data.partition: rotation needs square images; {dataset.name} has {height}x{width}")

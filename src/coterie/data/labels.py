@@ -1,0 +1,67 @@
+"""From a label column to classes; a column that is a measurement rather than a label is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from coterie.data.dataset import Array
+from coterie.errors import DataError
+
+FEW_CLASSES = 10  # so many are plausible in a table of any size
+ROWS_PER_CLASS = 10  # on average, at least, where there are more classes than a few
+MOST_CLASSES = 1000
+
+
+def encode_labels(
+    where: object, what: str, labels: Array, declared: Sequence[str] = ()
+) -> tuple[Array, tuple[str, ...]]:
+    """Labels of any type as class numbers and names; numbers sort as numbers, all else as text.
+
+    `declared` are all classes in the order that peers agree on. With them, any label is one.
+    Raises DataError, beginning with `where`, if `what` (the label column) does not hold classes.
+    """
+    if labels.dtype.kind not in "iufb":
+        labels = np.asarray([str(label) for label in labels])
+    values, numbers = np.unique(labels, return_inverse=True)
+    names = tuple(_name(value) for value in values)
+    if not declared:
+        _refuse_measurement(where, what, values, len(labels))
+        return numbers.astype(np.int64), names
+    place = {name: number for number, name in enumerate(declared)}
+    known = np.array([name in place for name in names])
+    if not known.all():
+        raise DataError(
+            f"{where}: {what} has labels that are not in data.labels ({', '.join(declared)}) "
+            f"{which_rows(~known[numbers])}: correct these rows, or add their labels to data.labels"
+        )
+    return np.array([place[name] for name in names], dtype=np.int64)[numbers], tuple(declared)
+
+
+def which_rows(wrong: Array) -> str:
+    """Where a problem is, without the value: an error may be read by others than the owner of the data."""
+    rows = np.flatnonzero(wrong)
+    return f"in {len(rows)} row{'s' if len(rows) > 1 else ''}, the first is row {rows[0]} (counted from 0)"
+
+
+def _name(value: object) -> str:
+    """1.0 is class 1: whether a file has its whole numbers as floats is a matter of its format."""
+    return str(int(value)) if isinstance(value, np.floating) and value == np.floor(value) else str(value)
+
+
+def _refuse_measurement(where: object, what: str, values: Array, rows: int) -> None:
+    """Classes are few, and each has several rows."""
+    if values.dtype.kind == "f" and (values != np.floor(values)).any():
+        raise DataError(
+            f"{where}: {what} holds numbers with fractions, so it is a measurement and not a class. Coterie only "
+            "classifies: divide the values into classes (pandas.cut), or name another column in data.label"
+        )
+    count = len(values)
+    too_many = count > FEW_CLASSES and (rows < ROWS_PER_CLASS * count or count > MOST_CLASSES)
+    if too_many or count > max(2, rows // 2):
+        raise DataError(
+            f"{where}: {what} has {count} distinct values in {rows} rows, which are too many to be classes. Name "
+            "another column in data.label, or group the values (pandas.cut); if they are classes, list them in "
+            "data.labels"
+        )

@@ -1,0 +1,143 @@
+"""Tables (.csv, .parquet): columns of numbers, and columns of declared categories. Any other column is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from coterie.data.dataset import Array, Column, Dataset
+from coterie.data.labels import encode_labels, which_rows
+from coterie.errors import DataError
+
+Categories = Mapping[str, Sequence[str]]
+
+SUFFIXES = (".csv", ".parquet")
+MOST_NAMED = 20  # columns, in an error
+
+
+def load_table(path: Path, label: str, labels: Sequence[str], categories: Categories) -> Dataset:
+    table = read_table(path, categories)
+    table.columns = [str(name) for name in table.columns]
+    if label not in table.columns:
+        raise DataError(f"{path}: has no label column '{label}' (data.label); {_columns_of(table)}")
+    if len(table) == 0 or len(table.columns) < 2:
+        raise DataError(f"{path}: needs at least one row, and a column beside '{label}'")
+    _check_categories(path, table, label, categories)
+    refuse_missing(path, table)
+    y, classes = encode_labels(path, f"column '{label}'", table[label].to_numpy(), labels)
+    columns = tuple(_describe(path, table[name], categories) for name in table.columns if name != label)
+    x = np.concatenate([encode(path, table[column.name], column) for column in columns], axis=1)
+    return Dataset(path.stem, x, y, classes, columns)
+
+
+def read_table(path: Path, texts: Collection[str] = ()) -> Any:
+    """A pandas table; the columns named in `texts` are texts even where they look like numbers."""
+    import pandas
+
+    try:
+        if path.suffix == ".parquet":
+            return pandas.read_parquet(path)
+        return pandas.read_csv(path, dtype=dict.fromkeys(texts, str))
+    except (OSError, ValueError) as error:  # pandas' parser errors and pyarrow's are ValueErrors
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise DataError(f"{path}: cannot be read as a table ({reason})") from error
+
+
+def refuse_missing(path: Path, table: Any) -> None:
+    """Values that are missing or infinite are the user's to decide on."""
+    missing = table.isna().sum()
+    numbers = table.select_dtypes("number")
+    infinite = np.isinf(numbers.to_numpy(dtype=np.float64, na_value=0.0)).sum(axis=0)
+    for counts in (missing, dict(zip(numbers.columns, infinite, strict=True))):
+        for name, count in counts.items():
+            if count:
+                raise DataError(
+                    f"{path}: column '{name}' has missing or infinite values in {count} rows; fill them in or drop them"
+                )
+
+
+def encode(path: Path, values: Any, column: Column) -> Array:
+    """A pandas column's features, (N, F): numbers as they are, a category as one 0/1 feature for each there may be."""
+    if not column.texts:
+        if not _is_numeric(values):
+            raise DataError(f"{path}: column '{column.name}' must be numbers, and is none {_not_numbers(values)}")
+        numbers: Array = values.to_numpy(dtype=np.float64)[:, None]
+        return numbers
+    place = {text: number for number, text in enumerate(column.texts)}
+    texts, rows = np.unique(values.astype(str).to_numpy(dtype=str), return_inverse=True)
+    found = np.array([place.get(text, place.get(_tidy(text), -1)) for text in texts.tolist()])[rows]
+    if (found < 0).any():
+        raise DataError(
+            f"{path}: column '{column.name}' has a value that is none of its categories ({', '.join(column.texts)}) "
+            f"{which_rows(found < 0)}: correct these rows, or declare the category (data.categories) and train anew"
+        )
+    indicators: Array = (found[:, None] == np.arange(len(column.texts))).astype(np.float64)
+    return indicators
+
+
+def _check_categories(path: Path, table: Any, label: str, categories: Categories) -> None:
+    for name in categories:
+        if name == label:
+            raise DataError(f"data.categories: '{label}' is the label column, whose classes belong into data.labels")
+        if name not in table.columns:
+            raise DataError(f"{path}: has no column '{name}' of data.categories; {_columns_of(table)}")
+
+
+def _describe(path: Path, column: Any, categories: Categories) -> Column:
+    """What the values of a text column are is declared, never read from its cells: column descriptions travel."""
+    name = str(column.name)
+    if name in categories:
+        return Column(name, tuple(categories[name]))
+    if _is_numeric(column):
+        return Column(name)
+    from pandas.api import types
+
+    if types.is_datetime64_any_dtype(column) or types.is_timedelta64_dtype(column):
+        raise DataError(f"{path}: column '{name}' holds dates or times: drop it, or make it a number (days, say)")
+    numbers = _as_numbers(column)
+    if 2 * np.isnan(numbers).sum() < len(numbers):
+        where = _not_numbers(column)
+        raise DataError(f"{path}: column '{name}' is not a number {where}: correct or drop these rows, or the column")
+    raise DataError(
+        f"{path}: column '{name}' holds texts or dates, not numbers: drop it or make it a number; or, if it has a few "
+        f"categories, list them in the file that all peers share: [data] categories = {{ {name} = ['...', '...'] }}"
+    )
+
+
+def _columns_of(table: Any) -> str:
+    """The names in the header, unless it looks like a row of data."""
+    names = [str(name) for name in table.columns]
+    if names != [str(i) for i in range(len(names))] and not np.isnan(_as_numbers(np.array(names, object))).all():
+        return "its first line must be a header with the names of its columns, and looks like a row of data"
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return f"its columns: {', '.join(names[:MOST_NAMED])}{more}"
+
+
+def _is_numeric(column: Any) -> bool:
+    from pandas.api import types
+
+    return bool(types.is_numeric_dtype(column))  # includes booleans
+
+
+def _as_numbers(values: Any) -> Array:
+    """NaN for what is no number."""
+    import pandas
+
+    numbers: Array = pandas.to_numeric(pandas.Series(values).astype(str), errors="coerce").to_numpy(np.float64)
+    return numbers
+
+
+def _not_numbers(values: Any) -> str:
+    return which_rows(np.isnan(_as_numbers(values)))
+
+
+def _tidy(text: str) -> str:
+    """Without blanks around it; and 1.0 is category 1: how whole numbers are written is a matter of the format."""
+    try:
+        number = float(text)
+    except ValueError:
+        return text.strip()
+    return str(int(number)) if number.is_integer() else text.strip()

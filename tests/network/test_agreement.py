@@ -1,0 +1,63 @@
+"""What peers compare when they meet: settings as they are, data by digests."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from coterie import experiment
+from coterie.data import Dataset
+from coterie.data.dataset import Column
+from coterie.network.agreement import MOST_COLUMNS, agreement, difference, with_names
+
+
+def terms(classes: tuple[str, ...] = ("no", "yes"), columns: tuple[Column, ...] = ()) -> dict[str, str]:
+    e = experiment.load("panm-digits", ["method.name=local"])
+    dataset = Dataset("mine", np.zeros((4, 3)), np.zeros(4, int), classes, columns)
+    me: Any = SimpleNamespace(model={"head.weight": np.zeros((2, 5))}, architecture=SimpleNamespace(name="mlp"))
+    return agreement(e, dataset, me, "")
+
+
+def columns(count: int, **changed: str) -> tuple[Column, ...]:
+    return tuple(Column(changed.get(f"c{i}", f"c{i}")) for i in range(1, count + 1))
+
+
+def test_nothing_of_the_data_is_in_the_terms() -> None:
+    said = json.dumps(terms(("healthy", "ill"), (Column("age"), Column("ward", ("east wing", "west wing")))))
+    for secret in ("healthy", "ill", "age", "ward", "wing"):
+        assert secret not in said
+    assert "rounds" in said
+
+
+def test_the_order_of_labels_counts() -> None:
+    assert difference(terms(("a", "b")), terms(("a", "b")), "bob") == ""
+    assert difference(terms(("a", "b")), terms(("b", "a")), "bob").startswith("labels are not the same at both. List")
+    text = difference(terms(("a", "b")), terms(("a", "b", "c")), "bob")
+    assert text.startswith("number of labels is 2 here and 3 at 'bob'; labels are not the same")
+
+
+def test_which_columns_differ() -> None:
+    mine = terms(columns=columns(12))
+    text = difference(mine, terms(columns=columns(12, c2="x", c11="y")), "bob")
+    assert text.startswith("column 2 is not the same at both; column 11 is not the same at both. Columns are counted")
+    text = difference(mine, terms(columns=columns(13)), "bob")
+    assert text.startswith("number of columns is 12 here and 13 at 'bob'; column 13 is at one of both alone")
+    # The same name and other categories is another column.
+    one, two = (terms(columns=(Column("sex", texts),)) for texts in (("f", "m"), ("m", "f")))
+    assert difference(one, two, "bob").startswith("column 1 is not the same")
+
+
+def test_a_great_many_columns_are_compared_in_blocks() -> None:
+    """2,500 columns in at most 256 digests: ten in each."""
+    mine, theirs = terms(columns=columns(2500)), terms(columns=columns(2500, c2500="x"))
+    assert sum("column" in key for key in mine) <= MOST_COLUMNS + 1
+    assert difference(mine, theirs, "bob").startswith("columns 2491 to 2500 are not the same at both")
+
+
+def test_names_are_added_at_home_whatever_the_others_say() -> None:
+    assert with_names("column 2 is not the same", ["a", "b"]).endswith("(in the table here, column 2 is 'b')")
+    for text in ("column 3 is not the same", "column 0", "column 99999999999", "rounds is 2 here"):
+        assert with_names(text, ["a", "b"]) == text
