@@ -29,6 +29,28 @@ def test_a_small_partition_by_eye() -> None:
     ]
 
 
+def test_the_numbers_of_classes_have_names() -> None:
+    dataset = load("wine")
+    text = describe_shares(dataset, partition(dataset.y, 3, 2, PartitionSettings(), 0))
+    assert text.splitlines()[2] == "Classes: 0 class_0, 1 class_1, 2 class_2"
+
+
+@pytest.mark.parametrize("count", [2, 12, 70, 1000])
+def test_long_and_many_names(count: int) -> None:
+    """Clipped to 24 characters, at most 8 lines; whatever is left out is counted."""
+    names = tuple(f"a, long\x1b[31m name of the class with the number {number}" for number in range(count))
+    dataset = Dataset("pool", np.zeros((4000, 1)), np.arange(4000) % count, names)
+    lines = describe_shares(dataset, partition(dataset.y, count, 2, PartitionSettings(), 0)).splitlines()
+    start, stop = (lines.index(line) for line in (next(x for x in lines if x.startswith("Classes: ")), ""))
+    told = lines[start:stop]
+    assert told[0].startswith("Classes: 0 a? long?[31m name of th…, 1 a? long?[31m")
+    assert max(map(len, told)) <= 100
+    assert len(told) <= 9
+    shown = sum(line.count("…") for line in told)
+    more = int(told[-1].split()[2]) if "... and" in told[-1] else 0
+    assert shown + more == count
+
+
 @pytest.mark.parametrize(("classes", "peers"), [(2, 1), (10, 100), (100, 60), (300, 5)])
 def test_text_and_picture_fit(classes: int, peers: int) -> None:
     dataset = pool(classes)

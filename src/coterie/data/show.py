@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from html import escape
 
 import numpy as np
@@ -13,6 +14,8 @@ _SHADES = "·░▒▓█"
 _COLUMNS = 100
 _MOST_LINES = 40
 _MOST_ROWS = 200
+_MOST_NAME_LINES = 8
+_LONGEST_NAME = 24
 _CLUSTER_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")  # told apart by colour-blind readers too
 
 
@@ -30,6 +33,7 @@ def describe_shares(dataset: Dataset, shares: Shares) -> str:
         f"{dataset.name}: {len(dataset.y):,} rows, {len(dataset.classes)} classes, {len(shares)} peers, "
         f"{len(used):,} rows in use",
         f"Shades: training rows of a class, from few ({_SHADES[0]}) to {counts.max()} ({_SHADES[-1]})",
+        *_class_names(dataset.classes),
         "",
     ]
     prefix = _prefix("peer", "train", "valid", "test", "cluster", "transform")
@@ -43,6 +47,26 @@ def describe_shares(dataset: Dataset, shares: Shares) -> str:
     if per_cell > 1:
         lines.append(f"(each shade stands for {per_cell} neighbouring classes: the largest of them)")
     return "\n".join(lines)
+
+
+def _class_names(names: tuple[str, ...]) -> list[str]:
+    """Which class has which number, in a few lines; none where the numbers are the names."""
+    if names == tuple(str(number) for number in range(len(names))):
+        return []
+    entries = [f"{number} {_clipped(name)}" for number, name in enumerate(names)]
+    start = "Classes: "
+    # Blanks within an entry do not break; the last line may have to say how many more there are.
+    packed = [entry.replace(" ", "\0") for entry in entries]
+    lines = textwrap.wrap(", ".join(packed), _COLUMNS, initial_indent=start, subsequent_indent=" " * len(start))
+    shown = [line.replace("\0", " ") for line in lines[:_MOST_NAME_LINES]]
+    left = len(names) - sum(line.rstrip(",").count(", ") + 1 for line in shown)
+    return [*shown, f"{' ' * len(start)}... and {left} more"] if left else shown
+
+
+def _clipped(name: str) -> str:
+    """Short, and without commas and whatever acts on a terminal."""
+    plain = "".join(c if c.isprintable() and c != "," else "?" for c in name)
+    return plain if len(plain) <= _LONGEST_NAME else plain[: _LONGEST_NAME - 1] + "…"
 
 
 def _spread(peers: int, most: int) -> list[int]:
