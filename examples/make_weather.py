@@ -1,4 +1,4 @@
-"""Writes weather.csv: 600 made-up days of three kinds, with two columns of numbers and one of text.
+"""Writes weather.csv: 600 made-up days of three kinds, with two columns of numbers and one of categories.
 
 python examples/make_weather.py [FILE]
 """

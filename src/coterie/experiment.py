@@ -68,6 +68,10 @@ class DataSettings(PartitionSettings):
     noise: float = field(default=0.1, metadata={"help": "views of features: deviation of the noise on each"})
     drop: float = field(default=0.1, metadata={"help": "views of features: probability that one is set to its mean"})
 
+    def __hash__(self) -> int:
+        """Settings are keys, and a table has no hash; equal settings are equal in these, too."""
+        return hash((self.name, self.partition, self.label, self.labels, tuple(sorted(self.categories))))
+
 
 ENGINES = SIMULATION, PROCESSES, RAY = "simulation", "processes", "ray"
 

@@ -308,3 +308,35 @@ def test_a_file_that_is_not_text_is_an_error(tmp_path: Path) -> None:
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ConfigError, match=r"bytes.toml"):
         experiment.load(str(path))
+
+
+def test_categories_of_columns_are_a_table(tmp_path: Path) -> None:
+    """From a file or from words, in any order; they come back from a run's own file, and settings stay keys."""
+    words = ["data.categories.sex=f,m", 'data.categories={ "chest pain" = ["1", "2"] }']
+    e = experiment.load("panm-digits", words[:1])
+    assert e.data.categories == {"sex": ("f", "m")}
+    assert experiment.load("panm-digits", words[1:]).data.categories == {"chest pain": ("1", "2")}
+    (tmp_path / "again.toml").write_text(e.toml(), encoding="utf-8")
+    again = experiment.load(str(tmp_path / "again.toml"))
+    assert again == e
+    assert len({again.data, e.data, experiment.load("panm-digits", []).data}) == 2
+    two = {"sex": ["f"], "site": ["a", "b"]}
+    one, other = (dict(order) for order in (two.items(), reversed(two.items())))
+    made = [settings.build(experiment.DataSettings, {"categories": table}, "data.") for table in (one, other)]
+    assert len(set(made)) == 1
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("data.categories=sex", "data.categories must be a table of names and values, not 'sex'"),
+        ("data.categories.sex=[1, 2]", r"data.categories.sex\[0\] must be text, not 1"),
+        ("data.categories.sex=[]", r"data.categories.sex must be one or more different texts, not \[\]"),
+        ("data.categories.sex=f,f", "data.categories.sex must be one or more different texts"),
+        ("data.labels=a,a", "data.labels has a label twice"),
+        ("data.scale=half", "data.scale must be one of auto, standard, unit, none, not 'half'"),
+    ],
+)
+def test_categories_and_labels_that_are_none(word: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        experiment.load("panm-digits", [word])

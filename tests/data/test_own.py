@@ -76,7 +76,7 @@ def test_numeric_labels_sort_as_numbers_and_any_column_can_be_the_label(tmp_path
         ({"label": [1, 2, 3, 4]}, "column 'label' has 4 distinct values in 4 rows.*data.labels"),
         ({"label": [1.5, 2, 1.5, 2]}, "column 'label' holds numbers with fractions.*pandas.cut.*data.label"),
         ({"colour": ["red", "red", "MARKER", "MARKER"]}, r"'colour' .* \(red, blue, green\) in 2 rows, .* row 2 "),
-        ({"name": ["MARKER A", "B", "C", "D"]}, r"column 'name' holds texts or dates.*categories = \{ name = "),
+        ({"name": ["MARKER A", "B", "C", "D"]}, r"column 'name' holds texts or dates.*categories = \{ 'name' = "),
         ({"born": ["1950-01-02", "MARKER", "", "x"]}, r"column 'born' has missing"),
         ({"born": ["1950-01-02", "1951-01-02", "1952-07-08", "MARKER"]}, r"column 'born' holds texts or dates"),
         ({"age": ["1", "MARKER", "3", "?"]}, r"column 'age' holds texts"),

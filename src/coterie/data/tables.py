@@ -103,7 +103,7 @@ def _describe(path: Path, column: Any, categories: Categories) -> Column:
         raise DataError(f"{path}: column '{name}' is not a number {where}: correct or drop these rows, or the column")
     raise DataError(
         f"{path}: column '{name}' holds texts or dates, not numbers: drop it or make it a number; or, if it has a few "
-        f"categories, list them in the file that all peers share: [data] categories = {{ {name} = ['...', '...'] }}"
+        f"categories, list them in the file that all peers share: [data] categories = {{ '{name}' = ['...', '...'] }}"
     )
 
 
