@@ -65,8 +65,13 @@ class DataSettings(PartitionSettings):
     jitter: float = field(default=0.8, metadata={"help": "views of images: probability of other colours"})
     grey: float = field(default=0.2, metadata={"help": "views of images: probability of losing the colours"})
     blur: float = field(default=0.5, metadata={"help": "views of images: probability of a blur"})
-    noise: float = field(default=0.1, metadata={"help": "views of features: deviation of the noise on each"})
-    drop: float = field(default=0.1, metadata={"help": "views of features: probability that one is set to its mean"})
+    noise: float = field(
+        default=0.1, metadata={"help": "views of features: deviation of the noise on each, as models see them"}
+    )
+    drop: float = field(
+        default=0.1,
+        metadata={"help": "views of features: probability that one is set to 0, its mean if it is standardised"},
+    )
 
     def __hash__(self) -> int:
         """Settings are keys, and a table has no hash; equal settings are equal in these, too."""
@@ -256,6 +261,8 @@ def built(tables: Mapping[str, Any]) -> Experiment:
     sections = {k: settings.build(kind, tables.get(k, {}), f"{k}.") for k, kind in SECTIONS.items()}
     if sections["data"].name not in data.available():
         sections["data"] = dataclasses.replace(sections["data"], name=_absolute(sections["data"].name))
+    if sections["data"].scale == "auto" and not sections["data"].name.endswith(".npz"):  # only arrays may be integers
+        sections["data"] = dataclasses.replace(sections["data"], scale="standard")
     zoo = tuple(_absolute(name) if name.endswith(ONNX_FILE) else name for name in sections["model"].zoo)
     start = sections["model"].pretrained
     sections["model"] = dataclasses.replace(sections["model"], zoo=zoo, pretrained=start and _absolute(start))

@@ -11,9 +11,9 @@ import pytest
 from coterie.cli import FAILED, OK, main
 from coterie.errors import RunError
 from coterie.experiment import load
-from coterie.reproducing import records
+from coterie.reproducing import papers, records
 from coterie.reproducing.records import Record
-from coterie.reproducing.runs import fingerprint
+from coterie.reproducing.runs import fingerprint, key
 
 TINY = (
     "data.name=digits", "data.clusters=2", "data.train=10", "data.validation=5", "data.test=5", "peers=8", "rounds=2",
@@ -85,3 +85,15 @@ def test_a_line_that_is_no_record_is_named(tmp_path: Path, line: str) -> None:
     path.write_bytes(b"\xff\xfe")
     with pytest.raises(RunError, match=r"kept.jsonl cannot be read"):
         records.read(path)
+
+
+def test_the_records_that_ship_are_of_the_tables_as_they_are() -> None:
+    """A changed default must not orphan hours of measurements: the settings of every record name a run of a table."""
+    kept = records.read(Path(__file__).parents[2] / "docs" / "measured.jsonl")
+    jobs = [
+        job
+        for table in papers.tables().values()
+        for column in table.columns.values()
+        for job in table.jobs(column, True, (0, 1, 2), (), Path("runs"))
+    ]
+    assert len(kept.keys() & {key(job) for job in jobs}) > 200
