@@ -13,7 +13,7 @@ from coterie.bench import command as bench_command
 from coterie.command_line import EXPERIMENT, SETTINGS, note, told_apart
 from coterie.comparing import command as comparing_command
 from coterie.dashboard import command as dashboard_command
-from coterie.errors import CoterieError, Interrupted
+from coterie.errors import CoterieError, DivergedError, Interrupted
 from coterie.network import audit_command, keys_command, peer_command
 from coterie.planning import command as planning_command
 from coterie.report import command as report_command
@@ -140,12 +140,16 @@ def _run(options: argparse.Namespace) -> int:
     note(told([*experiment.carried, *(baseline.carried if baseline else ())]))
     go = running.resume if options.resume else partial(running.run, experiment, overwrite=options.overwrite)
     summaries = [_watched(partial(go, out), short_name(experiment.method_name), out, options.plain)]
+    diverged: DivergedError | None = None
     if baseline is not None and summaries[0] is not None:
         name = short_name(baseline.method_name)
         beside = out / f"baseline-{name}"
         begun = (beside / "config.toml").exists()
         go = running.resume if begun else partial(running.run, baseline)
-        summaries.append(_watched(partial(go, beside), name, out, options.plain))
+        try:
+            summaries.append(_watched(partial(go, beside), name, out, options.plain))
+        except DivergedError as error:  # the run itself is whole, and is shown first
+            diverged = error
     done = [summary for summary in summaries if summary is not None]
     if len(done) < len(summaries):
         return STOPPED
@@ -155,6 +159,8 @@ def _run(options: argparse.Namespace) -> int:
     if len(done) > 1:
         report_again(out)  # now that there is a baseline to show
         print(comparison(done))
+    if diverged is not None:
+        raise diverged
     return OK
 
 

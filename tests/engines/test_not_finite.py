@@ -20,6 +20,7 @@ from coterie.experiment import PROCESSES, Experiment
 from coterie.local_circle import LocalCircle
 from coterie.network import status
 from coterie.peer import Peer
+from coterie.report.run import open_run
 from coterie.using import finite
 
 # Peers 1 and 3 have a NaN among their weights from round 2 on; peer 2 had one, and got over it.
@@ -162,3 +163,25 @@ def test_a_server_predicts_nothing() -> None:
     me = dataclasses.replace(peer(), data=None)
     me.model.vector.fill_(torch.nan)
     assert not found(me)
+
+
+def test_a_baseline_that_diverged_is_none_and_the_run_beside_it_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(RUINED)
+    words = ["panm-digits", "method.name=local", "baseline=mine.py:Mine", "peers=4", "rounds=3", "data.clusters=2"]
+    assert main(["run", *words, "--out", "run", "--plain"]) == DivergedError.exit_code
+    told = capsys.readouterr()
+    assert "local: 4 peers, 3 rounds" in told.out
+    assert "2 of 4 peers (1, 3) ended with a model that is not finite" in told.err
+    found = open_run(tmp_path / "run")
+    assert found.baseline is None
+    assert "diverged" in found.no_baseline
+
+
+def test_a_model_that_diverges_is_not_the_fault_of_a_built_in_loss(tmp_path: Path) -> None:
+    """Weights so large that the loss overflows while logits are still finite numbers."""
+    words = ["method.name=mapl", "train.lr=1e4", "rounds=4", "peers=4", "data.clusters=2", "baseline="]
+    with pytest.raises(DivergedError, match=r"lower train\.lr"):
+        running.run(experiment.load("panm-digits", words), tmp_path / "run")

@@ -24,7 +24,7 @@ from coterie.report.noted import charts as charts_of_notes
 from coterie.report.summary import started, summarise
 from coterie.report.timing import Curve, accuracy_over_time
 from coterie.report.walks import walks
-from coterie.report.words import short_name
+from coterie.report.words import not_finite_peers, short_name
 
 NO_BASELINE = (
     "This run has no baseline. With `baseline=local`, `coterie run` also trains everybody alone, on the same splits, "
@@ -195,6 +195,8 @@ def _baseline(folder: Path, start: RunStarted) -> tuple[Run | None, str]:
         run = open_run(place)
     except RunError as error:
         return None, f"{place.name} cannot be read: {error}"
+    if "not_finite" in run.summary:
+        return None, f"{place.name} diverged ({not_finite_peers(run.summary['not_finite'], run.start.peers)})."
     if not same_peers(start, run.start):
         return None, f"{place.name} has other peers, other data or another seed than this run: it cannot be compared."
     return run, ""

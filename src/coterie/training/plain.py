@@ -32,6 +32,7 @@ from coterie.training.jobs import (
 from coterie.training.losses import Batch
 
 EVALUATION_BATCH = 512
+LARGEST_OUTPUT = 1e9  # logits and features beyond it are those of a model that diverges
 
 
 class _ModuleNet:
@@ -109,9 +110,9 @@ def _first_loss(job: FitJob, net: _ModuleNet, batch: Batch) -> Tensor:
 
 
 def blame_loss(job: FitJob, batch: Batch, value: float) -> None:
-    """Raise, if a loss that is not finite has outputs that are; where they are not, the model has diverged."""
+    """Raise, if a loss that is not finite has outputs of a usual size; where they are not, the model has diverged."""
     rows = Split(Pool(batch.x, batch.y), torch.arange(len(batch.x), device=batch.x.device))
-    if all(part.isfinite().all() for part in predict(EvaluateJob(job.model, rows))[:2]):
+    if all((part.abs() < LARGEST_OUTPUT).all() for part in predict(EvaluateJob(job.model, rows))[:2]):
         raise not_finite(job.loss, value)
 
 
