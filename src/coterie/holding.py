@@ -25,6 +25,7 @@ from coterie.training import Pool, Split
 if TYPE_CHECKING:
     from coterie.experiment import DataSettings
 
+TOO_LARGE = "has values too large for float32, which models take: use other units"
 Array = npt.NDArray[Any]
 
 
@@ -102,8 +103,13 @@ def _scaling(name: str, kind: str, train: Array, settings: DataSettings) -> Scal
     """
     if settings.scale == "unit":
         raise DataError(f"data.scale = 'unit' is for images, and {name} has none: use 'standard' or 'none'")
-    as_they_are = kind == INTEGERS or settings.scale == "none"
-    return Scaling.none(train.shape[1]) if as_they_are else Scaling.standard(train)
+    if kind == INTEGERS or settings.scale == "none":
+        return Scaling.none(train.shape[1])
+    with np.errstate(over="ignore", invalid="ignore"):
+        scaling = Scaling.standard(train)
+    if not np.isfinite([*scaling.mean, *scaling.deviation]).all():
+        raise DataError(f"{name}: {TOO_LARGE}")
+    return scaling
 
 
 def _scaled(name: str, kind: str, x: Array, scaling: Scaling) -> Array:
@@ -113,7 +119,7 @@ def _scaled(name: str, kind: str, x: Array, scaling: Scaling) -> Array:
     with np.errstate(over="ignore"):
         scaled = scaling.of_numbers(x)
     if not np.isfinite(scaled).all():
-        raise DataError(f"{name}: has values too large for float32, which models take: use other units")
+        raise DataError(f"{name}: {TOO_LARGE}")
     return scaled
 
 

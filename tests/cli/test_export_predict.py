@@ -229,7 +229,7 @@ from torch import nn
 
 
 class Words(nn.Module):
-    def __init__(self, d_z):
+    def __init__(self, d_z=8):
         super().__init__()
         self.table, self.last = nn.Embedding(50, 4), nn.Linear(4, d_z)
 

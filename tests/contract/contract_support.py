@@ -24,7 +24,8 @@ from coterie.joining import read_file, take_part
 from coterie.local_circle import LocalCircle
 from coterie.methods import METHODS
 
-MAPL = ("method.t_thr=2", "model.projector_hidden=4")
+# The temperature: with a colder one, steps of this size are chaotic, and no two loops would agree for long.
+MAPL = ("method.t_thr=2", "method.tau=5", "model.projector_hidden=4")
 PAE = (
     "method.models=1", "method.patience=2", "method.k=2", "method.population=8", "method.generations=3",
 )  # fmt: skip

@@ -110,3 +110,8 @@ def test_a_real_peer_has_the_rows_that_it_has_in_the_simulation(peer: int, tmp_p
     alone = data.load(str(tmp_path / "mine.npz"))
     everything = replace(shares[peer], train=np.arange(len(rows)), validation=np.arange(1), test=np.arange(1))
     assert hold(alone, [everything], e.data).scalings == [simulated.scaling]
+
+
+def test_values_whose_deviation_overflows_are_refused() -> None:
+    with pytest.raises(DataError, match="too large for float32"):
+        held(np.array([[1e200], [-1e200], [0.0], [0.0]]), share([0, 1], [2], [3]))

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from coterie import experiment, running
 from coterie.engines.simulation import Simulation
-from coterie.errors import ModelError
+from coterie.errors import ConfigError, ModelError
 from coterie.methods.compfl import expert
 
 SMALL = ("peers=4", "baseline=", "data.train=12", "data.validation=5", "data.test=5", "model.hidden=[4]")
@@ -87,7 +87,7 @@ def test_more_than_fits(trained: Path) -> None:
 
 
 def test_what_is_not_there_or_not_readable(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="there is no such file or folder"):
+    with pytest.raises(ConfigError, match="there is no such file or folder"):
         circle(f"model.pretrained={tmp_path}/nowhere")
     (tmp_path / "mlp.safetensors").write_bytes(b"not safetensors")
     with pytest.raises(ModelError, match="cannot be read"):
