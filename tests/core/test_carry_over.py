@@ -114,6 +114,14 @@ def test_methods_of_ones_own(tmp_path: Path) -> None:
     assert carry_over({"k": 3}, f"{tmp_path}/gone.py:Alike", "gossip").left == {"k": 3}
 
 
+def test_files_of_the_same_name_are_not_the_same_method(tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "own.py").write_text(OWN)
+    one, other = (f"{tmp_path}/{folder}/own.py:Alike" for folder in ("a", "b"))
+    assert carry_over({"k": 3, "t1": 15}, one, other).taken == {"k": 3}  # `t1` means what each file says it does
+
+
 def test_the_same_method_by_another_path_keeps_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("own.py").write_text(OWN)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import importlib.util
 import inspect
@@ -117,7 +118,7 @@ def _module(place: str) -> object:
     if not place.endswith(".py"):
         with without_bytecode():
             return importlib.import_module(place)
-    spec = importlib.util.spec_from_file_location(f"coterie_method_{Path(place).stem}", place)
+    spec = importlib.util.spec_from_file_location(_name_of_file(Path(place)), place)
     if spec is None or spec.loader is None:
         raise ImportError(f"{place} is not a Python file")
     module = importlib.util.module_from_spec(spec)
@@ -128,6 +129,13 @@ def _module(place: str) -> object:
     with without_bytecode():
         exec(compile(source, place, "exec", dont_inherit=True), vars(module))
     return module
+
+
+def _name_of_file(path: Path) -> str:
+    """The name of its module: another one for a file of the same name in another folder, and the same one in every
+    process. Without dots, which would make it a module of a package."""
+    digest = hashlib.sha256(str(path.resolve()).encode()).hexdigest()
+    return f"coterie_method_{path.stem.replace('.', '_')}_{digest[:12]}"
 
 
 __all__ = ["METHODS", "Method", "find"]
