@@ -7,12 +7,15 @@ import hashlib
 import importlib
 import sys
 import sysconfig
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from importlib.abc import MetaPathFinder
 from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec, PathFinder
 from pathlib import Path
+from types import ModuleType
 
 import coterie
 
@@ -66,6 +69,31 @@ def without_bytecode() -> Iterator[None]:
         yield
     finally:
         sys.dont_write_bytecode = before
+
+
+_FIRST_SEEN = time.time_ns()  # when this module was imported
+_began: dict[str, int] = {}  # by module: when its import began
+
+
+class _Watch(MetaPathFinder):
+    """Notes when each import begins, whoever imports, and leaves the finding of the module to the others."""
+
+    def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None, /) -> None:  # noqa: ARG002
+        _began[fullname] = time.time_ns()
+        if target is not None:  # it is loaded again: what was known of its source is of the old one
+            vars(target).pop(LOADED, None)
+
+
+sys.meta_path.insert(0, _Watch())
+
+
+def imported_at(module: str) -> int:
+    """When a loaded module was imported, in nanoseconds since 1970.
+
+    Python does not record this. Imports are watched since this module was imported; one that was loaded before counts
+    as loaded at that moment, so an edit between its import and that of Coterie goes unnoticed.
+    """
+    return _began.get(module, _FIRST_SEEN)
 
 
 def is_own(path: Path) -> bool:

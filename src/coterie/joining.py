@@ -261,8 +261,8 @@ def _prepare(
     log = EventLog(out / "events.jsonl")
     if found is not None:
         _check_same(out, file)
-        if changed := provenance.go_on(out, file.experiment, found[0]):
-            _log.warning("%s goes on after round %d, but %s: its figures will be a mixture", out, found[0], changed)
+        if warning := provenance.go_on(out, file.experiment, found[0]):
+            _log.warning("%s", warning)
         log.keep_until(found[0])
         return found
     for old in [*(out / "checkpoint").glob("round-*"), *(out / "letters").glob("*.letter")]:

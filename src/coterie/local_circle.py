@@ -209,7 +209,8 @@ def resumable(out: Path, **options: Any) -> LocalCircle:
         raise RunError(f"{out} was not made by `coterie up`")
     experiment = of_folder(out)
     if why := provenance.outdated(out, experiment):  # its peers record it, each when it goes on
-        _log.warning("%s goes on, but %s: its figures will be a mixture", out, why)
+        mixed = f"{why}: its figures will be a mixture"
+        _log.warning("%s goes on, but %s", out, provenance.NOT_KNOWN if why == provenance.NOT_RECORDED else mixed)
     return LocalCircle(experiment, out, **options)
 
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import inspect
+import itertools
 import json
 import sys
 import time
@@ -29,13 +30,16 @@ from weakref import WeakSet
 
 from coterie.errors import RunError
 from coterie.files import write_whole
-from coterie.imports import DIGEST, LOADED, Source, closure, digest_of, is_own, located, named
+from coterie.imports import DIGEST, LOADED, Source, closure, digest_of, imported_at, is_own, located, named
 
 if TYPE_CHECKING:
     from coterie.experiment import Experiment
 
 NAME = "provenance.json"
+NOT_RECORDED = "made before sources were recorded"
+NOT_KNOWN = f"it is not known whether its sources changed, as it was {NOT_RECORDED}"
 BLOCK = 1 << 20
+EDITED = "edited after it was loaded"  # instead of a digest, so that it equals none
 
 MadeWith = dict[str, str]  # by what people call it: a file, or a package
 Digest = Callable[[Source], str]
@@ -86,8 +90,15 @@ def _collect(e: Experiment, digest: Digest) -> MadeWith:
     if not roots:
         found[type(e.method).__qualname__] = _of_text(type(e.method))
     for key, path in _files(e):
-        found[f"{key} {path.name}"] = _of_place(path)
+        found[_numbered(f"{key} {path.name}", found)] = _of_place(path)
     return dict(sorted(found.items()))
+
+
+def _numbered(label: str, found: Mapping[str, str]) -> str:
+    """A label that is not there yet. Files of one name are numbered in the order of the settings, and not told apart
+    by their folders: one that was moved is still the same."""
+    labels = itertools.chain([label], (f"{label} ({number})" for number in itertools.count(2)))
+    return next(one for one in labels if one not in found)
 
 
 def _files(e: Experiment) -> Iterator[tuple[str, Path]]:
@@ -96,7 +107,7 @@ def _files(e: Experiment) -> Iterator[tuple[str, Path]]:
     from coterie.portable.estimators import SUFFIX
 
     named = () if e.data.name in available() else (e.data.name,)  # a named dataset is verified when it is fetched
-    networks = sorted(name for name in set(e.model.zoo) if name.endswith(SUFFIX))
+    networks = [name for name in dict.fromkeys(e.model.zoo) if name.endswith(SUFFIX)]  # in their order: see _numbered
     places = [
         *(("data", name) for name in named),
         *(("model", name) for name in networks),
@@ -146,13 +157,36 @@ def _losses() -> list[Source]:
 
 
 def _as_loaded(source: Source) -> str:
-    """The digest that a loaded module carries: of what was executed, or of what was there when it was first seen."""
+    """The digest of what a loaded module was executed from; of one that is not loaded, of what is there now.
+
+    Of a module that somebody else imported, the source is not kept. The file is what was executed if it was last
+    changed before that import; otherwise nobody knows what was, and a word that equals no digest says so: then
+    `compare` runs it again. Who touches a file without changing it is taken for an editor, too.
+    """
     module = sys.modules.get(source.module)
     file = getattr(module, "__file__", None)
     if module is None or not isinstance(file, str) or Path(file).resolve() != source.path:
         return _now(source)
-    digest: str = vars(module).setdefault(LOADED, _now(source))
+    if LOADED not in vars(module):
+        as_it_was = _last_change(source.path) <= imported_at(source.module)
+        vars(module)[LOADED] = _now(source) if as_it_was else _edited(source)
+    digest: str = vars(module)[LOADED]
     return digest
+
+
+def _last_change(path: Path) -> int:
+    """When a file was last written or put there: a copy may have kept the time of writing. 0 if it is gone."""
+    try:
+        state = path.stat()
+    except OSError:
+        return 0
+    return max(state.st_mtime_ns, state.st_ctime_ns)
+
+
+def _edited(source: Source) -> str:
+    """With the time of loading: two processes that know no more than this did not run the same source."""
+    loaded = time.localtime(imported_at(source.module) // 10**9)
+    return f"{EDITED}, at {time.strftime('%Y-%m-%d %H:%M:%S', loaded)}"
 
 
 def _now(source: Source) -> str:
@@ -213,6 +247,8 @@ def _difference(name: str, before: Mapping[str, str], now: Mapping[str, str]) ->
         return f"{name} is no longer used"
     if name not in before:
         return f"{name} is new"
+    if before[name].startswith(EDITED):
+        return f"{name} changed ({before[name]})"
     if before[name].startswith(DIGEST) or now[name].startswith(DIGEST):
         return f"{name} changed"
     return f"{name} {before[name]} -> {now[name]}"
@@ -222,7 +258,7 @@ def outdated(folder: Path, e: Experiment) -> str:
     """Why the figures of a run's folder are not those that the same settings give now; empty where they are."""
     record = read(folder)
     if record is None:
-        return "made before sources were recorded"
+        return NOT_RECORDED
     if mixed := mixture(folder):
         return f"a mixture ({'; '.join(mixed)})"
     return since(record, differences(record.made_with, on_disk(e)))
@@ -241,19 +277,20 @@ def begin(folder: Path, e: Experiment) -> None:
 
 
 def go_on(folder: Path, e: Experiment, round: int) -> str:
-    """For a run that goes on after this round: what changed since it began (empty: nothing), which is recorded."""
+    """For a run that goes on after this round: the warning that its sources call for (empty: none).
+
+    What changed since it began is recorded. A run without a record gets none: that of its first rounds is not known.
+    """
     if round >= e.rounds:  # all is computed
         return ""
     record, now = read(folder), of(e)
     if record is None:
-        why = "what it was computed with until then was not recorded"
-        began = time.strftime("%Y-%m-%d %H:%M")
-    else:
-        why, began = ", ".join(differences(record.made_with, now)), record.began
-    if why:
-        before = record.changes if record else ()
-        _write(folder, Record(now, began, (*before, f"after round {round}: {why}")))
-    return why
+        return f"{folder} goes on after round {round}: {NOT_KNOWN}"
+    why = ", ".join(differences(record.made_with, now))
+    if not why:
+        return ""
+    _write(folder, Record(now, record.began, (*record.changes, f"after round {round}: {why}")))
+    return f"{folder} goes on after round {round}, but {why}: its figures will be a mixture"
 
 
 def read(folder: Path) -> Record | None:

@@ -99,15 +99,16 @@ def _resume(out: Path, on_round: OnRound | None, on_start: OnStart | None) -> di
         return _go(experiment, circle, log, out, 0.0, None, on_round, on_start)
     kept = log.keep_until(found[0])
     _check_whole(kept, found[0], log.path)
-    if changed := provenance.go_on(out, experiment, found[0]):
-        _log.warning("%s goes on after round %d, but %s: its figures will be a mixture", out, found[0], changed)
+    if warning := provenance.go_on(out, experiment, found[0]):
+        _log.warning("%s", warning)
     return _go(experiment, circle, log, out, found[1].get("seconds", 0.0), found, on_round, on_start, kept)
 
 
 def _warn_if_outdated(out: Path, experiment: Experiment) -> None:
     """Its baseline, or whatever it is shown beside, would be computed with something else."""
     if why := provenance.outdated(out, experiment):
-        _log.warning("%s is done, and its figures stay as they are, but they are outdated: %s", out, why)
+        told = provenance.NOT_KNOWN if why == provenance.NOT_RECORDED else f"they are outdated: {why}"
+        _log.warning("%s is done, and its figures stay as they are, but %s", out, told)
 
 
 def _go(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import importlib
 import json
 import os
@@ -13,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from coterie import experiment, provenance, running
+from coterie import experiment, imports, provenance, running
 from coterie.cli import FAILED, OK, main
 from coterie.comparing import plan
 from coterie.comparing.carrying_out import RunsFailed, compare
@@ -119,6 +120,36 @@ def test_a_sweep_sees_an_edited_helper_and_leaves_nothing_half_old(capsys: pytes
     assert not Path("here/speed=1-0/leftover.txt").exists()
 
 
+def test_two_methods_whose_files_have_the_same_name(capsys: pytest.CaptureFixture[str]) -> None:
+    for folder, helped in (("a", "pass"), ("b", "me.id")):
+        Path(folder).mkdir()
+        write_method(f"{folder}/m.py", helped)
+    words = ["compare", "a/m.py:Mine", "b/m.py:Mine", *TINY, "--seeds", "0", "--out", "here", "--no-local", "--plain"]
+    assert main(words) == OK
+    made = {path: path.stat().st_mtime_ns for path in Path("here").glob("*/summary.json")}
+    assert len(made) == 2
+    digests = {json.loads((path.parent / provenance.NAME).read_text())["made_with"]["m.py"] for path in made}
+    assert len(digests) == 2
+    capsys.readouterr()
+
+    assert main(words) == OK
+    told = capsys.readouterr()
+    assert {path: path.stat().st_mtime_ns for path in made} == made
+    assert "again" not in told.err
+    assert main([*words, "--print"]) == OK
+    told = capsys.readouterr()
+    assert "OUTDATED" not in told.out + told.err
+
+
+def test_a_method_file_crosses_to_the_processes_that_compute_it() -> None:
+    Path("b").mkdir()
+    write_method("b/m.v2.py")
+    found = done("method.name=b/m.v2.py:Mine", "engine.name=processes", "engine.workers=2")
+    record = provenance.read(found.folder)
+    assert record is not None
+    assert "m.v2.py" in record.made_with
+
+
 REPRODUCED = (
     "reproduce", "panm-table2/mnist", "--small", "--only", "Local", "--seeds", "0", "data.name=digits",
     "data.clusters=2", "data.train=10", "data.validation=5", "data.test=5", "peers=8", "rounds=1", "method.k=2",
@@ -185,6 +216,34 @@ def test_a_csv_that_was_edited() -> None:
     first = done(*ON_CSV)
     edit(data, "label\n0,0,a", "label\n0,0,b")  # one label, so that the size stays
     assert "data mine.csv changed since" in plan.standing(first).outdated
+
+
+def test_networks_of_the_same_name_in_two_folders() -> None:
+    """Each counts, in the order of the settings; their folders do not, so they may be moved."""
+    for folder in ("z", "a", "moved"):
+        Path(folder).mkdir()
+    Path("z/net.onnx").write_bytes(b"1")
+    Path("a/net.onnx").write_bytes(b"2")
+
+    def made_with(*places: str) -> dict[str, str]:
+        e = experiment.load(TINY[0], [*TINY[1:], "method.name=local"])
+        zoo = tuple(str(Path(place).resolve()) for place in places)
+        return provenance.on_disk(dataclasses.replace(e, model=dataclasses.replace(e.model, zoo=zoo)))
+
+    before = made_with("z/net.onnx", "a/net.onnx", "z/net.onnx")
+    assert [name for name in before if name.startswith("model ")] == ["model net.onnx", "model net.onnx (2)"]
+    Path("z/net.onnx").write_bytes(b"3")
+    now = made_with("z/net.onnx", "a/net.onnx", "z/net.onnx")
+    assert provenance.differences(before, now) == ["model net.onnx changed"]
+    Path("z/net.onnx").write_bytes(b"1")
+    Path("a/net.onnx").write_bytes(b"4")
+    now = made_with("z/net.onnx", "a/net.onnx", "z/net.onnx")
+    assert provenance.differences(before, now) == ["model net.onnx (2) changed"]
+    Path("a/net.onnx").write_bytes(b"2")
+    Path("z/net.onnx").rename("moved/net.onnx")
+    assert made_with("moved/net.onnx", "a/net.onnx", "moved/net.onnx") == before
+    Path("a/net.onnx").rename("z/net.onnx")
+    assert made_with("moved/net.onnx", "z/net.onnx", "moved/net.onnx") == before
 
 
 def test_a_folder_of_data_is_its_names_and_contents() -> None:
@@ -303,6 +362,36 @@ def test_what_is_recorded_is_what_this_process_has_loaded() -> None:
     assert provenance.differences(before, provenance.on_disk(loaded)) == ["helper_in_use.py changed"]
 
 
+def test_a_module_that_was_edited_between_its_import_and_the_run_is_run_again() -> None:
+    """The old source runs, and nobody kept it: what is recorded equals neither it nor the new one."""
+    mine = write_method("edited_mine.py")
+    loaded = importlib.import_module("edited_mine")
+    edit(mine, "lr=0.05", "lr=0.06")  # it keeps its time of writing, as a copy may
+    words = ("method.name=edited_mine:Mine",)
+    found = job(*words)
+    assert type(found.experiment.method) is loaded.Mine
+    running.run(found.experiment, found.folder)
+    assert "edited_mine.py changed (edited after it was loaded, at " in plan.standing(found).outdated
+    edit(mine, "lr=0.06", "lr=0.05")
+    assert not plan.is_done(found), "nobody knows that this is the source that ran"
+
+    importlib.reload(loaded)  # from here on it is known again
+    running.run(job(*words).experiment, found.folder, overwrite=True)
+    assert plan.is_done(job(*words))
+
+
+def test_a_module_that_was_loaded_before_coterie_looked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then the only time that is known is that of Coterie's own import: a file that is older was not edited."""
+    for name, years in (("older_mine", -1), ("newer_mine", 1)):
+        path = write_method(f"{name}.py")
+        importlib.import_module(name)
+        monkeypatch.delitem(imports._began, name)
+        monkeypatch.setattr(imports, "_FIRST_SEEN", path.stat().st_ctime_ns - years * 365 * 86_400 * 10**9)
+        e = experiment.load(TINY[0], [*TINY[1:], f"method.name={name}:Mine"])
+        changes = provenance.differences(provenance.of(e), provenance.on_disk(e))
+        assert [change.partition(" (")[0] for change in changes] == ([] if years < 0 else [f"{name}.py changed"])
+
+
 def test_a_method_that_is_loaded_again_is_compiled_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
     mine = write_method()
@@ -356,6 +445,22 @@ def test_a_run_that_goes_on_as_it_was_is_none(caplog: pytest.LogCaptureFixture) 
     edit(Path("mine.py"), "lr=0.05", "lr=0.06")
     assert running.resume(found.folder) == summary
     assert "is done, and its figures stay as they are, but they are outdated: mine.py changed" in caplog.text
+
+
+def test_of_a_run_without_a_record_nobody_knows_whether_its_sources_changed(caplog: pytest.LogCaptureFixture) -> None:
+    write_method()
+    found = job("method.name=mine.py:Mine")
+    halted(found)
+    (found.folder / provenance.NAME).unlink()
+    summary = running.resume(found.folder)
+    not_known = "it is not known whether its sources changed, as it was made before sources were recorded"
+    assert f"goes on after round 1: {not_known}" in caplog.text
+    assert "mixture" not in summary
+    assert not plan.is_done(found), "its first rounds are still of unknown sources"
+    caplog.clear()
+    assert running.resume(found.folder) == summary
+    assert f"is done, and its figures stay as they are, but {not_known}" in caplog.text
+    assert "outdated" not in caplog.text
 
 
 def test_a_run_that_begins_again_is_of_one_source() -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from coterie.imports import Source, closure, is_own, located
+from coterie.imports import LOADED, Source, closure, imported_at, is_own, located
 
 # A package of modules a to f, one of them in a package inside: ways to import one from another.
 NAMES = "abcdef"
@@ -96,3 +98,20 @@ def test_whose_a_file_is(tmp_path: Path) -> None:
     for module in (json, numpy, coterie):
         assert not is_own(Path(str(module.__file__)).resolve())
     assert not is_own(tmp_path / "data.csv")
+
+
+def test_when_a_module_was_imported_whoever_did(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "watched_leaf.py").touch()
+    (tmp_path / "watched_root.py").write_text("import watched_leaf")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    before = time.time_ns()
+    module = importlib.import_module("watched_root")
+    after = time.time_ns()
+    assert before <= imported_at("watched_root") <= imported_at("watched_leaf") <= after
+    assert imported_at("sys") < before  # it was there before anybody watched
+    importlib.import_module("watched_root")
+    assert imported_at("watched_root") <= after, "it was loaded already"
+    setattr(module, LOADED, "of the old source")
+    importlib.reload(module)
+    assert imported_at("watched_root") >= after
+    assert not hasattr(module, LOADED)
