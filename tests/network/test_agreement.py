@@ -44,7 +44,7 @@ def test_which_columns_differ() -> None:
     text = difference(mine, terms(columns=columns(12, c2="x", c11="y")), "bob")
     assert text.startswith("column 2 is not the same at both; column 11 is not the same at both. Columns are counted")
     text = difference(mine, terms(columns=columns(13)), "bob")
-    assert text.startswith("number of columns is 12 here and 13 at 'bob'; column 13 is at one of both alone")
+    assert text.startswith("number of columns is 12 here and 13 at 'bob'; only one of the two peers has column 13")
     # The same name and other categories is another column.
     one, two = (terms(columns=(Column("sex", texts),)) for texts in (("f", "m"), ("m", "f")))
     assert difference(one, two, "bob").startswith("column 1 is not the same")

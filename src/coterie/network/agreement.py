@@ -92,7 +92,7 @@ def _said(key: str, mine: str | None, theirs: str | None, name: str) -> str:
     if not (mine or theirs or "").startswith(DIGESTED):
         return f"{key} is {_clip(mine)} here and {_clip(theirs)} at '{name}'"
     if mine is None or theirs is None:
-        return f"{key} is at one of both alone"
+        return f"only one of the two peers has {key}"
     return f"{key} {'are' if key.startswith((LABELS, 'columns')) else 'is'} not the same at both"
 
 
