@@ -40,13 +40,14 @@ _log = logging.getLogger(__name__)
 
 def run(
     experiment: Experiment,
-    out: Path,
+    out: str | Path,
     *,
     overwrite: bool = False,
     on_round: OnRound | None = None,
     on_start: OnStart | None = None,
 ) -> dict[str, Any]:
     """Run an experiment into a new folder; returns its summary."""
+    out = Path(out)
     check_folder(out, overwrite)
     circle = gather(experiment)  # before anything is written or deleted: most mistakes show here
     _check_cluster(experiment)
@@ -62,8 +63,9 @@ def run(
     return _despite_losses(begin, partial(_resume, out, on_round, on_start), out)
 
 
-def resume(out: Path, *, on_round: OnRound | None = None, on_start: OnStart | None = None) -> dict[str, Any]:
+def resume(out: str | Path, *, on_round: OnRound | None = None, on_start: OnStart | None = None) -> dict[str, Any]:
     """Go on with a run from its last checkpoint, as if nothing had happened; returns its summary."""
+    out = Path(out)
     again = partial(_resume, out, on_round, on_start)
     return _despite_losses(again, again, out)
 

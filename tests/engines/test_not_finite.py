@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,36 @@ def test_a_run(words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.Monke
     assert len(list(out.glob("models/*"))) == (0 if "engine.models=false" in words else 4)
     assert {(e.peer, e.round) for e in of_kind(read(out / "events.jsonl"), NotFinite)} == {(1, 3), (3, 3)}
     assert "This run failed: 2 of 4 peers (1, 3)" in (out / "report.html").read_text()
+
+
+ASKS_IN_VAIN = """
+import math
+from coterie import Method
+class Mine(Method):
+    async def round(self, me, t):
+        await me.train()
+        if me.id == 0:
+            await me.fetch(me.peers, "grail")
+            me.model.vector[0] = VALUE
+"""
+
+
+@pytest.mark.parametrize(("value", "warned"), [("math.nan", False), ("1.0", True)])
+def test_nobody_looks_for_a_slip_in_a_method_that_diverged(
+    value: str, warned: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "mine.py").write_text(ASKS_IN_VAIN.replace("VALUE", value))
+    asked = tiny(f"{tmp_path / 'mine.py'}:Mine", "clock.deadline=1.0", rounds=1)
+    with nullcontext() if warned else pytest.raises(DivergedError):
+        running.run(asked, tmp_path / "run")
+    assert ("nobody ever shelved 'grail'" in caplog.text) == warned
+
+
+def test_folders_are_texts_or_paths(tmp_path: Path) -> None:
+    out = str(tmp_path / "run")
+    summary = running.run(tiny("local", rounds=1), out)
+    assert running.resume(out) == summary
+    assert running.run(tiny("local", rounds=1), out, overwrite=True)["accuracy"] == summary["accuracy"]
 
 
 def test_resuming_and_reporting(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -67,6 +67,7 @@ class Simulation:
         self._stop_asked = False
         self._asked: dict[int, set[int]] = defaultdict(set)  # who waits for something to be computed, by round
         self._records: list[PeerRound | PeerAway] = []  # which are still to be measured
+        self._diverged: set[int] = set()  # whose loss was no number when it was last measured
         self._listening: set[int] = set()  # who waits for news
         self._tells_news_at = math.nan
         self.bulletin = Bulletin()
@@ -94,7 +95,11 @@ class Simulation:
             if self.log:
                 self.log.flush()
         self._check_deadlock()
-        for name in sorted(self.fetching.asked_in_vain):
+        self._warn_of_asked_in_vain()
+
+    def _warn_of_asked_in_vain(self) -> None:
+        """Unless training diverged, which is told elsewhere: a method may have nothing to shelve then."""
+        for name in sorted(self.fetching.asked_in_vain if not self._diverged else ()):
             _log.warning("nobody ever shelved '%s', which was asked for: a slip in the method?", name)
 
     def _until_the_end(self) -> None:
@@ -352,6 +357,9 @@ class Simulation:
         return regular or done == self.stop_at
 
     def _record(self, records: list[PeerRound | PeerAway]) -> None:
+        for record in records:
+            if isinstance(record, PeerRound) and record.validation is not None:
+                (self._diverged.add if record.loss is None else self._diverged.discard)(record.peer)
         if self.log:
             self.log.write(*records)
         if self.on_record:
