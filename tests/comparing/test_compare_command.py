@@ -204,6 +204,26 @@ def test_a_sweep_over_data_compares_within_the_same_data(tmp_path: Path, capsys:
     assert rows == [(f"k={k},<wbr> train={n}", "4") for k in (1, 2) for n in (10, 20)]
 
 
+def test_a_sweep_over_methods_with_local_and_one_that_fails(tmp_path: Path) -> None:
+    Path("mine.py").write_text(BROKEN)
+    words = ["sweep", *TINY, "rounds=1", "--over", "method.name=local,gossip,mine.py:Broken", "--seeds", "0"]
+    assert main([*words, "--out", "here", "--plain"]) == FAILED
+    found = json.loads((tmp_path / "here" / "comparison.json").read_text())
+    assert found["alone"] == {"name=gossip": "local", "local": "local"}
+    assert {place["method.name"] for place in found["places"].values()} == {"local", "gossip", "mine.py:Broken"}
+    page = (tmp_path / "here" / "report.html").read_text()
+    assert re.search(r"Mean validation accuracy by method.name: local [\d.]+%, gossip [\d.]+%\"", page)
+    assert "No finished run: method.name=mine.py:Broken." in page
+    assert main(["figures", "here", "--only", "sweep-method.name-validation"]) == OK
+
+
+def test_a_label_that_is_the_title_of_another_row(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["compare", "local", "gossip", *TINY, "--seeds", "0", "--out", "here", "--label", "gossip=Local"]
+    assert main(words) == FAILED
+    assert "label of gossip: the row 'local' is called 'Local', too" in capsys.readouterr().err
+    assert not Path("here").exists()
+
+
 def test_what_fails_takes_nobody_along(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("mine.py").write_text(BROKEN)
     words = ["compare", "mine.py:Broken", "mine.py:Killed", "gossip,k=1", *TINY, "--seeds", "0", "--out", "here"]

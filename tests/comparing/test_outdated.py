@@ -80,6 +80,7 @@ def test_compare_edit_compare_shows_the_new_figure_and_says_why(capsys: pytest.C
     assert main([*words, "--print"]) == OK
     told = capsys.readouterr()
     assert "OUTDATED: mine.py changed since" in told.err
+    assert "Without --print (in Python, with run=True) they run again" in told.err
     assert "OUTDATED: mine.py changed since" in told.out  # and in the files
     assert "OUTDATED: mine.py changed since" in Path("here/comparison.md").read_text()
     assert accuracy("here", "mine.py:Mine") == before

@@ -104,3 +104,35 @@ def test_a_sweep_with_parameters_of_its_method_has_local_beside_it() -> None:
     found = plan.jobs("panm-digits", variants, [0], words, Path("here"))
     assert [job.experiment.method_name for job in found] == ["gossip", "gossip", "local", "local"]
     assert [job.experiment.train.lr for job in found] == [0.1, 0.2, 0.1, 0.2]
+
+
+def test_local_in_a_grid_is_planned_once_and_has_its_place() -> None:
+    axes = ["method.name=local,gossip", "train.lr=0.1,0.2"]
+    grid = plan.grid(axes)
+    rows = plan.with_local(grid)
+    assert rows == grid  # nobody else runs beside
+    assert [v.label for v in rows] == [
+        "local train.lr=0.1",
+        "local train.lr=0.2",
+        "name=gossip lr=0.1",
+        "name=gossip lr=0.2",
+    ]
+    assert plan.local_twin(rows[2]) == rows[0]
+    assert plan.places(grid, axes)["local train.lr=0.2"] == {"method.name": "local", "train.lr": "0.2"}
+    jobs = plan.jobs("panm-digits", rows, [0], [], Path("here"))
+    assert len({plan.fingerprint(job.experiment) for job in jobs}) == len(jobs) == 4
+
+
+def test_local_beside_a_grid_has_no_place_in_it() -> None:
+    axes = ["method.name=panm,gossip"]
+    grid = plan.grid(axes)
+    assert [v.label for v in plan.with_local(grid)] == ["name=panm", "name=gossip", "local"]
+    assert plan.places(grid, axes) == {"name=panm": {"method.name": "panm"}, "name=gossip": {"method.name": "gossip"}}
+
+
+def test_a_sweep_of_an_experiment_whose_method_is_local_runs_it_once() -> None:
+    request = Request("panm-digits", (), ("method.name=local",))
+    grid = plan.grid(["train.lr=0.1,0.2"], plan.method_of(request))
+    rows = plan.with_local(grid)
+    jobs = plan.jobs(request.experiment, rows, [0], request.settings, Path("here"))
+    assert [(job.experiment.method_name, job.experiment.train.lr) for job in jobs] == [("local", 0.1), ("local", 0.2)]

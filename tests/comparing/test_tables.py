@@ -133,7 +133,6 @@ def test_labels_are_given_by_key_or_by_what_is_shown() -> None:
         ("panm", "it needs ROW=TEXT"),
         ("panm=", "is not a name of one line"),
         ("panm=a\nb", "is not a name of one line"),
-        ("panm=local", "another row is called 'local', too"),
     ],
 )
 def test_a_label_that_cannot_be(word: str, why: str) -> None:
@@ -141,6 +140,28 @@ def test_a_label_that_cannot_be(word: str, why: str) -> None:
         naming.checked_labels(naming.labels_given([word], ROWS), ROWS)
     assert why in str(told.value)
     assert "\n" not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("own", "why"),
+    [
+        ({"gossip": "Local"}, "label of gossip: the row 'local' is called 'Local', too"),  # its title
+        ({"gossip": "local"}, "label of gossip: the row 'local' is called 'local', too"),  # its label
+        ({"gossip": "X", "local": "X"}, "label of gossip: the row 'local' is called 'X', too"),
+    ],
+)
+def test_no_two_rows_have_one_name(own: dict[str, str], why: str) -> None:
+    rows = plan.jobs("panm-digits", [plan.of_method("local"), plan.of_method("gossip")], [0], [], Path("nowhere"))
+    with pytest.raises(ConfigError) as told:
+        naming.names(rows, own)
+    assert why in str(told.value)
+    assert naming.names(rows, {"gossip": "Gossip"}) == {"local": ("local", "Local"), "gossip": ("Gossip", "Gossip")}
+
+
+def test_what_is_outdated_is_said_without_a_word_on_options() -> None:
+    """The files have it, too, and a run without --print whose repetition failed."""
+    found = replace(FOUND, outdated=("mine.py changed: best, seed 0",))
+    assert "OUTDATED: mine.py changed: best, seed 0." in tables.notes(found)
 
 
 def test_the_rows_of_a_sweep_are_named_alike() -> None:

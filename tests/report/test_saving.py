@@ -196,6 +196,14 @@ def test_the_figures_of_a_comparison(compared: Path, tmp_path: Path) -> None:
     assert "test-bytes" in coterie.report.figures(compared)
 
 
+def test_a_sweep_with_a_place_without_a_run(compared: Path) -> None:
+    path = compared / "comparison.json"
+    told = json.loads(path.read_text(encoding="utf-8"))
+    places = {label: {"method.k": str(k)} for k, label in enumerate([*told["runs"], "failed"])}
+    path.write_text(json.dumps({**told, "titles": {"panm": "PANM"}, "places": places}), encoding="utf-8")
+    assert "No finished run: method.k=2." in coterie.report.figures(compared)["sweep-method.k-validation"].caption
+
+
 def test_the_command(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("vl_convert")
     out = tmp_path / "out"

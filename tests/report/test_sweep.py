@@ -59,8 +59,38 @@ def test_marginals_are_means_over_the_other_keys_with_the_interval_over_seeds(tm
     drawn = sweep.marginal(places, axis, found, "validation")
     assert 'aria-label="Mean validation accuracy by train.lr: 0.1 40.0%, 0.2 60.0%"' in drawn.drawing
     assert "Of 3 seeds, the 2 that have all runs." in drawn.caption
-    with pytest.raises(NothingToDraw, match="No seed has a run at every place of the grid"):
-        sweep.marginal(places, axis, found[:3], "validation")
+    assert "mean over peers, seeds and all values of the other keys." in drawn.caption
+    apart = [seeds(tmp_path, "a", {5: (0.2, 0.0)}), seeds(tmp_path, "c", {6: (0.2, 0.0)})]
+    with pytest.raises(NothingToDraw, match="No seed has a finished run at every place of the grid"):
+        sweep.marginal({label: places[label] for label in "ac"}, axis, apart, "validation")
+
+
+def test_a_marginal_is_over_combinations_that_all_values_have(tmp_path: Path) -> None:
+    # Of lr 0.1 and 0.2 with k 1, 2 and 3, the run at lr=0.2 k=3 failed. Without it, lr 0.1 would be (0.2 + 0.4 + 0.9)
+    # / 3 = 50% against (0.5 + 0.7) / 2 = 60% of k 1 and 2. Of these, lr 0.1 is (0.2 + 0.4) / 2 = 30%.
+    grid = [(lr, k) for lr in ("0.1", "0.2") for k in ("1", "2", "3")]
+    places = {f"{lr} {k}": {"train.lr": lr, "method.k": k, "method.kind": "x"} for lr, k in grid}
+    accuracy = dict(zip(places, (0.2, 0.4, 0.9, 0.5, 0.7), strict=False))
+    found = [seeds(tmp_path, label, {0: (value, 0.0)}) for label, value in accuracy.items()]
+    lr, k = sweep.axes(places)
+    drawn = sweep.marginal(places, lr, found, "validation")
+    assert 'train.lr: 0.1 30.0%, 0.2 60.0%"' in drawn.drawing
+    told = "seeds and 2 of the 3 combinations of the other keys: those with a finished run at every value drawn."
+    assert told in drawn.caption
+    # Of k, lr 0.1 alone has all values.
+    drawn = sweep.marginal(places, k, found, "validation")
+    assert 'method.k: 1 20.0%, 2 40.0%, 3 90.0%"' in drawn.drawing
+    assert "seeds and 1 of the 2 combinations" in drawn.caption
+    # A value of which every run failed is left out, and named: the rest is whole.
+    drawn = sweep.marginal(places, k, [s for s in found if not s.label.endswith("3")], "validation")
+    assert 'method.k: 1 35.0%, 2 55.0%"' in drawn.drawing  # (0.2 + 0.5) / 2 and (0.4 + 0.7) / 2
+    assert "all values of the other keys. No finished run: method.k=3." in drawn.caption
+    with pytest.raises(NothingToDraw, match=r"Only train\.lr=0\.1 has finished runs"):
+        sweep.marginal(places, lr, found[:3], "validation")
+    with pytest.raises(NothingToDraw, match=r"No combination .* a finished run at every value of train\.lr"):
+        sweep.marginal(places, lr, [found[0], found[4]], "validation")
+    with pytest.raises(NothingToDraw, match="No combination"):
+        sweep.marginal(places, lr, [], "validation")
 
 
 def test_a_heat_map_shows_test_accuracy_and_outlines_the_best_by_validation(tmp_path: Path) -> None:
@@ -78,7 +108,7 @@ def test_a_heat_map_shows_test_accuracy_and_outlines_the_best_by_validation(tmp_
     assert "2 and x 30.0%, 10 and x 80.0%, 2 and y 50.0%" in drawn.drawing
     assert drawn.drawing.count('<rect class="mark"') == 1
     assert "Outlined: the best by validation, method.k=2 method.kind=x." in drawn.caption
-    assert "Empty: not run yet." in drawn.caption
+    assert "Empty: no finished run." in drawn.caption
     opacities = [float(value) for value in re.findall(r'fill-opacity="([\d.]+)" x="[\d.]+" y="21"', drawn.drawing)]
     assert opacities == [sweep.FAINTEST, sweep.FULL]  # 30% is the least, 80% the most
     bar = re.findall(r">([\d.]+)</text>", drawn.drawing)[-2:]

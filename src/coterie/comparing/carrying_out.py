@@ -77,7 +77,7 @@ class Order:
         return Presentation(
             naming.checked_labels(self.labels, self.rows),
             tables.checked_columns(self.columns),
-            tuple(axis.partition("=")[0] for axis in self.over),
+            plan.places(self.variants, self.over),
         )
 
     def jobs(self) -> list[Job]:
@@ -134,9 +134,11 @@ def carried_out(
     """Run what is missing, or only look (not `run`); what is there then, and what failed, by name."""
     shown, jobs = order.presentation, order.jobs()
     note(told(change for job in jobs for change in job.experiment.carried))
+    naming.names(jobs, shown.labels)  # before hours of runs: two rows may have been given one name
     failed = carry_out(jobs, order.out, at_once, plain) if run else {}
     found = gathered(order.request.experiment, order.request.settings, jobs, order.target, shown)
-    note(f"OUTDATED: {line}" for line in found.outdated)
+    remedy = "" if run else ". Without --print (in Python, with run=True) they run again"
+    note(f"OUTDATED: {line}{remedy}" for line in found.outdated)
     return found, failed
 
 
@@ -199,7 +201,7 @@ def write(found: Comparison, out: Path, command: str) -> list[Path]:
     title = f"{Path(found.experiment).stem}: {len(found.folders)} variants, {count(len(found.seeds), 'seed')}"
     folders = {found.titles[label]: of_label for label, of_label in found.folders.items()}
     alone = {found.titles[label]: found.titles[local] for label, local in found.alone.items()}
-    places = {found.titles[label]: place for label, place in found.places.items()}
+    places = {found.titles.get(label, label): place for label, place in found.places.items()}
     write_comparison(out / "report.html", title, folders, head, rows, tables.notes(found), command, alone, places)
     return [*(out / name for name in forms), out / "report.html"]
 

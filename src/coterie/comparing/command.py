@@ -102,7 +102,7 @@ def _sweep(options: argparse.Namespace) -> int:
     request = told_apart(options.settings, with_methods=True)
     if request.methods:
         raise ConfigError(f"sweep varies keys: say --over method.name={','.join(request.methods)}")
-    return _all(options, "sweep", request, plan.grid(options.over), options.over)
+    return _all(options, "sweep", request, plan.grid(options.over, plan.method_of(request)), options.over)
 
 
 def _all(

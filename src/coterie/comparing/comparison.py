@@ -76,7 +76,7 @@ def gathered(
         if label not in runs:
             blocks.setdefault((job.experiment.data, job.experiment.peers), []).append(job.variant)
         runs.setdefault(label, {})[seed] = summary(job.folder)
-    names = _names(found, presentation)
+    names = naming.names(found, presentation.labels)
     labels = {key: label for key, (label, _) in names.items()}
     return Comparison(
         experiment,
@@ -95,27 +95,8 @@ def gathered(
         },
         tuple(why_again({job.name: how.outdated for job, how in standings if how.done and how.outdated})),
         presentation,
-        {labels[v.label]: _place(v, presentation.over) for block in blocks.values() for v in block if _in_grid(v)}
-        if presentation.over
-        else {},
+        {labels[key]: place for key, place in presentation.places.items()},  # those without a run, too
     )  # fmt: skip
-
-
-def _names(found: Sequence[Job], presentation: Presentation) -> dict[str, tuple[str, str]]:
-    """Label and title of each variant, by its key."""
-    labels = naming.default_labels([job.variant for job in found])
-    titles = naming.titles(found, labels)
-    own = presentation.labels
-    return {key: (own.get(key, labels[key]), own.get(key, titles[key])) for key in labels}
-
-
-def _in_grid(variant: Variant) -> bool:
-    return variant != local_twin(variant)
-
-
-def _place(variant: Variant, over: Sequence[str]) -> dict[str, str]:
-    values = dict(word.split("=", 1) for word in variant.words)
-    return {key: values[key] for key in over}
 
 
 def _block(

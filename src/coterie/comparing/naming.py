@@ -25,7 +25,8 @@ class Presentation:
 
     labels: Mapping[str, str] = field(default_factory=dict)  # the user's own, by key
     columns: tuple[str, ...] = ()  # of the LaTeX and Markdown tables; none: all
-    over: tuple[str, ...] = ()  # of a sweep: the keys that it varies
+    # Of a sweep: where each row of its grid is, by key; a row of Local beside the grid has no place in it.
+    places: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 DEFAULT = Presentation()
@@ -56,10 +57,18 @@ def checked_labels(given: Mapping[str, str], variants: Sequence[Variant]) -> dic
         if not text.strip() or not text.isprintable():
             raise ConfigError(f"label of {name}: '{text!s}' is not a name of one line".replace("\n", "\\n"))
         found[keys[name]] = text.strip()
-    often = Counter({**shown, **found}.values())
-    for key, text in found.items():
-        if often[text] > 1:
-            raise ConfigError(f"label of {key}: another row is called '{text}', too")
+    return found
+
+
+def names(jobs: Sequence[Job], own: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """Label and title of each row, by its key; an error if the user calls a row what another is called already."""
+    labels = default_labels([job.variant for job in jobs])
+    by_default = titles(jobs, labels)
+    found = {key: (own.get(key, labels[key]), own.get(key, by_default[key])) for key in labels}
+    for key, text in own.items():
+        for other, called in found.items():
+            if other != key and text in called:
+                raise ConfigError(f"label of {key}: the row '{other}' is called '{text}', too: choose another name")
     return found
 
 

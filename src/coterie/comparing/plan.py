@@ -68,8 +68,11 @@ def methods(request: Request) -> list[Variant]:
     return [of_method(word) for word in dict.fromkeys(request.methods)]
 
 
-def grid(axes: Sequence[str]) -> list[Variant]:
-    """A variant for each combination of `key=value,value` words."""
+def grid(axes: Sequence[str], method: str = "") -> list[Variant]:
+    """A variant for each combination of `key=value,value` words; `method` is the experiment's own.
+
+    Where a combination is Local, it is the very variant that would run beside the grid: it must not run twice.
+    """
     if not axes:
         raise ConfigError("say what to vary: coterie sweep panm-digits --over method.k=1,2,4")
     choices: list[list[str]] = []
@@ -85,7 +88,30 @@ def grid(axes: Sequence[str]) -> list[Variant]:
         if keys.count(key) > 1:
             raise ConfigError(f"--over {key} stands there {keys.count(key)} times: give all its values in one")
     short = short_keys(keys)
-    return [Variant(" ".join(_shown(word, short) for word in words), words) for words in itertools.product(*choices)]
+    found = [Variant(" ".join(_shown(word, short) for word in words), words) for words in itertools.product(*choices)]
+    return [local_twin(variant) if _is_local(variant, method) else variant for variant in found]
+
+
+def _is_local(variant: Variant, method: str) -> bool:
+    named = any(word.startswith("method.name=") for word in variant.words)
+    words = variant.words if named else (*variant.words, f"method.name={method}")
+    return set(words) == set(local_twin(variant).words)
+
+
+def places(grid: Sequence[Variant], axes: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Of each variant of a sweep's grid, by its label: the value of each key that is varied."""
+    keys = [axis.partition("=")[0] for axis in axes]
+    if not keys:
+        return {}
+    values = {variant.label: dict(word.split("=", 1) for word in variant.words) for variant in grid}
+    return {label: {key: of_label[key] for key in keys} for label, of_label in values.items()}
+
+
+def method_of(request: Request) -> str:
+    """The method of the experiment that is asked for, as it is named there."""
+    tables = over(read_tables(request.experiment), settings.overrides(request.settings))
+    method = tables.get("method")
+    return str(method.get("name", "")) if isinstance(method, Mapping) else ""
 
 
 def _values(text: str) -> list[str]:

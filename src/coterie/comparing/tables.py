@@ -188,7 +188,7 @@ def notes(found: Comparison) -> list[str]:
             "detect large differences only."
         )
     if found.outdated:
-        said.append(f"OUTDATED: {'. '.join(found.outdated)}. The same command without --print runs these again.")
+        said.append(f"OUTDATED: {'. '.join(found.outdated)}.")
     if found.missing:
         said.append(
             f"MISSING: {'; '.join(found.missing)}. The mean of a row that lacks a seed is over fewer splits; "

@@ -64,7 +64,7 @@ def _of_comparison(folder: Path) -> Sections:
         runs = {label: [folder / name for name in names] for label, names in told["runs"].items() if names}
         titles = {label: told.get("titles", {}).get(label, label) for label in runs}
         alone = {titles[label]: titles[local] for label, local in told.get("alone", {}).items()}
-        places = {titles[label]: place for label, place in told.get("places", {}).items()}
+        places = {titles.get(label, label): place for label, place in told.get("places", {}).items()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise RunError(f"{path} does not say which runs it compares: make it again with --print ({error!r})") from error
     for run in (run for found in runs.values() for run in found):

@@ -94,14 +94,20 @@ def figures(places: Places) -> Iterator[tuple[str, Make]]:
 
 
 def marginal(places: Places, axis: Axis, found: Sequence[Seeds], split: str) -> Figure:
-    """Of each value the mean over all runs that have it, and the interval over seeds."""
+    """Of each value the mean over the combinations of the other keys that all values have, and the interval over
+    seeds."""
     by_label = {seeds.label: accuracies(seeds, split) for seeds in found if seeds.label in places}
-    common = _common_seeds(by_label, len(places))
-    if not common:
-        raise NothingToDraw("No seed has a run at every place of the grid.")
-    varied = axes(places)
-    means = {a.key: [mean_at(places, a.key, value, by_label, common) for value in a.values] for a in varied}
-    ends = tenths_around([v for of_key in means.values() for m in of_key for v in _edges(m)])  # the same in all charts
+    drawn = _compared(places, axis, by_label)
+    if not drawn.combinations:
+        raise NothingToDraw(f"No combination of the other keys has a finished run at every value of {axis.key}.")
+    if not drawn.seeds:
+        raise NothingToDraw("No seed has a finished run at every place of the grid.")
+    if len(drawn.axis.values) < 2:
+        raise NothingToDraw(f"Only {axis.key}={drawn.axis.values[0]} has finished runs.")
+    every = [_compared(places, a, by_label).means(by_label) for a in axes(places)]
+    ends = tenths_around([v for of_key in every for m in of_key for v in _edges(m)])  # the same in all charts
+    means, unfinished = drawn.means(by_label), [value for value in axis.values if value not in drawn.axis.values]
+    axis = drawn.axis
     xs = axis.at
     margin = 0.06 * (xs[-1] - xs[0]) if axis.numbers else 0.5
     plot = Plot((xs[0] - margin, xs[-1] + margin), ends)
@@ -110,23 +116,60 @@ def marginal(places: Places, axis: Axis, found: Sequence[Seeds], split: str) -> 
     plot.axes(scale, f"{split} accuracy", tick, x_tick=names.__getitem__, x_at=_with_room(xs, axis.names, plot))
     plot.facts = ""  # the page's script would read places along the axis as values
     if axis.numbers:
-        plot.line(xs, [m.mean for m in means[axis.key]], split, dot=False)
-    for x, m in zip(xs, means[axis.key], strict=True):
+        plot.line(xs, [m.mean for m in means], split, dot=False)
+    for x, m in zip(xs, means, strict=True):
         low, high = _edges(m)
         across, top = plot.at(x, high)
         if high > low:
             plot.parts.append(f'<path class="mark" d="M{number(across)} {number(top)}V{number(plot.at(x, low)[1])}"/>')
         plot.parts.append(circle(*plot.at(x, m.mean), 4, f"dot {split}"))
-    told = ", ".join(f"{value} {percent(m.mean)}" for value, m in zip(axis.values, means[axis.key], strict=True))
+    told = ", ".join(f"{value} {percent(m.mean)}" for value, m in zip(axis.values, means, strict=True))
     caption = [
-        "Last round, mean over peers, seeds and all values of the other keys."
-        if len(varied) > 1
-        else "Last round, mean over peers and seeds.",
-        *_about_seeds(by_label, common),
+        f"Last round, mean over peers{_over_what(drawn)}.",
+        *([f"No finished run: {', '.join(f'{axis.key}={value}' for value in unfinished)}."] if unfinished else []),
+        *_about_seeds({label: by_label[label] for label in drawn.places}, drawn.seeds),
         *_about(places, split),
     ]
     label = f"Mean {split} accuracy by {axis.key}: {told}"
     return Figure(f"sweep-{axis.key}-{split}", f"Accuracy over {axis.key}", plot.svg(label), " ".join(caption))
+
+
+@dataclass(frozen=True)
+class _Compared:
+    """What the chart of one key is drawn from: only what all values have, for other means could not be compared."""
+
+    axis: Axis  # without the values that have no finished run at all
+    places: Places
+    seeds: Sequence[int]  # of which there is a run at each of these places
+    combinations: int  # of the other keys
+    of: int  # such combinations in the grid
+
+    def means(self, by_label: Mapping[str, Mapping[int, float]]) -> list[Estimate]:
+        if not self.seeds:
+            return []
+        return [mean_at(self.places, self.axis.key, value, by_label, self.seeds) for value in self.axis.values]
+
+
+def _compared(places: Places, axis: Axis, by_label: Mapping[str, Mapping[int, float]]) -> _Compared:
+    finished = {label for label, by_seed in by_label.items() if by_seed}
+    values = [value for value in axis.values if any(places[label][axis.key] == value for label in finished)]
+    others: dict[tuple[str, ...], list[str]] = {}
+    for label, place in places.items():
+        others.setdefault(tuple(value for key, value in place.items() if key != axis.key), []).append(label)
+    there = [[label for label in labels if label in finished] for labels in others.values()]
+    whole = [labels for labels in there if labels and {places[label][axis.key] for label in labels} == set(values)]
+    used = {label: places[label] for labels in whole for label in labels}
+    seeds = sorted(set.intersection(*(set(by_label[label]) for label in used))) if used else []
+    return _Compared(_axis(axis.key, values), used, seeds, len(whole), len(others))
+
+
+def _over_what(drawn: _Compared) -> str:
+    if drawn.of == 1:
+        return " and seeds"
+    if drawn.combinations == drawn.of:
+        return ", seeds and all values of the other keys"
+    some = f"{drawn.combinations} of the {drawn.of} combinations of the other keys"
+    return f", seeds and {some}: those with a finished run at every value drawn"
 
 
 def _edges(mean: Estimate) -> tuple[float, float]:
@@ -155,13 +198,6 @@ def accuracies(seeds: Seeds, split: str) -> dict[int, float]:
         if value is not None:
             found[run.start.seed] = float(value)
     return found
-
-
-def _common_seeds(by_label: Mapping[str, Mapping[int, float]], places: int) -> list[int]:
-    """Those of which every place of the grid has a run: means over other runs could not be compared."""
-    if len(by_label) < places:
-        return []
-    return sorted(set.intersection(*(set(by_seed) for by_seed in by_label.values())))
 
 
 def mean_at(
@@ -194,7 +230,7 @@ def heat_map(places: Places, x: Axis, y: Axis, found: Sequence[Seeds], split: st
     """A cell for each pair of values: the mean over seeds, and the interval."""
     cells = _cells(places, x, y, found, split)
     if not cells:
-        raise NothingToDraw("No run of the grid is there yet.")
+        raise NothingToDraw("No run of the grid is finished.")
     by_validation = _cells(places, x, y, found, "validation")
     best = max(by_validation, key=lambda at: by_validation[at].mean) if by_validation else None
     means = [cell.mean for cell in cells.values()]
@@ -222,7 +258,7 @@ def heat_map(places: Places, x: Axis, y: Axis, found: Sequence[Seeds], split: st
     if best is not None:
         caption.append(f"Outlined: the best by validation, {x.key}={x.values[best[0]]} {y.key}={y.values[best[1]]}.")
     if len(cells) < len(places) or len(cells) < len(x.values) * len(y.values):
-        caption.append("Empty: not run yet.")
+        caption.append("Empty: no finished run.")
     drawn = figure(WIDTH, bottom + 42, label, parts)
     name = f"sweep-{x.key}-{y.key}-{split}"
     return Figure(name, f"Accuracy over {x.key} and {y.key}", drawn, " ".join([*caption, *_about(places, split)]))
