@@ -60,6 +60,30 @@ def named(digest: str) -> str:
     return DIGEST + digest[:SHOWN]
 
 
+def make_importable(folder: Path) -> None:
+    """Modules in this folder may be imported from now on, also inside functions, as those beside a script may.
+
+    It is searched last, so that it shadows nothing. (An installed command does not search the working directory.)
+    """
+    place = str(folder.resolve())
+    if place not in sys.path:
+        sys.path.append(place)
+
+
+def refuse_mistaken(path: Path, content: bytes) -> None:
+    """Raise ImportError if a module beside this file is not the one that its `import` gets: Python has one of each
+    name, and takes that of another folder if it was loaded before."""
+    for level, module, _ in _statements(content):
+        top = module.partition(".")[0]
+        places = (path.parent / f"{top}.py", path.parent / top / "__init__.py")
+        beside = [place.resolve() for place in places if place.exists()]
+        loaded = getattr(sys.modules.get(top), "__file__", None)
+        if not level and beside and loaded and Path(loaded).resolve() not in beside:
+            raise ImportError(
+                f"it imports '{top}', which is {beside[0]}, but {loaded} is loaded under that name: rename one of them"
+            )
+
+
 @contextmanager
 def without_bytecode() -> Iterator[None]:
     """Modules that are imported meanwhile leave no compiled file behind. Python takes one for current if its source

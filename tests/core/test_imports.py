@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import sys
 import tempfile
 import time
@@ -12,7 +13,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import coterie
+from coterie.errors import ConfigError
 from coterie.imports import LOADED, Source, closure, imported_at, is_own, located
+from coterie.methods import find
 
 # A package of modules a to f, one of them in a package inside: ways to import one from another.
 NAMES = "abcdef"
@@ -115,3 +119,39 @@ def test_when_a_module_was_imported_whoever_did(tmp_path: Path, monkeypatch: pyt
     importlib.reload(module)
     assert imported_at("watched_root") >= after
     assert not hasattr(module, LOADED)
+
+
+METHOD = """
+from coterie import Method
+import {helper}
+
+class Mine(Method):
+    async def round(self, me, t):
+        import {late}
+        me.note(told={helper}.TOLD + {late}.TOLD)
+"""
+
+
+def method_with_helpers(folder: Path, helper: str, late: str, told: int) -> str:
+    folder.mkdir()
+    (folder / "mine.py").write_text(METHOD.format(helper=helper, late=late))
+    for name in (helper, late):
+        (folder / f"{name}.py").write_text(f"TOLD = {told}\n")
+    return f"{folder / 'mine.py'}:Mine"
+
+
+def test_a_method_imports_what_lies_beside_its_file(tmp_path: Path) -> None:
+    """At its top and inside a function, whatever the working directory is."""
+    name = method_with_helpers(tmp_path / "beside", "helper_beside", "late_beside", 2)
+    words = [f"method.name={name}", "peers=2", "rounds=1", "baseline=", "data.clusters=2", "engine.models=false"]
+    coterie.run(coterie.load("panm-digits", words), tmp_path / "run")
+    records = [json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]
+    assert [r["notes"]["told"] for r in records if r["event"] == "round"] == [4, 4]
+
+
+def test_a_helper_of_the_same_name_in_another_folder_is_not_taken_for_it(tmp_path: Path) -> None:
+    """Python has one module of each name: the second method would compute with the first one's helper."""
+    one, other = (method_with_helpers(tmp_path / f, "twin_helper", "late_twin", 1) for f in ("one", "other"))
+    find(one)
+    with pytest.raises(ConfigError, match=r"imports 'twin_helper'.*other/twin_helper.py.*rename one of them"):
+        find(other)

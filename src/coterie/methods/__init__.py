@@ -11,7 +11,7 @@ import traceback
 from pathlib import Path
 
 from coterie.errors import ConfigError, MethodError, unknown
-from coterie.imports import LOADED, digest_of, without_bytecode
+from coterie.imports import LOADED, digest_of, make_importable, refuse_mistaken, without_bytecode
 from coterie.methods.base import Method
 from coterie.methods.class_means import FedDistill, FedGH, FedProto
 from coterie.methods.compfl import CompFL
@@ -116,6 +116,7 @@ def _place(function: object) -> str:
 
 def _module(place: str) -> object:
     if not place.endswith(".py"):
+        make_importable(Path.cwd())
         with without_bytecode():
             return importlib.import_module(place)
     spec = importlib.util.spec_from_file_location(_name_of_file(Path(place)), place)
@@ -125,9 +126,11 @@ def _module(place: str) -> object:
     sys.modules[spec.name] = module  # dataclasses look their own module up there
     source = Path(place).read_bytes()
     setattr(module, LOADED, digest_of(source))
+    make_importable(Path(place).parent)
     # Not by the loader: it may take a compiled file for current that is of a source of the same second and size.
     with without_bytecode():
         exec(compile(source, place, "exec", dont_inherit=True), vars(module))
+    refuse_mistaken(Path(place), source)
     return module
 
 

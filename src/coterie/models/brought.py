@@ -19,9 +19,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import inspect
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +27,7 @@ import torch
 from torch import Tensor, nn
 
 from coterie.errors import ModelError
-from coterie.imports import without_bytecode
+from coterie.imports import make_importable, without_bytecode
 from coterie.models.layers import Backbone
 from coterie.models.net import Net
 
@@ -116,27 +114,11 @@ def _no_such_callable(module_name: str, attribute: str, public: list[str]) -> st
 
 def _import(module_name: str) -> object:
     try:
-        with _working_directory_importable(), without_bytecode():
+        make_importable(Path.cwd())
+        with without_bytecode():
             return importlib.import_module(module_name)
     except Exception as error:  # a user's or a library's module may raise anything while it is imported
         raise ModelError(f"model.zoo: cannot import '{module_name}': {error}{_hint(module_name)}") from error
-
-
-@contextmanager
-def _working_directory_importable() -> Iterator[None]:
-    """An installed command does not search the working directory, where a user's own file usually is.
-
-    It is searched last, so that it shadows nothing, and only meanwhile.
-    """
-    here = str(Path.cwd())
-    if here in sys.path:
-        yield
-        return
-    sys.path.append(here)
-    try:
-        yield
-    finally:
-        sys.path.remove(here)
 
 
 def _hint(module_name: str) -> str:
