@@ -37,7 +37,7 @@ class CarriedOver:
         return f"{short_name(self.method)} takes {taken} from {short_name(self.source)}'s parameters{rest}"
 
     def _left(self, key: str) -> str:
-        return f"{key}={_text(self.left[key])}{' (another meaning)' if key in self.other_meaning else ''}"
+        return f"{key}={_text(self.left[key])}{' (not declared to mean the same)' if key in self.other_meaning else ''}"
 
 
 def _text(value: Any) -> str:

@@ -27,7 +27,8 @@ def runs(where: Where, *, varying: bool = False) -> pd.DataFrame:
     `where` is a folder, a pattern such as `"runs/*"`, or several of them; runs are also found in folders below, as
     those of a comparison are. Settings have dotted names, `method.name` or `train.lr`, and so have figures:
     `accuracy.last.mean`, `bytes.total`. Figures are those of runs that have ended; `round` is how far a run is.
-    A folder that cannot be read is a row, too: its `error` says why, as it does for a run that failed.
+    A folder that cannot be read is a row, too: its `error` says why, as it does for a run that failed. A run that
+    diverged has no figures, and one that went on with other sources than it began with says so in `mixture`.
 
     With `varying`, of the settings only those in which these runs differ.
     """
@@ -40,7 +41,7 @@ def runs(where: Where, *, varying: bool = False) -> pd.DataFrame:
     whole = [
         {**about, **of_run, **{k: v for k, v in result.items() if k not in of_run}} for about, of_run, result in rows
     ]
-    return pd.DataFrame(whole, columns=["path", "state", "round", "error", *settings, *figures])
+    return pd.DataFrame(whole, columns=["path", "state", "round", "error", "mixture", *settings, *figures])
 
 
 def rounds(where: Where) -> pd.DataFrame:
@@ -93,6 +94,9 @@ def _row(folder: Path) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
     state = Run("", folder, "").state(summary)
     error = "; ".join([*([state["error"]] if state["error"] else []), *wrong])
     about = {"path": str(folder), "state": state["state"], "round": state["round"], "error": error}
+    about["mixture"] = "; ".join(map(str, (summary or {}).get("mixture", [])))
+    if summary and "not_finite" in summary:  # figures of models that diverged are no results
+        summary = None
     return about, flat(settings), {key: v for key, v in flat(summary or {}).items() if not isinstance(v, tuple)}
 
 

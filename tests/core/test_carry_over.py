@@ -68,7 +68,7 @@ def test_the_command_that_gave_mapl_a_temperature_of_five() -> None:
     assert told(gossip.carried) == [
         "gossip takes k=3 from panm's parameters; not taken: metric=loss, tries=0, l=6, t1=15, tau=5"
     ]
-    assert "tau=5 (another meaning)" in told(mapl.carried)[0]
+    assert "tau=5 (not declared to mean the same)" in told(mapl.carried)[0]
 
 
 OWN = """

@@ -134,3 +134,18 @@ def test_nothing_to_be_found_is_said(tmp_path: Path) -> None:
 def test_a_folder_with_brackets_is_found(tmp_path: Path) -> None:
     make(tmp_path / "zoo=[mlp]")
     assert len(coterie.runs(tmp_path / "zoo=[mlp]")) == 1
+
+
+def test_a_mixture_says_so_and_a_run_that_diverged_has_no_figures(tmp_path: Path) -> None:
+    mixed, ruined = make(tmp_path / "mixed"), make(tmp_path / "ruined")
+    for folder, more in (
+        (mixed, {"mixture": ["after round 1: mine.py changed"]}),
+        (ruined, {"not_finite": {"peers": [1], "since": 2}}),
+    ):
+        told = json.loads((folder / "summary.json").read_text())
+        (folder / "summary.json").write_text(json.dumps({**told, **more}))
+    frame = coterie.runs(tmp_path).set_index("path")
+    assert frame.loc[str(mixed), "mixture"] == "after round 1: mine.py changed"
+    assert frame.loc[str(mixed), "accuracy.last.mean"] == 0.7
+    assert frame.loc[str(ruined), "mixture"] == ""
+    assert pd.isna(frame.loc[str(ruined), "accuracy.last.mean"])

@@ -271,3 +271,12 @@ def test_what_is_no_coroutine_at_all() -> None:
             pass
 
     assert refused(Plain()).startswith("Plain.round gave a NoneType instead of a coroutine: write `async def round`")
+
+
+def test_a_request_that_is_used_as_its_answer() -> None:
+    class Uses(Method):
+        async def round(self, me: Peer, t: int) -> None:  # noqa: ARG002
+            others: Any = me.fetch(me.peers, "word")  # used as answer
+            len(others)
+
+    assert refused(Uses()).startswith(f"{place('used as answer')}me.fetch() is never awaited")

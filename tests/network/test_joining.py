@@ -110,8 +110,8 @@ def test_a_label_that_nobody_agreed_on(two: Circle, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("mine", "theirs", "said"),
     [
-        ({"more": "train = 0.6"}, {"method": "fixed"}, 'method.name is "gossip" here and "fixed" at \'south\''),
-        ({"data": "wine"}, {"data": "digits"}, "input shape is [13] here and [1,8,8] at 'south'"),
+        ({"more": "train = 0.6"}, {"method": "fixed"}, "method.name is \"gossip\" at 'north' and \"fixed\" at 'south'"),
+        ({"data": "wine"}, {"data": "digits"}, "input shape is [13] at 'north' and [1,8,8] at 'south'"),
     ],
 )
 def test_a_mismatch_is_refused_at_once_and_names_both_values(

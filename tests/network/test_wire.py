@@ -292,22 +292,22 @@ def test_chunks(size: int) -> None:
 
 def test_a_difference_names_both_values() -> None:
     mine = {"seed": "1", "rounds": "10", "model": '"mlp"'}
-    assert difference(mine, mine, "bob") == ""
-    assert difference(mine, {**mine, "rounds": "20"}, "bob") == "rounds is 10 here and 20 at 'bob'"
-    assert difference({**mine, "d_z": "8"}, mine, "bob") == "d_z is 8 here and missing at 'bob'"
-    assert difference(mine, {**mine, "d_z": "8"}, "bob") == "d_z is missing here and 8 at 'bob'"
-    said = difference(mine, {}, "bob")
-    assert said == "model is \"mlp\" here and missing at 'bob'; rounds is 10 here and missing at 'bob'; " + (
-        "seed is 1 here and missing at 'bob'"
+    assert difference(mine, mine, "bob", "ann") == ""
+    assert difference(mine, {**mine, "rounds": "20"}, "bob", "ann") == "rounds is 10 at 'ann' and 20 at 'bob'"
+    assert difference({**mine, "d_z": "8"}, mine, "bob", "ann") == "d_z is 8 at 'ann' and missing at 'bob'"
+    assert difference(mine, {**mine, "d_z": "8"}, "bob", "ann") == "d_z is missing at 'ann' and 8 at 'bob'"
+    said = difference(mine, {}, "bob", "ann")
+    assert said == "model is \"mlp\" at 'ann' and missing at 'bob'; rounds is 10 at 'ann' and missing at 'bob'; " + (
+        "seed is 1 at 'ann' and missing at 'bob'"
     )
-    assert difference({**mine, "a": "1", "b": "2"}, {}, "bob").endswith("; and 2 more")
+    assert difference({**mine, "a": "1", "b": "2"}, {}, "bob", "ann").endswith("; and 2 more")
 
 
 def test_long_values_that_differ_only_at_the_end_are_told_apart() -> None:
     labels = [f"label {i}" for i in range(100)]
     mine, theirs = _text(labels), _text([*labels[:-1], "another"])
     assert len(mine) > LONGEST_VALUE
-    said = difference({"labels": mine}, {"labels": theirs}, "bob")
+    said = difference({"labels": mine}, {"labels": theirs}, "bob", "ann")
     assert mine != theirs
     assert mine in said
     assert theirs in said
@@ -315,13 +315,13 @@ def test_long_values_that_differ_only_at_the_end_are_told_apart() -> None:
 
 @given(st.dictionaries(st.text(max_size=5), st.text(max_size=5)), st.dictionaries(st.text(max_size=5), st.text()))
 def test_a_difference_with_anything(mine: dict[str, str], theirs: dict[str, str]) -> None:
-    said = difference(mine, theirs, "bob")
+    said = difference(mine, theirs, "bob", "ann")
     assert (said == "") == (mine == theirs)
     assert said.isprintable()
 
 
 def test_a_difference_is_short_whatever_the_other_says() -> None:
-    assert len(difference({}, {"x" * 10_000: "\n" * 10_000, "y": "z" * 10_000}, "bob")) < 5000
+    assert len(difference({}, {"x" * 10_000: "\n" * 10_000, "y": "z" * 10_000}, "bob", "ann")) < 5000
 
 
 # -- the fuzzer ------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from typing import Any
 from coterie import provenance, settings
 from coterie.command_line import Request
 from coterie.errors import ConfigError, CoterieError, RunError
-from coterie.experiment import Experiment, built, load, over, read_tables
+from coterie.experiment import Experiment, built, check_files, load, over, read_tables
 from coterie.methods import find
 from coterie.report.summary import is_whole
 
@@ -58,14 +58,19 @@ def methods(request: Request) -> list[Variant]:
     """A variant for each method named."""
     if not request.methods:
         raise ConfigError("say which methods to compare: coterie compare panm gossip panm-digits")
+    variants = [of_method(word) for word in dict.fromkeys(request.methods)]
+    _check_methods(request.experiment, variants)
+    check_files(over(read_tables(request.experiment), settings.overrides(_without_method(request.settings))))
     for word in request.settings:
         key, _, value = word.partition("=")
-        if key in ("seed", "method.name", "baseline"):
+        if key == "baseline":
+            raise ConfigError(f"{word}: a comparison runs `local` beside, and --no-local leaves it out: drop this word")
+        if key in ("seed", "method.name"):
             raise ConfigError(f"{word}: seeds are given with --seeds, methods by their names alone")
         if key.startswith("method."):
             parameter = f"{key.removeprefix('method.')}={value}"
             raise ConfigError(f"{word}: say whose it is, such as {request.methods[0].split(',')[0]},{parameter}")
-    return [of_method(word) for word in dict.fromkeys(request.methods)]
+    return variants
 
 
 def grid(axes: Sequence[str], method: str = "") -> list[Variant]:

@@ -109,8 +109,9 @@ def latex(found: Comparison, command: str = "") -> str:
 
 def values(found: Comparison) -> str:
     """Everything as plain numbers, for a spreadsheet or a program: a row a variant."""
+    outdated = {"OUTDATED": "; ".join(found.outdated)} if found.outdated else {}
     rows = [
-        {"data": block.title, "key": entry.key, **_flat(_figures(entry))}
+        {"data": block.title, "key": entry.key, **_flat(_figures(entry)), **outdated}
         for block in found.blocks
         for entry in block.lines
     ]

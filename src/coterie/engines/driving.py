@@ -48,6 +48,8 @@ def step(me: Peer, part: Part, answer: Any) -> Request[Any] | None:
         except Exception as error:
             if _is_of_asyncio(error):
                 raise MethodError(_not_answered(traceback.walk_tb(error.__traceback__))) from error
+            if _is_of_a_request(error, me):
+                raise MethodError(_never_awaited(list(me.requested.values()))) from error
             for call in list(me.requested.values())[:MOST_NAMED]:
                 error.add_note(f"{call.place}: {call.text} had not been awaited when this happened")
             raise
@@ -67,6 +69,12 @@ def close(part: Part) -> None:
     """It will not go on. What it has made, and would have awaited later, is nobody's mistake."""
     with _Watch():
         part.close()
+
+
+def _is_of_a_request(error: Exception, me: Peer) -> bool:
+    """Whether a method used a request as if it were the answer: `len(me.fetch(...))`."""
+    names = {f"'{type(request).__name__}'" for request in me.requested}
+    return isinstance(error, TypeError | AttributeError) and any(name in str(error) for name in names)
 
 
 def _never_awaited(calls: list[Call]) -> str:

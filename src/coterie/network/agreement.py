@@ -76,21 +76,22 @@ def _columns(columns: Sequence[Column]) -> dict[str, str]:
     return {"number of columns": str(len(columns)), **dict(zip(names, digests, strict=True))}
 
 
-def difference(mine: Mapping[str, str], theirs: Mapping[str, str], name: str) -> str:
+def difference(mine: Mapping[str, str], theirs: Mapping[str, str], name: str, me: str) -> str:
     """The first few things on which two do not agree, with both values; nothing if they do.
 
-    This goes to the other peer, too. Of the data it only says what is not the same, and how that is mended.
+    This goes to the other peer, too, so both are named. Of the data it only says what is not the same, and how that is
+    mended.
     """
     keys = sorted((key for key in {*mine, *theirs} if mine.get(key) != theirs.get(key)), key=_in_order)
-    said = [_said(_clip(key), mine.get(key), theirs.get(key), name) for key in keys[:3]]
+    said = [_said(_clip(key), mine.get(key), theirs.get(key), name, me) for key in keys[:3]]
     more = f"; and {len(keys) - 3} more" if len(keys) > 3 else ""
     remedies = [remedy for start, remedy in REMEDIES.items() if any(key.startswith(start) for key in keys)]
     return "; ".join(said) + more + "".join(f". {remedy}" for remedy in remedies)
 
 
-def _said(key: str, mine: str | None, theirs: str | None, name: str) -> str:
+def _said(key: str, mine: str | None, theirs: str | None, name: str, me: str) -> str:
     if not (mine or theirs or "").startswith(DIGESTED):
-        return f"{key} is {_clip(mine)} here and {_clip(theirs)} at '{name}'"
+        return f"{key} is {_clip(mine)} at '{me}' and {_clip(theirs)} at '{name}'"
     if mine is None or theirs is None:
         return f"only one of the two peers has {key}"
     return f"{key} {'are' if key.startswith((LABELS, 'columns')) else 'is'} not the same at both"

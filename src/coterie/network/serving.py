@@ -137,7 +137,7 @@ class Service:
 
     async def _answer_meeting(self, caller: Credential, request: bytes, context: Any) -> bytes:
         meeting = Meeting.from_bytes(request)
-        differs = difference(self.node.terms, meeting.agreement, caller.name)
+        differs = difference(self.node.terms, meeting.agreement, caller.name, self.node.identity.name)
         if differs:
             self.node.say_once(caller.name, f"'{caller.name}' was refused: {with_names(differs, self.node.columns)}")
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, differs)
