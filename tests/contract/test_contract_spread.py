@@ -140,13 +140,26 @@ def test_a_busy_cluster_is_used_as_far_as_it_goes(
     remove_placement_group(somebody_elses)
 
 
+class SlowNode:
+    """A node of Ray on a machine so busy that it takes longer to begin than Ray waits."""
+
+    ended = 0
+
+    def __init__(self) -> None:
+        raise Exception("The current node timed out during startup. This could happen because ...")
+
+    def kill_all_processes(self, **_: bool) -> None:
+        SlowNode.ended += 1
+
+
 def too_slow(calls: list[str], times: int) -> Any:
-    """Ray's `init` on a machine so busy that the first starts take longer than Ray waits."""
+    """Ray's `init` where so many starts take too long."""
+    SlowNode.ended = 0
 
     def init(**options: Any) -> None:
         calls.append(options["address"])
         if len(calls) <= times:
-            raise Exception("The current node timed out during startup. This could happen because ...")
+            SlowNode()
 
     return init
 
@@ -156,6 +169,7 @@ def test_a_cluster_that_begins_too_slowly_is_begun_again(monkeypatch: pytest.Mon
     monkeypatch.setattr(ray, "init", too_slow(calls, 2))
     cluster.start_local()
     assert calls == ["local"] * 3
+    assert SlowNode.ended == 2  # no process of them is left
 
 
 def test_a_cluster_that_never_begins_is_told_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
 import socket
+import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -22,6 +24,7 @@ PATIENCE = 60.0  # seconds that actors have to begin, if some have: then the run
 LONGEST_PATIENCE = 600.0  # seconds that the first of them has: on a busy machine a process takes minutes to begin
 # Ray gives its own processes half a minute to begin. On a busy machine that is too short, and nothing is wrong.
 STARTS = 5
+SECONDS_OF_A_START = {"RAY_gcs_server_port_wait_time_s": "120"}  # the one of its limits that can be set
 
 _log = logging.getLogger(__name__)
 
@@ -109,12 +112,14 @@ _QUIET: dict[str, Any] = {"include_dashboard": False, "log_to_driver": False, "l
 
 def start_local(**options: Any) -> None:
     """Begin a cluster on this machine; what was too slow is tried again."""
+    for name, seconds in SECONDS_OF_A_START.items():
+        os.environ.setdefault(name, seconds)
     for start in range(1, STARTS + 1):
         try:
             ray.init(address="local", **_QUIET, **options)
             return
         except Exception as error:  # Ray has no class of its own for "timed out during startup"
-            ray.shutdown()
+            _end_what_began(error)
             if start == STARTS:
                 raise ConfigError(
                     f"a Ray cluster on this machine did not begin in {STARTS} attempts: {_first_line(error)}. Is the "
@@ -122,6 +127,16 @@ def start_local(**options: Any) -> None:
                     "needs no Ray"
                 ) from error
             _log.warning("Ray did not begin in time (%s); attempt %d of %d", _first_line(error), start + 1, STARTS)
+
+
+def _end_what_began(error: Exception) -> None:
+    """Ray forgets the processes of a start that failed half-way: they would run on for ever."""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        end = getattr(frame.f_locals.get("self"), "kill_all_processes", None)
+        if end is not None:
+            end(check_alive=False, allow_graceful=False)
+            break
+    ray.shutdown()
 
 
 def _first_line(error: Exception) -> str:
