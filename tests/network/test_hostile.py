@@ -861,7 +861,7 @@ async def test_another_experiment_is_refused_with_both_values(circle: Path) -> N
     ada, bob, *_ = identities(circle)
     async with site_of(ada) as here, site_of(bob, [("ada", here.endpoint)], {**TERMS, "rounds": "20"}) as there:
         assert not await there.node.meet("ada", here.endpoint)
-        said = "rounds is 10 here and 20 at 'bob'"
+        said = "rounds is 10 at 'ada' and 20 at 'bob'"
         assert isinstance(there.node.refused, AgreementError)
         assert str(there.node.refused) == f"'ada' does not run the same: {said}"
         assert here.said == [f"'bob' was refused: {said}"]
