@@ -76,3 +76,8 @@ def unknown(what: str, given: str, valid: Iterable[str]) -> str:
     near = difflib.get_close_matches(given, names, n=1)
     hint = f" Did you mean '{near[0]}'?" if near else ""
     return f"unknown {what} '{given}'.{hint} Valid: {', '.join(names)}"
+
+
+def first_line(error: Exception) -> str:
+    """What another package's error says, short enough for a line of ours."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:200]

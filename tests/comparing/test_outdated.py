@@ -83,6 +83,7 @@ def test_compare_edit_compare_shows_the_new_figure_and_says_why(capsys: pytest.C
     assert "Without --print (in Python, with run=True) they run again" in told.err
     assert "OUTDATED: mine.py changed since" in told.out  # and in the files
     assert "OUTDATED: mine.py changed since" in Path("here/comparison.md").read_text()
+    assert "OUTDATED" in Path("here/comparison.csv").read_text().splitlines()[0]  # a column, which says why
     assert accuracy("here", "mine.py:Mine") == before
 
     local = Path("here/local-0/summary.json").stat().st_mtime_ns
@@ -200,7 +201,7 @@ def job(*words: str, label: str = "it", out: str = "here") -> Job:
 def done(*words: str) -> Job:
     found = job(*words)
     running.run(found.experiment, found.folder)
-    assert plan.is_done(found)
+    assert plan.standing(found).current
     return found
 
 
@@ -279,7 +280,7 @@ def test_a_module_with_a_class_its_base_and_a_brought_model() -> None:
         edit(Path(name), old, new)
         assert f"{name} changed since" in plan.standing(first).outdated
         Path(name).write_text(text)
-    assert plan.is_done(first), "as it was before, it counts again"
+    assert plan.standing(first).current, "as it was before, it counts again"
 
 
 def test_a_comment_is_a_change_too_and_so_is_a_new_import() -> None:
@@ -309,7 +310,7 @@ def test_a_file_that_was_moved_is_the_same_if_its_content_is() -> None:
     mine.rename("sub/mine.py")
     Path("mine.csv").rename("sub/mine.csv")
     moved = job("method.name=sub/mine.py:Mine", "data.name=sub/mine.csv", ON_CSV[2])
-    assert plan.is_done(moved)
+    assert plan.standing(moved).current
     (first.folder / "summary.json").unlink()
     assert "moved" in plan.standing(moved).outdated  # it could not go on: its settings name the old place
     (first.folder / "summary.json").write_text("{}")
@@ -335,7 +336,7 @@ def test_an_older_folder_runs_again_and_says_so(capsys: pytest.CaptureFixture[st
 def test_versions_and_settings_without_effect(monkeypatch: pytest.MonkeyPatch) -> None:
     found = done("method.name=local")
     other = job("method.name=local", "engine.name=processes", "engine.workers=7", "engine.checkpoint=3")
-    assert plan.is_done(other)
+    assert plan.standing(other).current
     versions: Callable[[str], str] = provenance._version_of
     monkeypatch.setattr(provenance, "_version_of", lambda name: "99" if name == "torch" else versions(name))
     assert f"torch {versions('torch')} -> 99 since" in plan.standing(found).outdated
@@ -375,11 +376,11 @@ def test_a_module_that_was_edited_between_its_import_and_the_run_is_run_again() 
     running.run(found.experiment, found.folder)
     assert "edited_mine.py changed (edited after it was loaded, at " in plan.standing(found).outdated
     edit(mine, "lr=0.06", "lr=0.05")
-    assert not plan.is_done(found), "nobody knows that this is the source that ran"
+    assert not plan.standing(found).current, "nobody knows that this is the source that ran"
 
     importlib.reload(loaded)  # from here on it is known again
     running.run(job(*words).experiment, found.folder, overwrite=True)
-    assert plan.is_done(job(*words))
+    assert plan.standing(job(*words)).current
 
 
 def test_a_module_that_was_loaded_before_coterie_looked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -443,7 +444,7 @@ def test_a_run_that_goes_on_as_it_was_is_none(caplog: pytest.LogCaptureFixture) 
     summary = running.resume(found.folder)
     assert "mixture" not in summary
     assert caplog.text == ""
-    assert plan.is_done(found)
+    assert plan.standing(found).current
     edit(Path("mine.py"), "lr=0.05", "lr=0.06")
     assert running.resume(found.folder) == summary
     assert "is done, and its figures stay as they are, but they are outdated: mine.py changed" in caplog.text
@@ -458,7 +459,7 @@ def test_of_a_run_without_a_record_nobody_knows_whether_its_sources_changed(capl
     not_known = "it is not known whether its sources changed, as it was made before sources were recorded"
     assert f"goes on after round 1: {not_known}" in caplog.text
     assert "mixture" not in summary
-    assert not plan.is_done(found), "its first rounds are still of unknown sources"
+    assert not plan.standing(found).current, "its first rounds are still of unknown sources"
     caplog.clear()
     assert running.resume(found.folder) == summary
     assert f"is done, and its figures stay as they are, but {not_known}" in caplog.text
@@ -473,7 +474,7 @@ def test_a_run_that_begins_again_is_of_one_source() -> None:
         checkpoint.unlink()
     edit(Path("mine.py"), "lr=0.05", "lr=0.06")
     assert "mixture" not in running.resume(found.folder)
-    assert plan.is_done(job("method.name=mine.py:Mine", "engine.checkpoint=0"))
+    assert plan.standing(job("method.name=mine.py:Mine", "engine.checkpoint=0")).current
 
 
 # -- from Python -------------------------------------------------------------------------------

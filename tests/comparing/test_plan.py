@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from coterie import provenance
 from coterie.command_line import Request
 from coterie.comparing import plan
 from coterie.comparing.plan import Variant
-from coterie.errors import ConfigError, RunError
+from coterie.errors import ConfigError, CoterieError, RunError
 from coterie.experiment import load
 
 
@@ -86,16 +87,16 @@ def test_the_folder_is_the_same_for_the_same_settings_alone() -> None:
 
 def test_a_run_with_other_settings_is_never_taken_for_this_one(tmp_path: Path) -> None:
     (job,) = plan.jobs("panm-digits", [Variant("local", ("method.name=local",))], (0,), (), tmp_path)
-    assert not plan.is_done(job)
+    assert not plan.standing(job).current
     job.folder.mkdir()
     (job.folder / "config.toml").write_text(load("panm-digits", ["method.name=local", "engine.workers=9"]).toml())
     provenance.begin(job.folder, job.experiment)
-    assert not plan.is_done(job)
+    assert not plan.standing(job).current
     (job.folder / "summary.json").write_text("{}")
-    assert plan.is_done(job)
+    assert plan.standing(job).current
     (job.folder / "config.toml").write_text(load("panm-digits", ["method.name=local", "rounds=9"]).toml())
     with pytest.raises(RunError, match="other settings"):
-        plan.is_done(job)
+        plan.standing(job)
 
 
 def test_a_sweep_with_parameters_of_its_method_has_local_beside_it() -> None:
@@ -136,3 +137,20 @@ def test_a_sweep_of_an_experiment_whose_method_is_local_runs_it_once() -> None:
     rows = plan.with_local(grid)
     jobs = plan.jobs(request.experiment, rows, [0], request.settings, Path("here"))
     assert [(job.experiment.method_name, job.experiment.train.lr) for job in jobs] == [("local", 0.1), ("local", 0.2)]
+
+
+@pytest.mark.parametrize(
+    ("methods", "experiment", "words", "told"),
+    [
+        (("gossip",), "nowhere.toml", ("method.qq=1",), "nowhere.toml cannot be read"),
+        (("nowhere.py:X",), "panm-digits", ("method.k=77",), "nowhere.py:X' cannot be imported"),
+        (("gossip",), "panm-digits", ("data.name=nowhere.csv", "method.k=99"), "nowhere.csv: there is no such file"),
+        (("gossip",), "panm-digits", ("method.k=99",), "say whose it is, such as gossip,k=99"),
+        (("gossip",), "panm-digits", ("baseline=",), "--no-local leaves it out"),
+    ],
+)
+def test_a_file_that_is_not_there_is_said_before_anything_about_parameters(
+    methods: tuple[str, ...], experiment: str, words: tuple[str, ...], told: str
+) -> None:
+    with pytest.raises(CoterieError, match=re.escape(told)):
+        plan.methods(Request(experiment, methods, words))

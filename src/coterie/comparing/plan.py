@@ -216,11 +216,6 @@ class Standing:
         return self.done and not self.outdated
 
 
-def is_done(job: Job) -> bool:
-    """Whether this very run is there, whole, and computed with what there is now; an error if it is another one."""
-    return standing(job).current
-
-
 def standing(job: Job) -> Standing:
     """How far this very run is, and whether it is current; an error if it is another one."""
     if not (job.folder / "config.toml").exists():

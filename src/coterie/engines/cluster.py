@@ -14,7 +14,7 @@ from ray.exceptions import RayError, RayTaskError
 
 from coterie.engines.sharding import sharded, stage_of
 from coterie.engines.shards import Lent, Order, Shard, Sharded
-from coterie.errors import ConfigError, CoterieError, StageLost
+from coterie.errors import ConfigError, CoterieError, StageLost, first_line
 from coterie.experiment import Circle, Experiment
 from coterie.holding import Holding
 from coterie.training import Trainer
@@ -102,7 +102,7 @@ def connected(e: Experiment) -> Callable[[], None]:
         ray.init(address=e.engine.address, **_QUIET)
     except (ConnectionError, RayError, ValueError, RuntimeError) as error:
         raise ConfigError(
-            f"engine.address = '{e.engine.address}' cannot be used: {_first_line(error)}. `ray start --head` begins one"
+            f"engine.address = '{e.engine.address}' cannot be used: {first_line(error)}. `ray start --head` begins one"
         ) from error
     return ray.shutdown
 
@@ -122,11 +122,11 @@ def start_local(**options: Any) -> None:
             _end_what_began(error)
             if start == STARTS:
                 raise ConfigError(
-                    f"a Ray cluster on this machine did not begin in {STARTS} attempts: {_first_line(error)}. Is the "
+                    f"a Ray cluster on this machine did not begin in {STARTS} attempts: {first_line(error)}. Is the "
                     "machine overloaded, or its disk full? `ray start --head` tells more; engine.name = processes "
                     "needs no Ray"
                 ) from error
-            _log.warning("Ray did not begin in time (%s); attempt %d of %d", _first_line(error), start + 1, STARTS)
+            _log.warning("Ray did not begin in time (%s); attempt %d of %d", first_line(error), start + 1, STARTS)
 
 
 def _end_what_began(error: Exception) -> None:
@@ -137,10 +137,6 @@ def _end_what_began(error: Exception) -> None:
             end(check_alive=False, allow_graceful=False)
             break
     ray.shutdown()
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def _actors_wanted(e: Experiment) -> int:

@@ -14,7 +14,7 @@ from skl2onnx.operator_converters.random_forest import convert_sklearn_random_fo
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.naive_bayes import GaussianNB
 
-from coterie.errors import ModelError
+from coterie.errors import ModelError, first_line
 from coterie.portable.checks import LARGEST, check
 from coterie.portable.worker import open_session
 
@@ -34,7 +34,7 @@ def convert(name: str, estimator: Any, rows: np.ndarray, input_shape: Shape, cla
         graph = _converted(estimator, rows.shape[1]).graph
     except Exception as error:  # skl2onnx raises what it likes
         raise ModelError(
-            f"model.zoo: '{name}' ({type(estimator).__name__}) cannot be converted to ONNX: {_first_line(error)}; "
+            f"model.zoo: '{name}' ({type(estimator).__name__}) cannot be converted to ONNX: {first_line(error)}; "
             "convert it yourself, and name the .onnx file"
         ) from error
     content = _with_ends(graph, np.asarray(estimator.classes_), input_shape, classes)
@@ -137,7 +137,3 @@ def _compare(name: str, estimator: Any, content: bytes, rows: np.ndarray, input_
             f"model.zoo: '{name}' ({type(estimator).__name__}) is not the same as ONNX: its probabilities are off by "
             f"{off:.2g} on average; convert it yourself, and name the .onnx file"
         )
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:200]
