@@ -122,9 +122,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _run(options: argparse.Namespace) -> int:
     from coterie import running
-    from coterie.carry_over import told
     from coterie.display import comparison, results
-    from coterie.experiment import load
+    from coterie.experiment import load, notices
     from coterie.report.html import report_again
     from coterie.report.words import short_name
 
@@ -137,7 +136,7 @@ def _run(options: argparse.Namespace) -> int:
         experiment = load(request.experiment, request.settings)
         out = options.out or running.new_folder(request.stem)
     baseline = running.baseline_of(experiment)  # now, so that a mistake in it does not show after hours
-    note(told([*experiment.carried, *(baseline.carried if baseline else ())]))
+    note(notices([experiment, *([baseline] if baseline else [])]))
     go = running.resume if options.resume else partial(running.run, experiment, overwrite=options.overwrite)
     summaries = [_watched(partial(go, out), short_name(experiment.method_name), out, options.plain)]
     diverged: DivergedError | None = None

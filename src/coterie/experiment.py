@@ -8,7 +8,7 @@ import itertools
 import math
 import os
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import resources
@@ -20,7 +20,10 @@ import torch
 from coterie import data, models, provenance, randomness, settings, sinks
 from coterie.architecture import Architecture, Model
 from coterie.carry_over import CarriedOver, carry_over
-from coterie.data import Dataset, PartitionSettings, Share
+from coterie.carry_over import told as told_of_methods
+from coterie.data import Dataset, PartitionSettings, Share, Views
+from coterie.data.views import AUTO
+from coterie.data.views import NAMES as VIEWS
 from coterie.engines.clock import Clock, ClockSettings
 from coterie.engines.spill import Spill
 from coterie.errors import ConfigError, ModelError, unknown
@@ -33,8 +36,13 @@ from coterie.network.settings import NetworkSettings
 from coterie.peer import Desk, Others, Peer
 from coterie.portable.estimators import SUFFIX as ONNX_FILE
 from coterie.portable.estimators import is_estimator
+from coterie.report.words import short_name
 from coterie.topology import COMPLETE, TopologySettings, neighbours
 from coterie.training import TrainSettings
+
+
+def _view(help: str) -> str:
+    return f"views of images: {help}; auto: by dataset"
 
 
 @dataclass(frozen=True)
@@ -60,11 +68,11 @@ class DataSettings(PartitionSettings):
             "help": "of a text column in your table, by its name: all texts that it may have, such as ['f', 'm']"
         },
     )
-    crop: float = field(default=0.2, metadata={"help": "views of images: the least share that a crop keeps"})
-    flip: float = field(default=0.5, metadata={"help": "views of images: probability of a horizontal flip"})
-    jitter: float = field(default=0.8, metadata={"help": "views of images: probability of other colours"})
-    grey: float = field(default=0.2, metadata={"help": "views of images: probability of losing the colours"})
-    blur: float = field(default=0.5, metadata={"help": "views of images: probability of a blur"})
+    crop: float | str = field(default=AUTO, metadata={"help": _view("the least share of the area that a crop keeps")})
+    flip: float | str = field(default=AUTO, metadata={"help": _view("probability of a horizontal flip")})
+    jitter: float | str = field(default=AUTO, metadata={"help": _view("probability of other colours")})
+    grey: float | str = field(default=AUTO, metadata={"help": _view("probability of losing the colours")})
+    blur: float | str = field(default=AUTO, metadata={"help": _view("probability of a blur")})
     noise: float = field(
         default=0.1, metadata={"help": "views of features: deviation of the noise on each, as models see them"}
     )
@@ -72,6 +80,13 @@ class DataSettings(PartitionSettings):
         default=0.1,
         metadata={"help": "views of features: probability that one is set to 0, its mean if it is standardised"},
     )
+
+    @property
+    def views(self) -> Views:
+        """How views of images are made: what is auto is up to the dataset."""
+        given = {key: getattr(self, key) for key in VIEWS}
+        usual = data.default_views(self.name) if AUTO in given.values() else None
+        return Views(**{key: getattr(usual, key) if value == AUTO else value for key, value in given.items()})
 
     def __hash__(self) -> int:
         """Settings are keys, and a table has no hash; equal settings are equal in these, too."""
@@ -154,6 +169,13 @@ class Experiment:
     network: NetworkSettings = NetworkSettings()
     # what the method took over from others that it replaced: to be said, not a setting
     carried: tuple[CarriedOver, ...] = field(default=(), compare=False, repr=False)
+    # what was assumed of the user's own images where views are made of them: the same
+    assumed: str = field(default="", compare=False, repr=False)
+
+    @property
+    def trains_on_views(self) -> bool:
+        """Whether random views of samples are made, as far as the method says."""
+        return self.train.augment or self.method.views > 0
 
     def tables(self) -> dict[str, Any]:
         """As TOML would say it: enough to repeat the run."""
@@ -261,6 +283,8 @@ def built(tables: Mapping[str, Any]) -> Experiment:
     sections = {k: settings.build(kind, tables.get(k, {}), f"{k}.") for k, kind in SECTIONS.items()}
     if sections["data"].name not in data.available():
         sections["data"] = dataclasses.replace(sections["data"], name=_absolute(sections["data"].name))
+    assumed = _assumption(sections["data"])
+    sections["data"] = _with_views(sections["data"])
     if sections["data"].scale == "auto" and not sections["data"].name.endswith(".npz"):  # only arrays may be integers
         sections["data"] = dataclasses.replace(sections["data"], scale="standard")
     zoo = tuple(_absolute(name) if name.endswith(ONNX_FILE) else name for name in sections["model"].zoo)
@@ -271,7 +295,32 @@ def built(tables: Mapping[str, Any]) -> Experiment:
     method = settings.build(kind, method_table, "method.")
     cores, engine = os.cpu_count() or 1, sections["engine"]
     sections["engine"] = dataclasses.replace(engine, threads=engine.threads or cores, workers=engine.workers or cores)
-    return Experiment(method_name=method_name, method=method, **plain, **sections)
+    return Experiment(method_name=method_name, method=method, assumed=assumed, **plain, **sections)
+
+
+def _with_views(d: DataSettings) -> DataSettings:
+    """With numbers for the views that are up to the dataset."""
+    for key in VIEWS:
+        if isinstance(getattr(d, key), str) and getattr(d, key) != AUTO:
+            raise ConfigError(f"data.{key} must be a number, or {AUTO} (by dataset), not '{getattr(d, key)}'")
+    return dataclasses.replace(d, **dataclasses.asdict(d.views))
+
+
+def _assumption(d: DataSettings) -> str:
+    """What nobody can know of the user's own images, to be said until they say it: whether they may be flipped."""
+    if d.flip != AUTO or not data.of_unknown_content(d.name):
+        return ""
+    return (
+        f"views of images of unknown content ({short_name(d.name)}) are flipped at random: set data.flip=0 if left and "
+        f"right matter, data.flip=0.5 if they do not. Now: {d.views}"
+    )
+
+
+def notices(experiments: Iterable[Experiment]) -> list[str]:
+    """What a person should know of these experiments before they run, each line once."""
+    some = list(experiments)
+    assumed = [e.assumed for e in some if e.assumed and e.trains_on_views]
+    return [*told_of_methods(change for e in some for change in e.carried), *dict.fromkeys(assumed)]
 
 
 def _absolute(name: str) -> str:
@@ -285,7 +334,8 @@ def _absolute(name: str) -> str:
 
 def with_method(experiment: Experiment, name: str) -> Experiment:
     """The same data, models and training under another method (parameters that mean the same carry over)."""
-    return asked_for(experiment.tables(), {"method": {"name": name}, "baseline": ""})
+    other = asked_for(experiment.tables(), {"method": {"name": name}, "baseline": ""})
+    return dataclasses.replace(other, assumed=experiment.assumed)
 
 
 def read_tables(name: str, through: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -338,7 +388,7 @@ def _check(e: Experiment) -> None:
     for key in ("flip", "jitter", "grey", "blur", "drop"):
         if not 0 <= getattr(e.data, key) <= 1:
             raise ConfigError(f"data.{key} is a probability: from 0 to 1, not {getattr(e.data, key)}")
-    if not 0 < e.data.crop <= 1 or not e.data.noise >= 0:
+    if not 0 < e.data.views.crop <= 1 or not e.data.noise >= 0:
         raise ConfigError(
             f"data.crop must be above 0 and at most 1 ({e.data.crop}), data.noise at least 0 ({e.data.noise})"
         )

@@ -139,9 +139,10 @@ def _scale_images(
         mean, std = seen.mean(axis=(0, 2, 3)), seen.std(axis=(0, 2, 3)) + 1e-6
     scaling = Scaling(tuple(mean.tolist()), tuple(std.tolist()))
     scaling.of_images(x)
+    views = settings.views
     augment = ImageAugmentation(
-        tuple((mean / 255.0).tolist()), tuple((std / 255.0).tolist()), scale=(settings.crop, 1.0),
-        flip=settings.flip, jitter=settings.jitter, grey=settings.grey, blur=settings.blur,
+        tuple((mean / 255.0).tolist()), tuple((std / 255.0).tolist()), scale=(views.crop, 1.0),
+        flip=views.flip, jitter=views.jitter, grey=views.grey, blur=views.blur,
     )  # fmt: skip
     return augment, scaling
 

@@ -108,7 +108,9 @@ def _dataset(name: str) -> str:
     from coterie.experiment import DataSettings
 
     partitions = [f"  {key}: {line}" for key, line in data.PARTITIONS.items()]
-    head = [f"{name}: {data.describe(name)}", *_parameters(DataSettings, "data"), "partitions:"]
+    views = data.views_of(name)
+    made = [] if views is None else [f"views, unless set: {views}"]
+    head = [f"{name}: {data.describe(name)}", *_parameters(DataSettings, "data"), *made, "partitions:"]
     return "\n".join([*head, *partitions])
 
 

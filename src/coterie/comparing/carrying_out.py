@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from coterie.carry_over import told
 from coterie.command_line import Request, note, told_apart
 from coterie.comparing import naming, plan, tables
 from coterie.comparing.comparison import Comparison, gathered
@@ -23,7 +22,7 @@ from coterie.comparing.watching import Board
 from coterie.comparing.workers import Crew
 from coterie.data import available
 from coterie.errors import ConfigError, DataError, RunError
-from coterie.experiment import DEMO
+from coterie.experiment import DEMO, notices
 from coterie.files import write_whole
 from coterie.report.comparison import write_comparison
 from coterie.report.words import count
@@ -133,7 +132,7 @@ def carried_out(
 ) -> tuple[Comparison, dict[str, str]]:
     """Run what is missing, or only look (not `run`); what is there then, and what failed, by name."""
     shown, jobs = order.presentation, order.jobs()
-    note(told(change for job in jobs for change in job.experiment.carried))
+    note(notices(job.experiment for job in jobs))
     naming.names(jobs, shown.labels)  # before hours of runs: two rows may have been given one name
     failed = carry_out(jobs, order.out, at_once, plain) if run else {}
     found = gathered(order.request.experiment, order.request.settings, jobs, order.target, shown)

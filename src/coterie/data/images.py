@@ -29,6 +29,17 @@ def image_files(folder: Path) -> tuple[list[Path], list[int], tuple[str, ...]]:
     return files, labels, tuple(names)
 
 
+def first_side(folder: Path) -> int | None:
+    """The shorter side, in pixels, of one of the images below `folder` (all have one size); None: there is none."""
+    from PIL import Image
+
+    file = next((file for file in folder.glob("[!.]*/*") if file.suffix.lower() in SUFFIXES), None)
+    if file is None:
+        return None
+    with Image.open(file) as picture:
+        return min(picture.size)
+
+
 def stack_images(files: list[Path], channels: int | None = None) -> Array:
     """All images as uint8 (N, C, H, W): as many `channels` as asked for, else grey only if all are grey."""
     if channels is None:

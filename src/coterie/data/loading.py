@@ -8,11 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
-from coterie.data.catalog import DOWNLOADED, EMBEDDED, file_of, find_entry
+from coterie.data.catalog import DOWNLOADED, EMBEDDED, file_of, find_entry, views_of
 from coterie.data.dataset import Dataset, data_home, read_arrays
 from coterie.data.fetching import check_form
-from coterie.data.own import check_path, load_own, looks_like_path
+from coterie.data.own import check_path, image_side, load_own, looks_like_path
 from coterie.data.tables import Categories
+from coterie.data.views import PHOTOGRAPHS, Views, usual_views
 from coterie.errors import DataError, unknown
 
 
@@ -62,6 +63,19 @@ def available(home: Path | None = None) -> dict[str, bool]:
 def describe(name: str) -> str:
     """One line on a named dataset."""
     return EMBEDDED[name] if name in EMBEDDED else find_entry(name).summary
+
+
+def default_views(name_or_path: str) -> Views:
+    """How views of a dataset's images are made, unless the settings say otherwise; of tables nobody makes any."""
+    if name_or_path in EMBEDDED or name_or_path in DOWNLOADED:
+        return views_of(name_or_path) or PHOTOGRAPHS
+    side = image_side(Path(name_or_path).expanduser())
+    return PHOTOGRAPHS if side is None else usual_views(side)
+
+
+def of_unknown_content(name_or_path: str) -> bool:
+    """Whether these are images of the user's own, of which nobody said what they show."""
+    return name_or_path not in (*EMBEDDED, *DOWNLOADED) and image_side(Path(name_or_path).expanduser()) is not None
 
 
 def _load_downloaded(name: str, home: Path) -> Dataset:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,7 @@ import numpy as np
 
 from coterie.data import tables
 from coterie.data.dataset import Array, Dataset, read_arrays
-from coterie.data.images import image_files, stack_images
+from coterie.data.images import first_side, image_files, stack_images
 from coterie.data.labels import encode_labels
 from coterie.data.tables import Categories
 from coterie.errors import DataError
@@ -51,6 +52,29 @@ def load_own(path: Path, label: str, labels: Sequence[str] = (), categories: Cat
     if len(dataset.classes) < 2:
         raise DataError(f"{path}: all rows have the same label; at least two classes are needed")
     return dataset
+
+
+def image_side(path: Path) -> int | None:
+    """The shorter side of the user's images, in pixels, without reading them all; None where there are none.
+
+    None also of what cannot be read: who loads it is told why.
+    """
+    try:
+        if path.is_dir():
+            return first_side(path)
+        images = as_images(_without_rows(path)) if path.suffix == ".npz" else None
+    except (OSError, ValueError, SyntaxError, KeyError, zipfile.BadZipFile):
+        return None
+    return None if images is None else min(images.shape[2:])
+
+
+def _without_rows(path: Path) -> Array:
+    """The array x of an .npz file without its rows: their type and shape, from the header alone."""
+    with zipfile.ZipFile(path) as archive, archive.open("x.npy") as file:
+        version = np.lib.format.read_magic(file)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, _, dtype = read(file)
+    return np.empty((0, *shape[1:]), dtype)
 
 
 def _load_folder(folder: Path, labels: Sequence[str]) -> Dataset:

@@ -38,6 +38,7 @@ class Method(ABC):
     shared: ClassVar[tuple[str, ...]] = ()  # the parts of a model that travel, where it is not all of it
     same_features: ClassVar[bool] = False  # whether mixed architectures must have the same number of features
     parts: ClassVar[tuple[str, ...]] = ()  # of a model beside backbone and head: "projector", or one that a Net brings
+    views: ClassVar[int] = 0  # the augmented twins of every batch that it asks for, with `me.train(views=)`
     any_model: ClassVar[bool] = False  # whether peers may bring what no gradient trains: estimators, ONNX files
     # whether the weights it notes are learned: shown as a heat map at the end of a run
     learns_weights: ClassVar[bool] = False

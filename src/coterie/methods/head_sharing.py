@@ -68,6 +68,7 @@ def classavg_loss(net: BoundNet, batch: Batch, given: Given) -> Tensor:
 class FedClassAvg(FedSim):
     summary: ClassVar[str] = "FedSim that also contrasts classes, and holds the head near the average"
     paper: ClassVar[str] = "Jang et al., FedClassAvg: Local Representation Learning, 2022"
+    views: ClassVar[int] = 2
 
     rho: float = parameter(0.1, "strength of the pull of the head towards the average (the authors' example: 0.1)")
     tau: float = parameter(

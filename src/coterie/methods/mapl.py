@@ -60,6 +60,7 @@ class MAPL(Method):
     mixed: ClassVar[bool] = True
     same_features: ClassVar[bool] = True
     parts: ClassVar[tuple[str, ...]] = ("projector", "prototypes")
+    views: ClassVar[int] = 2
     learns_weights: ClassVar[bool] = True
     unforeseen: ClassVar[str] = "from whom peers stop learning, and whom they then no longer ask"
     shares_backbone: ClassVar[bool] = False  # whether backbones of one architecture are averaged, too: MAPL+

@@ -66,12 +66,14 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def _peer(options: argparse.Namespace) -> int:
     from coterie import joining
+    from coterie.experiment import notices
     from coterie.report.words import percent
 
     files, words = names_and_settings(options.settings)
     if not files:
         raise ConfigError("say which peer: its .toml file, such as coterie peer north.toml")
     file = joining.read_file(Path(only_one(files, "peer")), words)
+    note(notices([file.experiment]))
     said = [0.0]
 
     def say(text: str) -> None:
@@ -98,8 +100,8 @@ def _peer(options: argparse.Namespace) -> int:
 
 
 def _up(options: argparse.Namespace) -> int:
-    from coterie.carry_over import told
     from coterie.display import Display, results
+    from coterie.experiment import notices
     from coterie.local_circle import LocalCircle, resumable
 
     experiment = None
@@ -109,7 +111,7 @@ def _up(options: argparse.Namespace) -> int:
         out = options.resume
     else:
         out, experiment = _circle_of(options)
-        note(told(experiment.carried))
+        note(notices([experiment]))
     with Display("up", options.plain) as display:
         try:
             if experiment is None:

@@ -122,15 +122,15 @@ def _column(
     title: str,
 ) -> Results:
     """Run what is missing of it, read what is there, and keep a record of it where that is asked for."""
-    from coterie.carry_over import told
     from coterie.comparing.carrying_out import carry_out
     from coterie.comparing.plan import why_again
+    from coterie.experiment import notices
     from coterie.reproducing import records, results, runs
 
     only = [label for label in options.only.split(",") if label] if options.table != ALL else []
     jobs = runs.placed(table.jobs(column, small, options.seeds, options.settings, out, only), there)
     if options.table != ALL:
-        note(told(change for job in jobs for change in job.experiment.carried))
+        note(notices(job.experiment for job in jobs))
     if not options.print:
         once = {job.folder: job for job in jobs if not results.is_current(job, kept)}  # two rows may be the same run
         recorded = {job.name: why for job in once.values() for why in results.outdated_record(job, kept)}
