@@ -202,13 +202,28 @@ PLAIN = {"seed": int, "rounds": int, "peers": int, "baseline": str}
 DEMO = "demo"
 DEFAULT_METHOD = "panm"
 DEEPEST_BASE = 8
+ORIGINS = {
+    "paper": "as the paper prints its settings, for a GPU",
+    "authors": "as the authors' published code runs it",
+    "ours": "our own settings: smaller, or what we found to be better",
+}
+"""Whose settings a preset has: what it says as `origin`, of itself and not of its base."""
 
 
 def presets() -> dict[str, str]:
     """Preset names and what each says of itself in its first line."""
+    return {name: text.split("\n")[0].lstrip("# ") for name, text in _preset_files().items()}
+
+
+def preset_origins() -> dict[str, str]:
+    """Preset names and whose settings each has: one of ORIGINS."""
+    return {name: str(tomllib.loads(text).get("origin", "")) for name, text in _preset_files().items()}
+
+
+def _preset_files() -> dict[str, str]:
     folder = resources.files("coterie") / "presets"
     found = {p.name: p.read_text(encoding="utf-8") for p in folder.iterdir() if p.name.endswith(".toml")}
-    return {name.removesuffix(".toml"): text.split("\n")[0].lstrip("# ") for name, text in sorted(found.items())}
+    return {name.removesuffix(".toml"): text for name, text in sorted(found.items())}
 
 
 def load(name: str = DEMO, words: Sequence[str] = (), *more: Sequence[str]) -> Experiment:
@@ -354,6 +369,9 @@ def read_tables(name: str, through: tuple[str, ...] = ()) -> dict[str, Any]:
         tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{name} is not valid TOML: {error}") from error
+    origin = tables.pop("origin", None)  # whose settings a preset has; of no effect, and not its base's
+    if origin is not None and origin not in list(ORIGINS):
+        raise ConfigError(f"{name}: origin must be one of {', '.join(ORIGINS)}, not {origin!r}")
     base = tables.pop("base", None)  # a preset, or a file beside this one, that this one changes
     if base is None:
         return tables

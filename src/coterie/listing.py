@@ -115,15 +115,17 @@ def _dataset(name: str) -> str:
 
 
 def _presets() -> dict[str, str]:
-    from coterie.experiment import presets
+    from coterie.experiment import ORIGINS, preset_origins, presets
 
-    return presets()
+    origins, width = preset_origins(), max(map(len, ORIGINS))
+    return {name: f"{origins[name]:<{width}}  {line}" for name, line in presets().items()}
 
 
 def _preset(name: str) -> str:
-    from coterie.experiment import load
+    from coterie.experiment import ORIGINS, load, preset_origins, presets
 
-    return f"{_presets()[name]}\n\n{load(name).toml()}"
+    origin = preset_origins()[name]
+    return f"{presets()[name]}\n{origin}: {ORIGINS[origin]}\n\n{load(name).toml()}"
 
 
 _SOURCES: dict[str, tuple[Any, Any]] = {
