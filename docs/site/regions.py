@@ -22,7 +22,7 @@ import measured
 
 import coterie
 from coterie import cli, events, settings
-from coterie.experiment import PLAIN, SECTIONS, Experiment
+from coterie.experiment import ORIGINS, PLAIN, SECTIONS, Experiment, preset_origins, presets
 from coterie.joining import PeerSettings
 from coterie.listing import needs
 from coterie.methods import METHODS
@@ -63,7 +63,7 @@ def parameters(method: str) -> str:
 
 
 def methods(_: str) -> str:
-    pages = {name: page.name for page in sorted((ROOT / "docs/methods").glob("*.md")) for name in _named(page)}
+    pages = {name: page.name for page in sorted((ROOT / "docs/methods").glob("*.md")) for name in named(page)}
     rows = [(f"[`{name}`]({pages[name]})", needs(kind), kind.summary) for name, kind in METHODS.items()]
     return table(["method", "server, models", "what it does"], rows)
 
@@ -73,7 +73,7 @@ def measurements(names: str) -> str:
     return table(measured.HEADS, measured.rows(names.split(",")))
 
 
-def _named(page: Path) -> list[str]:
+def named(page: Path) -> list[str]:
     """The methods that a page says it is of: in lines that begin with `method.name = "...".`"""
     lines = re.findall(r"^`method\.name = .*$", page.read_text(encoding="utf-8"), re.MULTILINE)
     return [name for line in lines for name in re.findall(r'"([^"]+)"', line)]
@@ -102,6 +102,16 @@ def _sections() -> Iterator[tuple[str, type[Any]]]:
 def _rows(fields: Iterable[dataclasses.Field[Any]], prefix: str = "") -> Iterator[tuple[str, str, str]]:
     for f in fields:
         yield f"`{prefix}{f.name}`", code(settings.literal(settings.default(f))), str(f.metadata.get("help", ""))
+
+
+def all_presets(_: str) -> str:
+    """Grouped by whose settings they have."""
+    origins, lines = preset_origins(), presets()
+    parts = []
+    for origin, meaning in ORIGINS.items():
+        rows = [(f"`{name}`", lines[name]) for name in sorted(lines) if origins[name] == origin]
+        parts += [f"## {origin}: {meaning}", table(["preset", "what it is"], rows)] if rows else []
+    return "\n\n".join(parts)
 
 
 # -- commands ----------------------------------------------------------------------------------
@@ -182,6 +192,7 @@ KINDS: dict[str, Callable[[str], str]] = {
     "measured": measurements,
     "section": section,
     "settings": all_settings,
+    "presets": all_presets,
     "commands": commands,
     "events": records,
     "attributes": attributes,
