@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from coterie.methods.fedavg import FedAvg
+from coterie.methods.private_heads import WithOwnHead
 from coterie.peer import Peer
 from coterie.training.losses import Batch, BoundNet, Given, negative_log_likelihood
 
@@ -24,13 +24,25 @@ def fedrod_loss(net: BoundNet, batch: Batch, given: Given) -> Tensor:
     return balanced + negative_log_likelihood(out.common.detach() + private, batch.y)
 
 
+def private_head_loss(net: BoundNet, batch: Batch, given: Given) -> Tensor:  # noqa: ARG001
+    """Cross entropy of both heads' sum, on features: for training the private head alone."""
+    common, private = (
+        F.linear(batch.x, net.parameters[f"{head}.weight"], net.parameters[f"{head}.bias"])
+        for head in ("head", "private")
+    )
+    return negative_log_likelihood(common + private, batch.y)
+
+
 @dataclass(frozen=True)
-class FedRoD(FedAvg):
+class FedRoD(WithOwnHead):
     summary: ClassVar[str] = "a common model with a balanced loss; a private head's logits are added to the common's"
     paper: ClassVar[str] = "Chen and Chao, On Bridging Generic and Personalized Federated Learning, 2022"
     shared: ClassVar[tuple[str, ...]] = ("backbone", "head")
     parts: ClassVar[tuple[str, ...]] = ("private",)
 
-    async def learn(self, me: Peer) -> None:
+    async def train_head(self, me: Peer, on: tuple[Tensor, Tensor]) -> None:
+        await me.train(private_head_loss, on=on, only="private", epochs=self.head_epochs)
+
+    async def train(self, me: Peer) -> None:
         counts = torch.bincount(me.labels(), minlength=len(me.model["head.weight"]))
         await me.train(fedrod_loss, given={"prior": counts.to(me.model.vector.dtype).log()})
