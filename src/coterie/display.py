@@ -99,6 +99,9 @@ def results(summary: dict[str, Any], folder: Path) -> str:
         f"  test accuracy, validation-selected  {_accuracy(selected)}",
         f"  exchanged                           {exchanged}",
     ]
+    if of_each := last.get("by_architecture", {}):
+        shown = ", ".join(f"{name} {percent(mean)}" for name, mean in of_each.items())
+        lines.insert(2, f"    by architecture                   {shown}")
     if "neighbours" in summary:
         scores = ", ".join(f"{score} {value:.2f}" for score, value in summary["neighbours"].items())
         lines.append(f"  neighbours of one's own kind        {scores}")

@@ -17,7 +17,7 @@ def run_of_all_figures(peers: int = 8, rounds: int = 12, name: str = "panm") -> 
     rng = np.random.default_rng(0)
     clusters = [p % 2 for p in range(peers)]
     classes = [[20 if k % 2 == c else 0 for k in range(4)] for c in clusters]
-    kinds = [name] * peers
+    kinds = [(name, "cnn")[p % 2] for p in range(peers)]
     events: list[Event] = [RunStarted(name, 0, peers, rounds, kinds, [40] * peers, classes, clusters, "0.1.0")]
     for t in range(1, rounds + 1):
         for p in range(peers):

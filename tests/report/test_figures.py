@@ -34,6 +34,7 @@ def folder(tmp_path: Path) -> Path:
 
 DRAW: dict[str, Callable[[Run], coterie.report.Figure]] = {
     "accuracy": lambda run: run.accuracy("validation"),
+    "architectures": lambda run: run.architectures("validation"),
     "bytes": Run.bytes,
     "time": Run.time,
     "neighbours": Run.neighbours,

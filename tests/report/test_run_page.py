@@ -102,7 +102,11 @@ def test_the_figures_are_there(tiny: list[Event]) -> None:
         "data: digits, rotation; true clusters known; coterie 0.1.0.", "at last precision 75%, recall 100%, mass 88%",
     ):  # fmt: skip
         assert text in seen.text
-    assert drawings(tiny) == 8  # test, validation, bytes, time, neighbours, drawing, matrix, classes
+    # Test, validation, both by architecture, bytes, time, neighbours, drawing, matrix, classes.
+    assert drawings(tiny) == 10
+    assert ["cnn", "1", "90.0%", "70.0%"] in seen.rows
+    assert ["mlp", "2", "35.0%", "55.0%"] in seen.rows
+    assert "at last cnn 90.0%, mlp 35.0%" in seen.text
     assert ["0", "mlp", "40", "0", "60.0%", "60.0%"] in seen.rows
     assert ["1", "cnn", "50", "0", "90.0%", "70.0%"] in seen.rows
     # Quantiles of 0.1, 0.6 and 0.9: a fifth of the way, and four fifths.
@@ -162,7 +166,7 @@ def test_no_clusters(tiny: list[Event]) -> None:
     assert "Neighbour recall" not in seen.text
     assert "ordered by most frequent class" in seen.text
     assert ["0", "mlp", "40", "–", "60.0%", "60.0%"] in seen.rows
-    assert drawings(events) == 7
+    assert drawings(events) == 9
 
 
 def test_a_method_that_tells_nothing_and_sends_nothing(tiny: list[Event]) -> None:
@@ -173,7 +177,7 @@ def test_a_method_that_tells_nothing_and_sends_nothing(tiny: list[Event]) -> Non
     seen = look(events)
     for text in ("Nothing was exchanged.", "no averaging between peers", "keeps no lists of neighbours"):
         assert text in seen.text
-    assert drawings(events) == 4  # test, validation, time, classes
+    assert drawings(events) == 6  # test, validation, both by architecture, time, classes
 
 
 def test_lists_without_weights_and_weights_without_lists(tiny: list[Event]) -> None:
@@ -187,7 +191,7 @@ def test_lists_without_weights_and_weights_without_lists(tiny: list[Event]) -> N
     assert "at last mass 88%\n" in weights.text
     assert "recall" not in weights.text.lower()
     assert ["2", "3", "63.3%", "53.3%", "20.0% to 84.0%", "2.31 kB", "87.5%"] in weights.rows
-    assert drawings(noting("neighbours")) == drawings(noting("weights")) == 8
+    assert drawings(noting("neighbours")) == drawings(noting("weights")) == 10
 
 
 def test_nothing_but_a_beginning() -> None:

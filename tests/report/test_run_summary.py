@@ -34,6 +34,41 @@ def test_equal_validation_is_decided_by_loss_then_by_the_earlier_round(tiny: lis
     assert selected["worst_decile"] == 0.5
 
 
+def test_accuracy_by_architecture(tiny: list[Event]) -> None:
+    """Peers 0 and 2 have an mlp, peer 1 a cnn. Last: (0.6 + 0.1) / 2 and 0.9; selected: (0.6 + 0.5) / 2 and 0.7."""
+    summary = summarise(tiny, 1.0)
+    assert summary["accuracy"]["last"]["by_architecture"] == {"cnn": 0.9, "mlp": pytest.approx(0.35)}
+    assert summary["accuracy"]["selected"]["by_architecture"] == {"cnn": 0.7, "mlp": pytest.approx(0.55)}
+    assert "by architecture                   cnn 90.0%, mlp 35.0%" in results(summary, Path("x"))
+
+
+def test_who_was_never_measured_does_not_count_for_its_architecture(tiny: list[Event]) -> None:
+    without = [e for e in tiny if not (isinstance(e, PeerRound) and e.peer == 2)]
+    assert summarise(without, 1.0)["accuracy"]["last"]["by_architecture"] == {"cnn": 0.9, "mlp": 0.6}
+    without = [e for e in tiny if not (isinstance(e, PeerRound) and e.peer == 1)]
+    assert summarise(without, 1.0)["accuracy"]["last"]["by_architecture"]["cnn"] is None
+
+
+def test_one_architecture_is_not_told_apart(tiny: list[Event]) -> None:
+    start = tiny[0]
+    assert isinstance(start, RunStarted)
+    alike = [replace(start, architectures=["mlp"] * 3), *tiny[1:]]
+    summary = summarise(alike, 1.0)
+    assert "by_architecture" not in summary["accuracy"]["last"]
+    assert "by architecture" not in results(summary, Path("x"))
+
+
+def test_what_peers_had_measured_beside_is_by_architecture_too(tiny: list[Event]) -> None:
+    also = [
+        replace(e, notes={**e.notes, "beside": {"mixture": {"test": 0.2 * (1 + e.peer)}}})
+        if isinstance(e, PeerRound) and e.test is not None
+        else e
+        for e in tiny
+    ]
+    found = summarise(also, 1.0)["beside"]["mixture"]["by_architecture"]  # 0.2, 0.4 and 0.6, by peer
+    assert found == {"cnn": 0.4, "mlp": pytest.approx(0.4)}
+
+
 def test_better_validation_comes_before_lower_loss(tiny: list[Event]) -> None:
     better = PeerRound(1, 3, 5.0, 0.81, 0.2, 9.0)
     events = [*tiny, better]

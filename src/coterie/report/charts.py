@@ -9,6 +9,7 @@ from typing import NamedTuple
 from coterie.graph import Neighbourhood
 from coterie.report.byte_axis import ByteAxis
 from coterie.report.figure import Figure, Key, NothingToDraw
+from coterie.report.marks import colour_and_dash
 from coterie.report.measures import MAX_POINTS, Point, spread_out
 from coterie.report.svg import Plot, tick
 from coterie.report.timing import Curve
@@ -93,6 +94,23 @@ def over_rounds(
     one = [] if len(peers) > MAX_LINES else [Key(f"{split} peer", "one peer")]
     keys = (Key(f"{split} mean", "mean"), *one, *([beside.key()] if beside else []))
     return Figure(f"accuracy-{split}", "Accuracy over rounds", plot.svg(label), " ".join(caption), keys)
+
+
+def architectures(lines: Mapping[str, Sequence[tuple[int, float]]], rounds: int, split: str, ends: Ends) -> Figure:
+    """The mean of the peers of each architecture, round by round, where peers have several."""
+    lines = {name: spread_out(line, MAX_POINTS) for name, line in lines.items() if line}
+    if not lines:
+        raise NothingToDraw("All peers have the same architecture, or none was measured.")
+    every = [float(round) for line in lines.values() for round, _ in line]
+    plot = Plot((min(1.0, *every), max(rounds, *every)), ends)
+    plot.axes("round", f"{split} accuracy", tick, whole=True)
+    for i, (name, line) in enumerate(lines.items()):
+        plot.line([float(r) for r, _ in line], [v for _, v in line], f"{colour_and_dash(i)} mean", name)
+    ending = ", ".join(f"{name} {percent(line[-1][1])}" for name, line in lines.items())
+    keys = tuple(Key(f"{colour_and_dash(i)} mean", name) for i, name in enumerate(lines))
+    caption = "Means over the peers that have the architecture, each on its own data."
+    label = f"Mean {split} accuracy by architecture over rounds: at last {ending}"
+    return Figure(f"accuracy-architectures-{split}", "Accuracy by architecture", plot.svg(label), caption, keys)
 
 
 def over_bytes(found: Sequence[Point], ends: Ends | None = None, beside: Beside | None = None) -> Figure:

@@ -20,7 +20,7 @@ from coterie.report.graph_figures import scale_of
 from coterie.report.graphs import KINDS, Frame, Graph
 from coterie.report.noted import charts as charts_of_notes
 from coterie.report.run import Run, open_run
-from coterie.report.tables import left, open_table, peer_table, round_table, side_by_side, table
+from coterie.report.tables import architecture_table, left, open_table, peer_table, round_table, side_by_side, table
 from coterie.report.words import count, duration, not_finite_peers, percent, short_name, size
 
 SCRIPTS = ("pick.js", "lines.js", "graph.js", "pdf.js", "save.js")
@@ -48,7 +48,8 @@ def page_of(run: Run) -> str:
     title = f"{short_name(start.method)} · seed {start.seed} · {amounts}"
     said_first = [_about(events, start), *_failure(summary), *_mixture(summary), _headline(summary)]
     parts = [*said_first, _beside_baseline(run), sections(run).html()]
-    tables = [round_table(run.points, run.scores, run.masses), _peer_table(run), *_own_tables(events)]
+    of_peers = [_peer_table(run), architecture_table(start, summary)]
+    tables = [round_table(run.points, run.scores, run.masses), *of_peers, *_own_tables(events)]
     names = [f"peer {p}" for p in range(start.peers)]
     data = {"what": "peer", "names": names, "about": _about_peers(start), "graph": _graph_data(run)}
     return pages.page(title, [*parts, *tables], data, SCRIPTS)
@@ -58,6 +59,7 @@ def sections(run: Run) -> pages.Sections:
     """The figures of a run."""
     found = pages.Sections()
     found.add(partial(_accuracy, run), "Accuracy over rounds")
+    found.add(partial(_architectures, run), "Accuracy by architecture", say=False)
     against = f" against {run.baseline.name}" if run.baseline else ""
     found.add(partial(_gains, run), HEADING + against, say=run.start.method != LOCAL)
     found.add(run.bytes, "Accuracy against bytes exchanged")
@@ -171,6 +173,11 @@ def _about_peers(start: RunStarted) -> list[str]:
 
 def _accuracy(run: Run) -> pages.Switch:
     return pages.Switch("Accuracy on", {"Test": run.accuracy("test"), "Validation": run.accuracy("validation")})
+
+
+def _architectures(run: Run) -> pages.Switch:
+    drawn = {"Test": run.architectures("test"), "Validation": run.architectures("validation")}
+    return pages.Switch("By architecture, accuracy on", drawn)
 
 
 def _gains(run: Run) -> pages.Switch:

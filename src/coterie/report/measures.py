@@ -10,7 +10,7 @@ import numpy as np
 
 from coterie.events import Event, PeerRound, of_kind
 from coterie.graph import Neighbourhood
-from coterie.report.summary import mass_by_round, neighbours_by_round, started
+from coterie.report.summary import mass_by_round, neighbours_by_round, peers_by_architecture, started
 
 MAX_POINTS = 300  # on a line
 QUANTILES = (0.1, 0.25, 0.75, 0.9)
@@ -58,6 +58,19 @@ def by_peer(events: Sequence[Event], split: str) -> dict[int, list[tuple[int, fl
         if r.peer < peers and value is not None:
             found[r.peer].append((r.round, value))
     return {peer: sorted(found[peer]) for peer in sorted(found)}
+
+
+def by_architecture(events: Sequence[Event], split: str) -> dict[str, list[tuple[int, float]]]:
+    """Of each architecture the rounds in which peers that have it were measured, and the mean of these; empty where all
+    peers have the same."""
+    of_peers = by_peer(events, split)
+    found: dict[str, list[tuple[int, float]]] = {}
+    for architecture, peers in peers_by_architecture(started(events)).items():
+        rounds: dict[int, list[float]] = defaultdict(list)
+        for round, value in (point for p in peers for point in of_peers.get(p, [])):
+            rounds[round].append(value)
+        found[architecture] = [(round, float(np.mean(rounds[round]))) for round in sorted(rounds)]
+    return found
 
 
 def spread_out(values: Sequence[T], most: int) -> list[T]:

@@ -19,7 +19,7 @@ from coterie.report.fronts import fronts
 from coterie.report.gains import bars, same_peers
 from coterie.report.graphs import KINDS, Graph, graphs_of
 from coterie.report.matrix import Floats
-from coterie.report.measures import Point, by_peer, mass_points, neighbour_points, points
+from coterie.report.measures import Point, by_architecture, by_peer, mass_points, neighbour_points, points
 from coterie.report.noted import charts as charts_of_notes
 from coterie.report.summary import started, summarise
 from coterie.report.timing import Curve, accuracy_over_time
@@ -51,6 +51,13 @@ class Run:
         beside = self._beside(lambda run: [(float(p.round), float(getattr(p, split))) for p in run.points])
         peers = by_peer(self.events, split)
         return charts.over_rounds(self.points, peers, self.start.rounds, split, self.accuracy_axis, beside)
+
+    def architectures(self, split: str = "test") -> Figure:
+        """Over rounds: the mean of the peers of each architecture, where they have several."""
+        if split not in charts.SPLITS:
+            raise CoterieError(unknown("split", split, charts.SPLITS))
+        lines = by_architecture(self.events, split)
+        return charts.architectures(lines, self.start.rounds, split, self.accuracy_axis)
 
     def bytes(self) -> Figure:
         """Mean accuracy against what was exchanged by then."""

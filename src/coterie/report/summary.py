@@ -42,7 +42,7 @@ def summarise(events: Sequence[Event], seconds: float) -> dict[str, Any]:
         "seed": start.seed,
         "peers": start.peers,
         "rounds": start.rounds,
-        "accuracy": {"last": _spread(last, start.peers), "selected": _spread(selected, start.peers)},
+        "accuracy": {"last": _spread(last, start), "selected": _spread(selected, start)},
         "validation": {"last": _validation(last), "selected": _validation(selected)},
         "bytes": _totals([r.bytes for r in rounds]),
         "messages": _totals([r.messages for r in rounds]),
@@ -54,7 +54,7 @@ def summarise(events: Sequence[Event], seconds: float) -> dict[str, Any]:
     not_finite = whose_is_not_finite(events)
     if not_finite:
         summary["not_finite"] = not_finite
-    beside = _beside(last, start.peers)
+    beside = _beside(last, start)
     if beside:
         summary["beside"] = beside
     helped = [r.notes["helped"] for r in rounds if "helped" in r.notes]
@@ -120,7 +120,7 @@ def _validation(records: Mapping[int, PeerRound]) -> float | None:
     return float(np.mean(found)) if found else None
 
 
-def _beside(last: Mapping[int, PeerRound], peers: int) -> dict[str, Any]:
+def _beside(last: Mapping[int, PeerRound], start: RunStarted) -> dict[str, Any]:
     """What else peers measured than what they predict with, each as in their last round.
 
     `change` is how much better, relatively, they do than with that: of the worst and the best off, and in the mean.
@@ -132,7 +132,7 @@ def _beside(last: Mapping[int, PeerRound], peers: int) -> dict[str, Any]:
         changes = [(last[p].test or 0.0) / test - 1 for p, test in tests.items() if test]
         change = {"least": min(changes), "mean": float(np.mean(changes)), "most": max(changes)} if changes else {}
         found[name] = {
-            **_spread({p: replace(last[p], test=test) for p, test in tests.items()}, peers),
+            **_spread({p: replace(last[p], test=test) for p, test in tests.items()}, start),
             "change": change,
         }
     own = [r.notes["own_share"] for r in last.values() if "own_share" in r.notes]
@@ -233,12 +233,30 @@ def _save(path: Path, **arrays: np.ndarray) -> None:
     temporary.replace(path)
 
 
-def _spread(records: dict[int, PeerRound], peers: int) -> dict[str, Any]:
+def peers_by_architecture(start: RunStarted) -> dict[str, list[int]]:
+    """Who has which, where peers differ in it; empty where all have the same."""
+    found: dict[str, list[int]] = defaultdict(list)
+    for peer, architecture in enumerate(start.architectures[: start.peers]):
+        found[architecture].append(peer)
+    return dict(sorted(found.items())) if len(found) > 1 else {}
+
+
+def _by_architecture(per_peer: Sequence[float | None], start: RunStarted) -> dict[str, Any]:
+    """The mean over the peers of each architecture, where there are several; None where none of them was measured."""
+    means: dict[str, float | None] = {}
+    for architecture, peers in peers_by_architecture(start).items():
+        measured = [accuracy for p in peers if (accuracy := per_peer[p]) is not None]
+        means[architecture] = float(np.mean(measured)) if measured else None
+    return {"by_architecture": means} if means else {}
+
+
+def _spread(records: dict[int, PeerRound], start: RunStarted) -> dict[str, Any]:
     """Mean and spread over peers; the worst decile is the mean of the worst tenth, one peer at the least.
 
-    `per_peer` has one entry a peer: None for one that left before it was ever measured.
+    `per_peer` has one entry a peer: None for one that left before it was ever measured. `by_architecture` has the mean
+    of those that have the same, where peers have several.
     """
-    per_peer = [records[p].test if p in records else None for p in range(peers)]
+    per_peer = [records[p].test if p in records else None for p in range(start.peers)]
     measured = [accuracy for accuracy in per_peer if accuracy is not None]
     if not measured:
         return {"mean": None, "std": None, "worst_decile": None, "per_peer": per_peer}
@@ -248,6 +266,7 @@ def _spread(records: dict[int, PeerRound], peers: int) -> dict[str, Any]:
         "std": float(np.std(measured)),
         "worst_decile": float(np.mean(worst)),
         "per_peer": per_peer,
+        **_by_architecture(per_peer, start),
     }
 
 

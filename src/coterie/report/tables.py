@@ -10,6 +10,7 @@ from coterie.events import Event, PeerAway, RunStarted, of_kind
 from coterie.graph import Neighbourhood
 from coterie.report.gains import points
 from coterie.report.measures import Point, spread_out
+from coterie.report.summary import peers_by_architecture
 from coterie.report.words import NOTHING, duration, percent, short_name, size
 
 TABLE_PEERS = 200  # rows of the table of peers
@@ -82,6 +83,22 @@ def peer_table(
     if start.peers > TABLE_PEERS:
         caption += f" The first {TABLE_PEERS} of {start.peers:,} peers; summary.json has all."
     return table("Peer by peer", caption, head, rows, names=(1,))
+
+
+def architecture_table(start: RunStarted, summary: Mapping[str, Any]) -> str:
+    """Means of the peers of each architecture, and of what else they had measured; empty where all have the same."""
+    held = peers_by_architecture(start)
+    if not held:
+        return ""
+    spreads = {f"test, {key}": summary["accuracy"][key] for key in ("last", "selected")}
+    spreads |= {f"{key}, last": it for key, it in summary.get("beside", {}).items() if isinstance(it, Mapping)}
+    means = {key: spread.get("by_architecture", {}) for key, spread in spreads.items()}
+    rows = [
+        [name, f"{len(peers):,}", *(percent(of_each.get(name)) for of_each in means.values())]
+        for name, peers in held.items()
+    ]
+    caption = "Means over the peers that have the architecture, on their own test data."
+    return table("Architecture by architecture", caption, ["architecture", "peers", *spreads], rows, names=(0,))
 
 
 def table(
