@@ -20,6 +20,7 @@ from coterie.bench.workloads import Workload
 from coterie.comparing.plan import LOCAL
 from coterie.data.catalog import DOWNLOADED
 from coterie.experiment import Experiment, from_tables, over, read_tables
+from coterie.methods.compfl import CompFL, trainings
 from coterie.reproducing.papers import Column, Row, Table
 from coterie.settings import overrides
 
@@ -37,6 +38,7 @@ FACTORS = {
     "panm": 1.5, "ifca": 1.5, "fedclassavg": 1.4, "local-ensemble": 1.4, "fedgh": 1.4, "feddistill": 1.3,
     "fedprox": 1.2, "fedrep": 1.2,
 }  # fmt: skip
+COMPFL = "compfl"
 YARDSTICKS = ("mlp", "cnn3", "resnet9")  # small, middle and large networks reach different speeds
 LONG_ENOUGH = 0.25  # seconds to measure each for
 
@@ -53,9 +55,19 @@ def seconds(table: Table, column: Column, small: bool, seeds: int, speeds: Speed
 def _of_row(base: dict[str, Any], row: Row, small: bool, speeds: Speeds) -> float:
     words = row.words.of(small)
     sizes = tuple(word for word in words if not word.startswith("method."))
-    name = next((word.partition("=")[2] for word in words if word.startswith("method.name=")), base["method"]["name"])
-    experiment = _sized(_Frozen(base), sizes)
-    return FACTORS.get(name, 1.0) * sum(work / speeds[by] for by, work in work_of(experiment).items())
+    given = base["method"] | dict(word.removeprefix("method.").split("=", 1) for word in words if word not in sizes)
+    experiment, name = _sized(_Frozen(base), sizes), given["name"]
+    shares = _shares_that_train(experiment, given["setting"]) if name == COMPFL and "setting" in given else {}
+    return FACTORS.get(name, 1.0) * sum(work / speeds[by] for by, work in work_of(experiment, shares).items())
+
+
+def _shares_that_train(e: Experiment, setting: str) -> dict[str, float]:
+    """CompFL without a server: of the trainings that each network would get from those who have it, were all to train
+    in every round, the share that there is."""
+    order = sorted(set(e.model.zoo), key=lambda network: FORWARD[network][0])
+    owners = [e.peers / len(order)] * len(order)
+    counts = trainings(setting, owners, CompFL.epsilon)
+    return {network: count / own for network, count, own in zip(order, counts, owners, strict=True)}
 
 
 class _Frozen(dict[str, Any]):
@@ -71,13 +83,17 @@ def _sized(base: _Frozen, words: tuple[str, ...]) -> Experiment:
     return from_tables(over(base, overrides([*words, "baseline=", f"method.name={LOCAL}"])))
 
 
-def work_of(e: Experiment) -> dict[str, float]:
-    """Million operations of a run in which everybody trains alone, by the yardstick that is nearest to its networks."""
+def work_of(e: Experiment, shares: Mapping[str, float] | None = None) -> dict[str, float]:
+    """Million operations of a run in which everybody trains alone, by the yardstick that is nearest to its networks.
+
+    `shares` has, by network, how much of that training there is, where it is not all.
+    """
     trained, measured = _samples(e)
     looks = e.rounds / e.evaluate.every
     found: dict[str, float] = {}
     for network in e.model.zoo:
-        each = forward_of(network, e) * (PASSES * trained * e.train.epochs * e.rounds + measured * looks)
+        often = e.rounds * (shares or {}).get(network, 1.0)
+        each = forward_of(network, e) * (PASSES * trained * e.train.epochs * often + measured * looks)
         nearest = _nearest(network)
         found[nearest] = found.get(nearest, 0.0) + each * e.peers / len(e.model.zoo)
     return found
