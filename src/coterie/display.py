@@ -114,9 +114,10 @@ def results(summary: dict[str, Any], folder: Path) -> str:
         between = f", a peer's relative change {change['least']:+.1%} to {change['most']:+.1%}" if change else ""
         lines.append(f"  with one's own models alone         {percent(alone['mean'])}{between}")
         lines.append(f"  one's own among the chosen          {share:.0%}")
-    mixture = summary.get("beside", {}).get("mixture")
-    if mixture:
-        lines.append(f"  with the mixture of all its models  {_accuracy(mixture)}")
+    also = {"mixture": "with the mixture of all its models", "own": "with its own model alone"}
+    for name, text in also.items():
+        if name in summary.get("beside", {}):
+            lines.append(f"  {text:<34}  {_accuracy(summary['beside'][name])}")
     if "helped" in summary:
         lines.append(f"  rounds in which the strong helped   {summary['helped']:.0%}")
     lines += [f"  a MIXTURE                           {change}" for change in summary.get("mixture", [])]

@@ -77,6 +77,7 @@ def accuracy(said: list[dict[str, str]], classes: list[str]) -> float:
         ("fedrod",),
         ("mapl", "model.zoo=mlp,cnn3", "model.d_z=6", "method.t_thr=2", "model.projector_hidden=4"),
         ("fedpae", "model.zoo=tree,mlp,logistic", "method.models=2", "method.population=8", "method.generations=3"),
+        ("compfl", "model.zoo=cnn3,mlp", "method.predict=mixture"),
     ],
     ids=lambda words: words[0],
 )
@@ -405,6 +406,44 @@ def test_an_exported_ensemble(
     assert [m["name"] for m in manifest["members"]] == ["own", "0/odd", "before"]
     assert [m["file"] for m in manifest["members"]] == [f"member-0.{form}", "member-1.onnx", f"member-2.{form}"]
     assert {p.name for p in out.iterdir()} == {"manifest.json", *(m["file"] for m in manifest["members"])}
+
+
+@pytest.mark.parametrize("form", ["onnx", "safetensors"])
+def test_a_mixture_votes_by_its_weights(form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """CompFL's: the mean of its experts' probabilities by their weights, from the run's folder and from an export."""
+    e = tiny("compfl", "model.zoo=cnn3,mlp", "method.predict=mixture", "method.tau=2")
+    held: list[Simulation] = []
+    running.run(e, tmp_path / "run", on_start=held.append)
+    me = held[0].stage.peers[0]
+    assert me.data is not None
+    assert me.ensemble is not None
+    weights = me.ensemble.weights
+    assert len(weights) == 2
+    said = [torch.softmax(predict(EvaluateJob(m.model, me.data.test)).logits, 1) for m in me.ensemble.members]  # type: ignore[arg-type]
+    want = (weights[0] * said[0] + weights[1] * said[1]).numpy()
+    _, x, _ = rows_to_test(e, 0)
+    np.savez(tmp_path / "x.npz", x=x)
+    out = tmp_path / "out"
+    assert main(["export", str(tmp_path / "run"), "--peer", "0", "--format", form, "--out", str(out)]) == OK
+    assert f"its voice weighs {weights[1]:.3g}" in capsys.readouterr().out
+    manifest = json.loads((out / "manifest.json").read_text())
+    assert [member["weight"] for member in manifest["members"]] == pytest.approx(weights)
+    for where in (tmp_path / "run", out):
+        rows = predicted(where, tmp_path / "x.npz", "--peer", "0")
+        got = [[float(row[f"probability of {c}"]) for c in range(10)] for row in rows]
+        np.testing.assert_allclose(got, want, atol=2e-5)
+
+
+def test_weights_that_cannot_be_are_named(ensembles: tuple[Path, Simulation], tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert main(["export", str(ensembles[0] / "run"), "--peer", "1", "--out", str(out)]) == OK
+    manifest = json.loads((out / "manifest.json").read_text())
+    assert not any("weight" in member for member in manifest["members"])  # as before there were any
+    for weights in ([1.0], [0.0, 0.0, 0.0], [-1.0, 1.0, 1.0], ["x", 1.0, 1.0]):
+        for member, weight in zip(manifest["members"], weights, strict=False):
+            member["weight"] = weight
+        with pytest.raises(ValueError, match="members whose voices weigh"):
+            from_tree(manifest)
 
 
 # -- exports -----------------------------------------------------------------------------------

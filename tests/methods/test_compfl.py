@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from itertools import pairwise
-from typing import Any
+from itertools import pairwise, product
+from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from methods_support import LinearNet, cross_entropy, gather, play, small
 
 from coterie import experiment
+from coterie.architecture import Model
 from coterie.errors import CoterieError
 from coterie.methods import experts
 from coterie.methods.class_means import class_means
-from coterie.methods.compfl import all_experts, can_train, expert, walk_of
+from coterie.methods.compfl import SETTINGS, CompFL, all_experts, can_train, expert, trainings, walk_of
 from coterie.peer import Peer
+from coterie.reproducing import papers
 from coterie.training.losses import Batch
 from coterie.weights import Weights
 
@@ -266,6 +271,144 @@ def test_the_mixture_is_measured_beside() -> None:
         assert set(last.notes["beside"]) == {"mixture"}
     weak = played.rounds(1)[-1]
     assert weak.notes["beside"]["mixture"]["test"] == weak.test  # of one expert
+
+
+def test_the_mixture_may_be_what_a_client_predicts_with() -> None:
+    """What is measured then is the weighted mean of its experts' probabilities, worked out here by PyTorch alone."""
+    e = small("compfl", ZOO, "method.predict=mixture", rounds=2, peers=4)
+    played, beside = play(e), play(small("compfl", ZOO, rounds=2, peers=4))
+    differ = False
+    for me in played.participants[:4]:
+        last, other = played.rounds(me.id)[-1], beside.rounds(me.id)[-1]
+        assert (last.test, last.validation) == tuple(
+            other.notes["beside"]["mixture"][s] for s in ("test", "validation")
+        )
+        assert last.notes["beside"] == {"own": {"validation": other.validation, "test": other.test}}
+        assert me.data is not None
+        assert me.kinds is not None
+        assert me.ensemble is not None
+        assert me.ensemble.weights == tuple(last.notes["experts"].values())
+        said = torch.zeros(len(me.data.validation), 10)
+        for kind, weight in last.notes["experts"].items():
+            net = me.kinds.network(kind).build()
+            net.load_state_dict({name: tensor.clone() for name, tensor in expert(me, kind).items()})
+            said += weight * net.eval()(me.data.validation.x).logits.detach().softmax(1)
+        correct = (said.argmax(1) == me.data.validation.y).double().mean()
+        assert last.validation == pytest.approx(float(correct))
+        differ |= len(me.ensemble.members) == 2
+    assert differ
+
+
+def test_the_mixture_is_there_again_after_a_restart() -> None:
+    e = small("compfl", ZOO, "method.predict=mixture", rounds=2, peers=4)
+    for me in play(e).participants[:4]:
+        before = me.ensemble
+        assert before is not None
+        me.ensemble = None
+        e.method.revive(me)
+        assert me.ensemble is not None
+        assert me.ensemble.weights == before.weights
+        for one, other in zip(me.ensemble.members, before.members, strict=True):
+            assert one.name == other.name
+            assert isinstance(one.model, Model)
+            assert isinstance(other.model, Model)
+            assert torch.equal(one.model.vector, other.model.vector)
+
+
+def test_alignment_over_cross_entropy_is_noted_of_each_expert(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a training begins: lam times the mean over features of the squared distance from the class's mean, over
+    the cross entropy of the head as it then is."""
+    noted: dict[tuple[int, str], float] = {}
+    adapt = CompFL.adapt
+
+    async def watched(self: CompFL, me: Peer, kinds: Any) -> None:
+        await adapt(self, me, kinds)
+        for kind in kinds:
+            assert me.kinds is not None
+            assert me.data is not None
+            net = me.kinds.network(kind).build()
+            net.load_state_dict({name: tensor.clone() for name, tensor in expert(me, kind).items()})
+            out, y = net.eval()(me.data.train.x), me.data.train.y
+            means = torch.stack([out.features[y == k].mean(0) for k in y.tolist()])
+            ratio = 3 * (out.features - means).square().mean() / F.cross_entropy(out.logits, y)
+            noted[me.id, kind] = float(ratio.detach())
+
+    monkeypatch.setattr(CompFL, "adapt", watched)
+    played = play(small("compfl", ZOO, "method.lam=3", "method.adapt_epochs=1", rounds=2, peers=4))
+    for i in range(4):
+        told = {k.removeprefix("lf_over_ce."): v for k, v in played.rounds(i)[-1].notes.items() if "lf_over" in k}
+        assert set(told) == set(can_train(played.participants[i]))
+        for kind, value in told.items():
+            assert value == pytest.approx(noted[i, kind], rel=1e-4)
+    none = play(small("compfl", ZOO, "method.lam=0", rounds=1, peers=4))
+    assert not any(name.startswith("lf_over_ce") for name in none.rounds(0)[-1].notes)
+
+
+def test_alignment_may_be_free_of_scale() -> None:
+    """Features and anchors ten times as long: a hundred times the squared distance, and a hundredth of the strength.
+    By hand, anchors (3, 4) and (0, 1), and no third class: a mean squared length of (25 + 1) / 2 = 13."""
+    method: Any = small("compfl", ZOO, "method.scale_free=true", "method.lam=2", peers=4).method
+    anchors = torch.tensor([[3.0, 4.0], [0.0, 1.0], [0.0, 0.0]])
+    assert method.strength(anchors, 2.0) == pytest.approx(2 / 13)
+    assert method.strength(10 * anchors, 2.0) == pytest.approx(2 / 1300)
+    features, labels = torch.tensor([[3.0, 5.0], [2.0, 1.0]]), torch.tensor([0, 1])
+    assert experts.distance(features, labels, anchors) == pytest.approx((1 + 4) / 2)
+    for scale in (1.0, 10.0):
+        loss = method.strength(scale * anchors, 2.0) * experts.distance(scale * features, labels, scale * anchors)
+        assert loss == pytest.approx(2 / 13 * 2.5)
+
+
+def test_held_teachers_weigh_by_their_accuracy() -> None:
+    """Own expert 0.8 right, the smaller 0.4: stretched to 1 and 0, over tau = 0.5, weights e^2 / (1 + e^2) and the
+    rest. The own expert says 0.2 of each class, the smaller one 0.1."""
+    e = small("compfl", ZOO, "method.teachers=held", "method.tau=0.5", peers=2)
+    method: Any = e.method
+    strong = experiment.gather(e).participants[0]
+    small_one, own = can_train(strong)
+    strong.state["said"] = {
+        small_one: torch.full((strong.samples, 10), 0.1),
+        own: torch.full((strong.samples, 10), 0.2),
+    }
+    strong.state["accuracy"] = {small_one: 0.4, own: 0.8}
+    share = math.exp(2) / (1 + math.exp(2))
+    expected = 0.5 * F.one_hot(strong.labels(), 10) + 0.5 * (share * 0.2 + (1 - share) * 0.1)
+    for kind in (small_one, own):  # whichever of them learns
+        torch.testing.assert_close(method.targets(strong, kind, can_train(strong)), expected)
+
+
+def test_how_often_experts_are_trained_in_a_round() -> None:
+    """Five clients own the small expert, five the large one; epsilon 0.3. With a server the strong train the small one
+    in 0.3 / 2 of their rounds: 5 + 0.75 and 4.25. A walker is with each client as likely: 0.5 + 0.3 * 0.5 and 0.5.
+    Model by model each has half of the rounds: 10 / 2 and 5 / 2."""
+    server, walk, gossip = (trainings(setting, (5, 5), 0.3) for setting in SETTINGS)
+    assert server == pytest.approx([5.75, 4.25])
+    assert walk == pytest.approx([0.65, 0.5])
+    assert gossip == pytest.approx([5, 2.5])
+
+
+@pytest.mark.parametrize("small_form", [True, False])
+def test_the_rows_of_figure_7_have_equal_work(small_form: bool) -> None:
+    """Trainings in the whole run, in the mean: those of the server's row, to a hundredth."""
+    table, [column] = papers.find("compfl-figure7/classes10")
+    jobs = table.jobs(column, small_form, [0], [], Path("x"))
+    work = {}
+    for job in jobs:
+        e, method = job.experiment, cast("CompFL", job.experiment.method)
+        owners = [e.peers // 2, e.peers - e.peers // 2]
+        work[job.variant.label] = e.rounds * sum(trainings(method.setting, owners, method.epsilon))
+    assert len(work) == 5
+    assert work["server"] == (240 if small_form else 4000)
+    for label, trained in work.items():
+        assert trained == pytest.approx(work["server"], rel=0.01), label
+
+
+def test_all_with_heads_of_their_own_have_the_same_budget_in_table_2() -> None:
+    table, columns = papers.find("compfl-table2")
+    for column, small_form in product(columns, (True, False)):
+        methods = {job.variant.label: job.experiment.method for job in table.jobs(column, small_form, [0], [], Path())}
+        keys = ("head_epochs", "adapt_epochs", "tune")
+        budgets = {label: vars(m)[key] for label, m in methods.items() for key in keys if key in vars(m)}
+        assert budgets == dict.fromkeys(("FedAvg-FT", "FedPer", "FedRep", "FedBABU", "FedRoD", "CompFL"), 10)
 
 
 # -- without a server ----------------------------------------------------------------------------------

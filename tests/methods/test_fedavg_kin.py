@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -12,8 +13,10 @@ from hypothesis import strategies as st
 from methods_support import MIXED, SAMPLES, STILL, LinearNet, cross_entropy, gather, play, small
 from torch import Tensor
 
+from coterie.architecture import Model
 from coterie.errors import ConfigError
-from coterie.methods.fedavg import by_kind
+from coterie.methods.class_means import head_loss
+from coterie.methods.fedavg import FedAvg, by_kind
 from coterie.methods.fedrod import fedrod_loss
 from coterie.models import Output
 from coterie.peer import Peer
@@ -117,6 +120,87 @@ def test_fedrep_fits_the_head_to_the_representation_that_came() -> None:
     for me, head in zip(played.participants, expected_heads, strict=False):
         torch.testing.assert_close(me.model["head.weight"], head, atol=1e-5, rtol=1e-4)
         torch.testing.assert_close(me.model.part("backbone").vector, weighted(bodies), atol=1e-5, rtol=1e-4)
+
+
+def stepped(me: Peer, vector: Tensor, *steps: tuple[str, ...], lr: float = 0.1) -> Any:
+    """A peer's net after plain gradient steps from these weights, each of some of its parts, by PyTorch alone."""
+    assert me.data is not None
+    net = me.architecture.build()
+    net.load_state_dict({name: tensor.clone() for name, tensor in Model(me.architecture, vector).items()})
+    for parts in steps:
+        net.zero_grad()
+        torch.nn.functional.cross_entropy(net(me.data.train.x).logits, me.data.train.y).backward()  # type: ignore[no-untyped-call]
+        with torch.no_grad():
+            for part in parts:
+                for p in getattr(net, part).parameters():
+                    p -= lr * p.grad
+    return net
+
+
+def body_of(net: Any) -> Tensor:
+    return torch.cat([p.detach().flatten() for p in net.backbone.parameters()])
+
+
+def test_fedper_may_fit_its_head_first() -> None:
+    """Two steps of the head at the old representation, then one of both, as FedPer trains."""
+    e = small("fedper", *FULL_BATCH, "method.head_epochs=2")
+    start = same_start(gather(e))
+    nets = [stepped(me, me.model.vector, ("head",), ("head",), ("head", "backbone")) for me in start[:3]]
+    body = weighted([body_of(net) for net in nets])
+    for me, net in zip(play(e, start).participants, nets, strict=False):
+        torch.testing.assert_close(me.model["head.weight"], net.head.weight.detach(), atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(me.model.part("backbone").vector, body, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["fedper", "fedrep"])
+def test_heads_may_be_fitted_to_the_average_when_it_has_come(name: str) -> None:
+    """At the start two steps of the head; the round's training; then two steps of it under the averaged body."""
+    e = small(name, *FULL_BATCH, "method.head_epochs=2", "method.fit_heads=after")
+    start = same_start(gather(e))
+    trained = ("backbone",) if name == "fedrep" else ("head", "backbone")
+    nets = [stepped(me, me.model.vector, ("head",), ("head",), trained) for me in start[:3]]
+    body = weighted([body_of(net) for net in nets])
+    expected = []
+    for me, net in zip(start, nets, strict=False):
+        vector = torch.cat([p.detach().flatten() for p in (*net.backbone.parameters(), *net.head.parameters())])
+        average = Model(me.architecture, vector.clone())
+        average.load(Weights(average.part("backbone").layout, body))
+        expected.append(stepped(me, average.vector, ("head",), ("head",)))
+    for me, net in zip(play(e, start).participants, expected, strict=False):
+        torch.testing.assert_close(me.model["head.weight"], net.head.weight.detach(), atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(me.model.part("backbone").vector, body, atol=1e-5, rtol=1e-4)
+
+
+@dataclass(frozen=True)
+class AsBefore(FedAvg):
+    """FedPer and FedRep as they were before heads had a budget: to the bit what `head_epochs` of 0 and 10 must be."""
+
+    shared: ClassVar[tuple[str, ...]] = ("backbone",)
+
+    head_epochs: int = 0
+
+    async def learn(self, me: Peer) -> None:
+        if not self.head_epochs:
+            await me.train()
+            return
+        [said] = await me.predict()
+        await me.train(head_loss, on=(said.features, me.labels()), only="head", epochs=self.head_epochs)
+        await me.train(only="backbone")
+
+
+@pytest.mark.parametrize(("name", "epochs"), [("fedper", 0), ("fedrep", 10)])
+def test_the_budget_of_heads_changes_nothing_by_default(name: str, epochs: int) -> None:
+    e = small(name, "train.momentum=0.9", rounds=3)
+    before = replace(e, method=AsBefore(head_epochs=epochs))
+    for one, other in zip(play(e).participants[:3], play(before).participants, strict=False):
+        assert torch.equal(one.model.vector, other.model.vector)
+
+
+def test_the_budget_of_heads_is_checked() -> None:
+    with pytest.raises(ConfigError, match=r"method\.head_epochs must be at least 0, not -1"):
+        play(small("fedper", "method.head_epochs=-1"))
+    with pytest.raises(ConfigError, match=r"method\.fit_heads must be one of before, after, not 'later'"):
+        play(small("fedrod", "method.fit_heads=later"))
 
 
 @pytest.mark.parametrize("words", [(), ("method.tune_every=1",)])
@@ -234,6 +318,21 @@ def test_only_the_private_head_learns_from_the_sum() -> None:
         torch.testing.assert_close(gradients[name], gradient)
     assert gradients["head.weight"][2].abs().max() == 0  # a class that the peer does not have is left alone
     assert gradients["private.weight"].abs().min() > 0
+
+
+def test_fedrod_may_fit_its_private_head_first() -> None:
+    """The common part does not learn from the private head, so it is what it is without the fit. The private
+    head: two steps on the sum of both heads with all else still, then one together with the others."""
+    words = (*FULL_BATCH, "method.head_epochs=2")
+    plain, e = small("fedrod", *FULL_BATCH), small("fedrod", *words)
+    start = gather(e)
+    nets = [stepped(me, me.model.vector, ("private",), ("private",), ("private",)) for me in start[:3]]
+    for me, other, net in zip(play(e, start).participants, play(plain, gather(plain)).participants, nets, strict=False):
+        if me.data is not None:
+            common = [p.model.part("backbone", "head").vector for p in (me, other)]
+            torch.testing.assert_close(*common, atol=1e-6, rtol=1e-5)
+            torch.testing.assert_close(me.model["private.weight"], net.private.weight.detach(), atol=1e-5, rtol=1e-4)
+            assert not torch.equal(me.model["private.weight"], other.model["private.weight"])
 
 
 def test_fedrods_prior_is_how_many_samples_a_peer_has_of_each_class(monkeypatch: pytest.MonkeyPatch) -> None:

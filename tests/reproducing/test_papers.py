@@ -32,7 +32,7 @@ def test_the_tables_that_there_are() -> None:
         "panm": "table2 table3 table3-precision table3-recall table4 table5 table6 table6-costs figure2 figure3",
         "mapl": "table1 table2 table3 table4 table4-messages table5 table6 table9",
         "fedpae": "table1 table2-least table2-most table3 own-share",
-        "compfl": "table2 table3 table5 figure4 figure5 figure6 figure7 choices",
+        "compfl": "table2 table3 table5 figure4 figure5 figure6 figure7 long heads choices",
     }
     assert set(TABLES) == {f"{paper}-{name}" for paper, names in expected.items() for name in names.split()}
 
@@ -84,7 +84,7 @@ def test_the_list_names_all(capsys: pytest.CaptureFixture[str]) -> None:
         ("fedpae-table1", "cifar10-0.3", "FedGH", "fedpae-cifar10-small",
          ["data.alpha=0.3", "method.name=fedgh", "model.d_z=64"]),
         ("compfl-figure7", "classes3", "walks p=0.6", "compfl-cifar10-small",
-         ["data.classes_per_peer=3", "method.setting=device-by-device", "rounds=120", "evaluate.every=25",
+         ["data.classes_per_peer=3", "method.setting=device-by-device", "rounds=209", "evaluate.every=19",
           "graph.kind=erdos-renyi", "graph.p=0.6"]),
         ("panm-table2", "cifar10", "Random", "panm-cifar10-short", ["method.name=gossip"]),
         # the column's k is Random's, too; its l, t1 and tau are not Random's to have

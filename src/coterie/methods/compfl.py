@@ -29,6 +29,7 @@ from coterie.weights import Weights, mean
 
 SERVER, WALK, GOSSIP = SETTINGS = ("server", "device-by-device", "model-by-model")
 TEACHERS = ("others", "held")
+PREDICT = ("own", "mixture")
 KL: dict[str, Loss] = {"usual": experts.taught_loss, "printed": experts.taught_as_printed_loss}
 
 
@@ -44,6 +45,9 @@ class CompFL(FedAvg):
     epsilon: float = parameter(0.3, "probability that a client trains any expert that it can, instead of its own")
     lam: float = parameter(1.0, "weight of the distance of features to their class's anchor; 0: no alignment")
     per_feature: bool = parameter(True, "take the mean of that squared distance over features; false: the sum")
+    scale_free: bool = parameter(
+        False, "divide that distance by the anchors' mean squared length, so that the scale of features does not matter"
+    )
     mu: float = parameter(1.0, "weight of what other experts teach; 0: no distillation")
     tau: float = parameter(0.1, "temperature of the experts' weights: the lower, the more the best one counts")
     warmup: int = parameter(10, "rounds before experts teach each other")
@@ -53,6 +57,7 @@ class CompFL(FedAvg):
     adapt_epochs: int = parameter(0, "epochs on heads alone when an average has come, on the features as they are")
     adapt_lr: float = parameter(0.1, "and their learning rate, at most: less where features are long")
     teachers: str = parameter("others", "who teaches: the client's other experts | held (the learner as it came, too)")
+    predict: str = parameter("own", "what a client predicts with: its own expert | mixture (of all that it holds)")
     kl: str = parameter("usual", "KL of target from prediction, as usual | printed: of prediction from target")
 
     def with_server(self) -> bool:
@@ -60,7 +65,8 @@ class CompFL(FedAvg):
 
     def check(self, peers: int) -> None:
         super().check(peers)
-        for key, options in (("setting", SETTINGS), ("teachers", TEACHERS), ("kl", tuple(KL))):
+        choices = {"setting": SETTINGS, "teachers": TEACHERS, "predict": PREDICT, "kl": tuple(KL)}
+        for key, options in choices.items():
             need(getattr(self, key) in options, key, f"must be one of {', '.join(options)}, not '{getattr(self, key)}'")
         need(0 <= self.epsilon <= 1, "epsilon", f"must be from 0 to 1, not {self.epsilon}")
         for key in ("lam", "mu"):
@@ -104,7 +110,12 @@ class CompFL(FedAvg):
             await self.device_by_device(me, t)
         else:
             await self.model_by_model(me, t)
-        self.offer_mixture(me, t)
+        me.state["mixed"] = t
+        self.offer_mixture(me)
+
+    def revive(self, me: Peer) -> None:
+        if "mixed" in me.state:
+            self.offer_mixture(me)
 
     # -- the three settings --------------------------------------------------------------------
 
@@ -193,6 +204,11 @@ class CompFL(FedAvg):
                 plain: dict[str, Any] = {"epochs": self.adapt_epochs, "lr": lr, "optimizer": "sgd", "momentum": 0.0}
                 await me.train(head_loss, model=model, only="head", on=(said.features, labels), **plain)
             me.state["said"][kind] = experts.probabilities(said.features, model)
+            if self.lam:
+                apart = experts.distance(said.features, labels, found["means"])
+                entropy = experts.cross_entropy_of(me.state["said"][kind], labels)
+                strength = self.strength(found["means"], self.lam)
+                me.note(**{f"lf_over_ce.{labelled(kind)}": strength * apart / entropy})
         scores = await me.evaluate(models, "validation")
         me.state["accuracy"].update({kind: score.accuracy for kind, score in zip(kinds, scores, strict=True)})
 
@@ -215,8 +231,14 @@ class CompFL(FedAvg):
 
     def given(self, anchors: Tensor, lam: float) -> dict[str, Tensor]:
         """What the losses want to know."""
-        strengths = {"lam": lam / anchors.shape[1] if self.per_feature else lam, "mu": self.mu}
+        strengths = {"lam": self.strength(anchors, lam), "mu": self.mu}
         return {"anchors": anchors} | {k: torch.tensor(v, device=anchors.device) for k, v in strengths.items()}
+
+    def strength(self, anchors: Tensor, lam: float) -> float:
+        """What the squared distance of features from their anchor, summed over features, is multiplied by."""
+        if self.scale_free:
+            return lam / experts.mean_square(anchors)
+        return lam / anchors.shape[1] if self.per_feature else lam
 
     def targets(self, me: Peer, kind: str, teachers: Collection[str]) -> Tensor | None:
         """For each training sample half its label, half what the teachers say; None without a teacher."""
@@ -228,13 +250,33 @@ class CompFL(FedAvg):
         weights = experts.expert_weights([me.state["accuracy"][k] for k in chosen], self.tau)
         return experts.soft_targets(me.labels(), [me.state["said"][k] for k in chosen], weights)
 
-    def offer_mixture(self, me: Peer, t: int) -> None:
-        """Have the mixture of one's experts measured, too, weighted as when they teach."""
+    def offer_mixture(self, me: Peer) -> None:
+        """The mixture of one's experts, weighted as when they teach: to predict with, or to be measured beside."""
         kinds = [kind for kind in can_train(me) if kind in me.state["accuracy"]]
         weights = experts.expert_weights([me.state["accuracy"][kind] for kind in kinds], self.tau)
-        members = tuple(Member(f"{me.id}/{kind}/{t}", expert(me, kind).copy()) for kind in kinds)
-        me.beside = {"mixture": Ensemble(members, weights=tuple(weights))}
+        members = tuple(Member(f"{me.id}/{kind}/{me.state['mixed']}", expert(me, kind).copy()) for kind in kinds)
+        mixture = Ensemble(members, weights=tuple(weights))
+        if self.predict == "mixture":
+            me.ensemble, me.beside = mixture, {"own": Ensemble(members[-1:])}
+        else:
+            me.beside = {"mixture": mixture}
         me.note(experts=dict(zip(kinds, weights, strict=True)))
+
+
+def trainings(setting: str, owners: Sequence[float], epsilon: float) -> list[float]:
+    """How often each expert is trained in a round, in the mean, where so many clients own each; the smallest first."""
+    count, everybody = len(owners), sum(owners)
+    found = []
+    for i, own in enumerate(owners):
+        stronger = sum(owners[i + 1 :])
+        if setting == WALK:  # one client holds it
+            found.append((own + epsilon * stronger) / everybody)
+        elif setting == GOSSIP:  # in its share of the rounds, all that can train it do
+            found.append((own + stronger) / count)
+        else:
+            helping = sum(those / (j + 1) for j, those in enumerate(owners) if j >= i)
+            found.append((1 - epsilon) * own + epsilon * helping)
+    return found
 
 
 # -- which experts there are ---------------------------------------------------------------------

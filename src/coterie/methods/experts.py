@@ -83,6 +83,24 @@ def head_from(means: Tensor, counts: Tensor) -> Mapping[str, Tensor]:
     return {"head.weight": apart / r, "head.bias": torch.where(there, nearer, -r)}
 
 
+def distance(features: Tensor, labels: Tensor, anchors: Tensor) -> float:
+    """The squared distance of features from the anchor of their class, mean over samples: L_f before any factor."""
+    return (features - anchors[labels]).square().sum(1).mean().item()
+
+
+def cross_entropy_of(said: Tensor, labels: Tensor) -> float:
+    """Of probabilities, mean over samples; above 0, so that it can be divided by."""
+    likely = said.gather(1, labels.unsqueeze(1)).clamp(min=LEAST)
+    return max(-likely.log().mean().item(), TINY)
+
+
+def mean_square(anchors: Tensor) -> float:
+    """The mean squared length of the anchors that there are; above 0. A class without a sample has zeros."""
+    squares = anchors.square().sum(1)
+    there = squares[squares > 0]
+    return max(there.mean().item(), TINY) if len(there) else TINY
+
+
 def stable_step(features: Tensor) -> float:
     """A step that a head can take on these features without overshooting: one over their mean squared length.
 

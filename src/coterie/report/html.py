@@ -112,9 +112,10 @@ def _headline(summary: Mapping[str, Any]) -> str:
     alone = summary.get("beside", {}).get("alone")
     if alone:
         tiles.append(("With one's own models alone", percent(alone["mean"]), _spread(alone)))
-    mixture = summary.get("beside", {}).get("mixture")
-    if mixture:
-        tiles.append(("With the mixture of all its models", percent(mixture["mean"]), _spread(mixture)))
+    others = {"mixture": "With the mixture of all its models", "own": "With its own model alone"}
+    for name, text in others.items():
+        if spread := summary.get("beside", {}).get(name):
+            tiles.append((text, percent(spread["mean"]), _spread(spread)))
     for key, show in (("bytes", size), ("messages", "{:,}".format)):
         total = summary[key]["total"]
         by = ", ".join(f"{name} {show(n)}" for name, n in summary[key]["by_artifact"].items())

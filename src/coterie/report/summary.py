@@ -12,12 +12,14 @@ from typing import Any
 
 import numpy as np
 
+from coterie import notes
 from coterie.errors import RunError
 from coterie.events import Event, NotFinite, PeerRound, RunStarted, of_kind
 from coterie.files import write_whole
 from coterie.graph import Neighbourhood, mass_inside, neighbour_scores
 from coterie.report.timing import accuracy_over_time, idle_shares
 
+LF_OVER_CE = "lf_over_ce."  # the beginning of CompFL's notes of it, one for each expert
 DENSE_GRAPH_NUMBERS = 32_000_000  # above this (rounds x peers x peers) the graph is written sparse
 SPARSE_GRAPH_ROUNDS = 50  # and of at most so many rounds, evenly spread
 
@@ -60,6 +62,9 @@ def summarise(events: Sequence[Event], seconds: float) -> dict[str, Any]:
     helped = [r.notes["helped"] for r in rounds if "helped" in r.notes]
     if helped:  # the share of the rounds in which clients that can train several models trained another's kind
         summary["helped"] = float(np.mean(helped))
+    aligned = _last_noted(rounds, LF_OVER_CE, start.peers)
+    if aligned:  # by expert: how much its alignment weighs against the cross entropy, where a training begins
+        summary["lf_over_ce"] = aligned
     scores, masses = neighbours_by_round(events), mass_by_round(events)
     neighbours = scores[max(scores)]._asdict() if scores else {}
     if masses and max(masses) >= max(scores, default=0):  # the last round counts: weights of an earlier one do not
@@ -68,6 +73,16 @@ def summarise(events: Sequence[Event], seconds: float) -> dict[str, Any]:
         summary["neighbours"] = neighbours
         summary["neighbours_mean"] = _means_over_rounds(events, scores, masses)
     return summary
+
+
+def _last_noted(rounds: Sequence[PeerRound], beginning: str, peers: int) -> dict[str, float]:
+    """Of each name with this beginning the mean over peers of what they noted last, if these are finite numbers."""
+    found: dict[str, dict[int, float]] = defaultdict(dict)
+    for r in sorted(rounds, key=lambda r: r.round):
+        for name, value in notes.numbers(r.notes).items():
+            if name.startswith(beginning) and value is not None and r.peer < peers:
+                found[name.removeprefix(beginning)][r.peer] = value
+    return {name: float(np.mean(list(by_peer.values()))) for name, by_peer in sorted(found.items())}
 
 
 def _means_over_rounds(

@@ -81,7 +81,8 @@ def _export(options: argparse.Namespace) -> None:
     for part in written.parts:
         about = f"{part.architecture or part.kind or 'portable'}, takes {part.takes} inputs"
         as_it_came = ", ONNX as it came" if part.is_portable and options.format != "onnx" else ""
-        print(f"  {part.file}  {part.name}: {about}{as_it_came}")
+        voice = f", its voice weighs {part.weight:.3g}" if part.weight is not None else ""
+        print(f"  {part.file}  {part.name}: {about}{as_it_came}{voice}")
 
 
 def _personal(where: Path, peer: str | None) -> Personal:

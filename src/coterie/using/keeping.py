@@ -75,7 +75,7 @@ def _personal(me: Peer, round: int, e: Experiment, circle: Circle, name: str) ->
     manifest = Manifest(
         e.method_name, e.seed, me.id, name, round, dataset.classes, circle.holding.kind, shape, dataset.columns,
         e.data.label, scaling, dataclasses.asdict(e.model),
-        "" if me.ensemble is None else me.ensemble.vote, tuple(_part(member) for member in members), version(),
+        "" if me.ensemble is None else me.ensemble.vote, _parts(me), version(),
     )  # fmt: skip
     return Personal(manifest, tuple(_content(member.model) for member in members))
 
@@ -83,6 +83,15 @@ def _personal(me: Peer, round: int, e: Experiment, circle: Circle, name: str) ->
 def members_of(me: Peer) -> tuple[Member, ...]:
     """The models that a peer predicts with."""
     return (Member(ONLY_MODEL, me.model),) if me.ensemble is None else me.ensemble.members
+
+
+def _parts(me: Peer) -> tuple[Part, ...]:
+    weights = () if me.ensemble is None else me.ensemble.weights
+    members = members_of(me)
+    return tuple(
+        dataclasses.replace(_part(member), weight=weight)
+        for member, weight in zip(members, weights or [None] * len(members), strict=True)
+    )
 
 
 def _part(member: Member) -> Part:

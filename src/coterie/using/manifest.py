@@ -27,6 +27,7 @@ class Part:
     file: str = ""  # in an exported folder
     takes: str = SCALED  # what it is to be given: raw values, which it scales itself, or scaled ones
     sha256: str = ""  # of the file
+    weight: float | None = None  # of its voice in a soft vote; None: all are equal
 
     @property
     def is_portable(self) -> bool:
@@ -56,6 +57,11 @@ class Manifest:
         return self.kind == IMAGES
 
     @property
+    def weights(self) -> tuple[float, ...]:
+        """Of the members' voices; none where all are equal."""
+        return tuple(part.weight for part in self.parts if part.weight is not None)
+
+    @property
     def who(self) -> str:
         return f"peer {self.peer} ('{self.name}')" if self.name else f"peer {self.peer}"
 
@@ -81,8 +87,13 @@ def to_tree(m: Manifest) -> dict[str, Any]:
                 "mean": list(m.scaling.mean), "deviation": list(m.scaling.deviation),
             },
         },
-        "model": dict(m.model), "vote": m.vote, "members": [dataclasses.asdict(part) for part in m.parts],
+        "model": dict(m.model), "vote": m.vote, "members": list(map(_plain, m.parts)),
     }  # fmt: skip
+
+
+def _plain(part: Part) -> dict[str, Any]:
+    """Without a weight that it has not: earlier versions know of none, and must not read a weighted vote as another."""
+    return {key: value for key, value in dataclasses.asdict(part).items() if key != "weight" or value is not None}
 
 
 def from_tree(tree: Any) -> Manifest:
@@ -116,6 +127,10 @@ def _numbers(values: Any) -> tuple[float, ...]:
     return tuple(float(value) for value in values)
 
 
+def _is_weight(value: object) -> bool:
+    return isinstance(value, int | float) and 0 <= value < math.inf
+
+
 def _fault(m: Manifest) -> str:
     """What does not go together."""
     if m.kind not in KINDS or not m.shape or min(m.shape) < 1 or (m.are_images and len(m.shape) != 3):
@@ -128,6 +143,8 @@ def _fault(m: Manifest) -> str:
         return "columns that are not its features"
     if not m.parts or (m.vote not in VOTES if m.vote else len(m.parts) > 1):
         return f"{len(m.parts)} members that vote '{m.vote}'"
+    if m.weights and (len(m.weights) != len(m.parts) or not all(map(_is_weight, m.weights)) or not sum(m.weights)):
+        return f"members whose voices weigh {', '.join(str(part.weight) for part in m.parts)}"
     if not m.classes or any(part.takes not in (RAW, SCALED) for part in m.parts):
         return "classes or members"
     return ""

@@ -38,7 +38,7 @@ def probabilities(personal: Personal, raw: Array) -> Array:
         else:
             said.append(of_network(network(part, content, manifest), given))
         _check(said[-1], part, manifest, len(raw))
-    answer = voted(said, manifest.vote) if manifest.vote else said[0]
+    answer = voted(said, manifest.vote, manifest.weights) if manifest.vote else said[0]
     odd = (~answer.isfinite()).any(1).nonzero()
     if len(odd):
         raise ModelError(
