@@ -409,6 +409,8 @@ def test_all_with_heads_of_their_own_have_the_same_budget_in_table_2() -> None:
         keys = ("head_epochs", "adapt_epochs", "tune")
         budgets = {label: vars(m)[key] for label, m in methods.items() for key in keys if key in vars(m)}
         assert budgets == dict.fromkeys(("FedAvg-FT", "FedPer", "FedRep", "FedBABU", "FedRoD", "CompFL"), 10)
+        when = {label: vars(m)["fit_heads"] for label, m in methods.items() if "fit_heads" in vars(m)}
+        assert when == dict.fromkeys(("FedPer", "FedRep", "FedRoD"), "after")  # as CompFL does
 
 
 # -- without a server ----------------------------------------------------------------------------------

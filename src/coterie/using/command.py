@@ -69,14 +69,14 @@ def _predict(options: argparse.Namespace) -> None:
 
 
 def _export(options: argparse.Namespace) -> None:
-    from coterie.report.words import short_name
+    from coterie.report.words import count, short_name
     from coterie.using.exporting import export
 
     personal = _personal(options.where, options.peer)
     m = personal.manifest
     out = options.out or Path(f"{options.where.resolve().name}-peer-{m.peer}")
     written = export(personal, out, options.format, overwrite=options.overwrite)
-    what = f"the ensemble ({m.vote} vote) of {len(m.parts)} models" if m.vote else "the model"
+    what = f"the ensemble ({m.vote} vote) of {count(len(m.parts), 'model')}" if m.vote else "the model"
     print(f"{what} of {m.who}, {short_name(m.method)}, round {m.round}: {out}")
     for part in written.parts:
         about = f"{part.architecture or part.kind or 'portable'}, takes {part.takes} inputs"
