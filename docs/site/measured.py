@@ -36,6 +36,23 @@ def cells(text: str) -> dict[str, dict[str, str]]:
     return {row[0].strip(): dict(zip(head, row, strict=True)) for row in body}
 
 
+def columns(table: str, names: Sequence[str]) -> tuple[list[str], list[list[str]]]:
+    """Head and rows of several columns of a table in their small form: ours of the last round, the paper's in brackets.
+
+    A cell without a run is a dash.
+    """
+    text = (ROOT / "docs/reproduced.md").read_text(encoding="utf-8")
+    sections = {column: cells(section) for name, column, _, section in SECTION.findall(text) if name == table}
+    rows = []
+    for row in papers.tables()[table].rows:
+        found = [sections.get(name, {}).get(row.label, {}) for name in names]
+        papers_own = [row.paper.get(name, "").split()[:1] for name in names]
+        ours = [one.get("ours, last round", "–").split()[0] for one in found]
+        pairs = zip(ours, papers_own, strict=True)
+        rows.append([row.label, *(f"{own} ({paper[0]})" if paper else own for own, paper in pairs)])
+    return ["", *names], rows
+
+
 def _side_by_side(method: str) -> Iterator[Line]:
     text = (ROOT / "README.md").read_text(encoding="utf-8").partition("## The methods, side by side")[2]
     found = {re.sub(r"\[`(.*)`\].*", r"\1", name): row for name, row in cells(text.partition("\n## ")[0]).items()}

@@ -73,6 +73,12 @@ def measurements(names: str) -> str:
     return table(measured.HEADS, measured.rows(names.split(",")))
 
 
+def columns(word: str) -> str:
+    """Several columns of a paper's table beside each other, `TABLE/COLUMN,COLUMN`."""
+    name, _, chosen = word.partition("/")
+    return table(*measured.columns(name, chosen.split(",")))
+
+
 def named(page: Path) -> list[str]:
     """The methods that a page says it is of: in lines that begin with `method.name = "...".`"""
     lines = re.findall(r"^`method\.name = .*$", page.read_text(encoding="utf-8"), re.MULTILINE)
@@ -190,6 +196,7 @@ KINDS: dict[str, Callable[[str], str]] = {
     "parameters": parameters,
     "methods": methods,
     "measured": measurements,
+    "columns": columns,
     "section": section,
     "settings": all_settings,
     "presets": all_presets,

@@ -69,6 +69,19 @@ def test_what_peers_had_measured_beside_is_by_architecture_too(tiny: list[Event]
     assert found == {"cnn": 0.4, "mlp": pytest.approx(0.4)}
 
 
+def test_what_compfl_notes_of_its_losses_is_the_mean_of_what_each_client_noted_last(tiny: list[Event]) -> None:
+    """Peer 0 notes 1 and then 3, peer 1 notes 5 in round 1 alone, peer 2 nothing finite: (3 + 5) / 2."""
+    noted = {(0, 1): 1.0, (0, 2): 3.0, (1, 1): 5.0, (2, 2): None, (3, 2): 99.0}
+    events = [
+        replace(e, notes={**e.notes, "lf_over_ce.mlp": noted[e.peer, e.round]})
+        if isinstance(e, PeerRound) and (e.peer, e.round) in noted
+        else e
+        for e in tiny
+    ]
+    assert summarise(events, 1.0)["lf_over_ce"] == {"mlp": 4.0}
+    assert "lf_over_ce" not in summarise(tiny, 1.0)
+
+
 def test_better_validation_comes_before_lower_loss(tiny: list[Event]) -> None:
     better = PeerRound(1, 3, 5.0, 0.81, 0.2, 9.0)
     events = [*tiny, better]
