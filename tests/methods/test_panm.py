@@ -19,7 +19,7 @@ from coterie.engines.clock import Clock, ClockSettings
 from coterie.engines.simulation import Simulation
 from coterie.engines.stage import Stage
 from coterie.events import PeerRound
-from coterie.methods.panm import PANM, Models, Similarities, same_cluster
+from coterie.methods.panm import PANM, SIMILARITY, Models, Similarities, same_cluster, same_cluster_as_printed
 from coterie.methods.pens import PENS
 from coterie.models import ModelSettings, build
 from coterie.peer import Others, Peer, PeerData
@@ -48,7 +48,7 @@ class PerfectPANM(PANM):
 def play(method: PANM | PENS, peers: int, rounds: int, seed: int = 0) -> list[PeerRound]:
     """The method over peers that do not train: its choices alone."""
     architecture = Architecture("mlp", partial(build, "mlp", (2,), 2, ModelSettings(hidden=(1,))))
-    pool = Pool(torch.randn(4, 2), torch.tensor([0, 1, 0, 1]))
+    pool = Pool(torch.randn(4, 2, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 1, 0, 1]))
     split = Split(pool, torch.arange(4))
     still = TrainSettings(epochs=0)
     members = [
@@ -169,6 +169,101 @@ def test_the_least_similar_is_never_taken_for_kin() -> None:
     assert same_cluster(similar, [0, 1, 2]) == [0, 1, 2]
 
 
+def test_as_printed_the_densities_alone_decide() -> None:
+    """The same similarities without the rule for what lies beyond the centres.
+
+    One's own {1.0, 0.6, 1.4}: mean 1, variance 0.32 / 3 = 0.1067. The others {0.21, 0.2, 0.19, 0.2, 0.0}: mean 0.16,
+    variance (0.05^2 + 0.04^2 + 0.03^2 + 0.04^2 + 0.16^2) / 5 = 0.00644, deviation 0.0802.
+    log(beta / sigma) - (y - mean)^2 / (2 variance) at 0.0: own log(0.375 / 0.3266) - 1 / 0.2133 = -4.55, others
+    log(0.625 / 0.0802) - 0.0256 / 0.01288 = 0.07. So 0.0 is not taken yet, nor is anything else: it ends at once.
+    """
+    similar = {0: 1.0, 1: 0.6, 2: 1.4, 3: 0.21, 4: 0.2, 5: 0.19, 6: 0.2, 7: 0.0}
+    assert same_cluster_as_printed(similar, [0, 1, 2]) == [0, 1, 2]
+    # Without 7 among the others at the start, they are narrow: mean 0.2, variance 0.0002 / 4, deviation 0.00707. One's
+    # own, with it: mean 0.75, variance 1.07 / 4, deviation 0.517. At 0.0, own: log(0.5 / 0.517) - 0.5625 / 0.535
+    # = -1.08; others: log(0.5 / 0.00707) - 0.04 / 0.0001 = -396. The least similar of all stays one's own.
+    assert same_cluster_as_printed(similar, [0, 1, 2, 7]) == [0, 1, 2, 7]
+    assert same_cluster(similar, [0, 1, 2, 7]) == [0, 1, 2]
+
+
+def test_as_printed_a_component_may_be_as_narrow_as_it_is() -> None:
+    """Trusted peers spread less than their cluster does: as printed, its other members stay out.
+
+    Own {1.00, 1.02}: mean 1.01, deviation 0.01. Others {0.9, 0.2, 0.1}: mean 0.4, deviation sqrt(0.38 / 3) = 0.356.
+    At 0.9, own: log(0.4 / 0.01) - 0.0121 / 0.0002 = -56.8; others: log(0.6 / 0.356) - 0.25 / 0.2533 = -0.46.
+    With the floor, a tenth of the deviation of all (0.403): 0.0403, at 0.9, own: log(0.4 / 0.0403) - 0.0121 / 0.00325
+    = -1.43, still out; so with 0.96 instead: others {0.96, 0.2, 0.1}, mean 0.42, deviation 0.384. As printed, own:
+    log(40) - 0.0025 / 0.0002 = -8.8; others: log(0.6 / 0.384) - 0.2916 / 0.295 = -0.54: out. With the floor
+    (deviation of all 0.415: 0.0415), own: log(0.4 / 0.0415) - 0.0025 / 0.00344 = 1.54: in.
+    """
+    similar = {0: 1.00, 1: 1.02, 2: 0.96, 3: 0.2, 4: 0.1}
+    assert same_cluster_as_printed(similar, [0, 1]) == [0, 1]
+    assert same_cluster(similar, [0, 1]) == [0, 1, 2]
+
+
+def test_as_printed_the_higher_centre_is_ones_own() -> None:
+    """Whoever was trusted: of two groups far apart, the paper's text takes the one with the higher mean."""
+    similar = {0: 0.9, 1: 0.8, 2: 0.1, 3: 0.2}
+    assert same_cluster_as_printed(similar, [2, 3]) == [0, 1]
+    assert same_cluster_as_printed(similar, [0, 1]) == [0, 1]
+
+
+def test_as_printed_one_peer_alone_is_a_point() -> None:
+    """A component of one has no width: nothing but its own value is like it."""
+    assert same_cluster_as_printed({0: 1.0, 1: 0.99, 2: 0.1, 3: 0.0}, [0]) == [0]
+    assert same_cluster_as_printed({0: 1.0, 1: 1.0, 2: 0.1, 3: 0.0}, [0]) == [0, 1]
+    assert same_cluster_as_printed({}, []) == []
+    assert same_cluster_as_printed({1: 0.5, 2: 0.6}, [1, 2]) == [1, 2]
+
+
+def test_similarity_by_loss_in_both_forms() -> None:
+    """-log(1/4) = log 4; 1 / (1/4) = 4; a loss of 0 is as good as 1e-12."""
+    assert SIMILARITY["log"](0.25) == pytest.approx(math.log(4))
+    assert SIMILARITY["inverse"](0.25) == 4.0
+    assert SIMILARITY["inverse"](0.0) == 1e12
+
+
+def test_the_chosen_form_of_similarity_is_what_matching_sees() -> None:
+    """Peers that do not train all have the same loss, so `inverse` is exp(`log`)."""
+    seen: dict[str, float] = {}
+
+    @dataclass(frozen=True)
+    class Watched(PANM):
+        async def compare(
+            self, me: Peer, candidates: Sequence[int], update: Weights, samples: int
+        ) -> tuple[Models, Similarities]:
+            models, similar = await super().compare(me, candidates, update, samples)
+            seen[self.similarity] = min(similar.values())
+            return models, similar
+
+    for form in ("log", "inverse"):
+        play(Watched(l=3, k=2, t1=1, similarity=form), 5, 1)
+    assert seen["inverse"] == pytest.approx(math.exp(seen["log"]))
+
+
+def test_the_chosen_em_decides_who_stays() -> None:
+    """The similarities of the test above, in a matching round of peer 0: l = 2, its neighbours 1 and 2 are trusted."""
+
+    @dataclass(frozen=True)
+    class Given(PANM):
+        async def compare(
+            self,
+            me: Peer,
+            candidates: Sequence[int],
+            update: Weights,  # noqa: ARG002
+            samples: int,  # noqa: ARG002
+        ) -> tuple[Models, Similarities]:
+            models = await me.fetch(candidates, "model")
+            return models, {j: {1: 1.0, 2: 1.02, 3: 0.96, 4: 0.2, 5: 0.1}.get(j, 0.0) for j in models}
+
+    kept = {}
+    for em in ("guarded", "printed"):
+        records = play(Given(l=3, k=2, t1=1, tau=2, em=em), 6, 2)
+        kept[em] = [r.notes["neighbours"] for r in records if r.peer == 0]
+    assert kept["guarded"][1] == [1, 2, 3]
+    assert kept["printed"][1] == [1, 2]
+
+
 def test_empty_components_end_the_matching() -> None:
     assert same_cluster({}, []) == []
     assert same_cluster({1: 0.5, 2: 0.6}, [1, 2]) == [1, 2]
@@ -187,9 +282,10 @@ def test_separated_groups_stay_apart(kin: list[float], strangers: list[float]) -
 @given(st.dictionaries(st.integers(0, 50), st.floats(-1e6, 1e6), max_size=30), st.data())
 def test_any_similarities_give_an_answer(similar: dict[int, float], data: st.DataObject) -> None:
     trusted = data.draw(st.lists(st.sampled_from(sorted(similar)), unique=True)) if similar else []
-    found = same_cluster(similar, trusted)
-    assert found == sorted(set(found))
-    assert set(found) <= set(similar)
+    for em in (same_cluster, same_cluster_as_printed):
+        found = em(similar, trusted)
+        assert found == sorted(set(found))
+        assert set(found) <= set(similar)
 
 
 # -- the rounds --------------------------------------------------------------------------------
@@ -246,6 +342,21 @@ def test_pens_keeps_who_was_chosen_more_often_than_chance() -> None:
 
     assert PENS(t1=4, k=5).permanent(Me()) == [1, 2]  # type: ignore[arg-type]
     assert PENS(t1=4, k=3, often=4).permanent(Me()) == [1, 2, 3]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("peers", "k", "candidates", "t1", "threshold"),
+    [(100, 5, 10, 100, 15), (200, 5, 10, 100, 8), (100, 10, 20, 100, 30), (50, 5, 10, 20, 6)],
+)
+def test_the_threshold_of_panms_paper(peers: int, k: int, candidates: int, t1: int, threshold: int) -> None:
+    """ceil(T1 (l + k) / n): 15 of Table 2's 100 clients, ceil(7.5) of MNIST's 200, 30 with l = 20 and k = 10."""
+    assert PENS(t1=t1, l=candidates, k=k, expected="panm").threshold(peers - 1) == threshold
+
+
+def test_a_threshold_of_ones_own_wins() -> None:
+    assert PENS(t1=100, often=7, expected="panm").threshold(99) == 7
+    assert PENS(t1=100, k=5).threshold(99) == pytest.approx(500 / 99)
+    assert PENS(t1=100, k=5).threshold(0) == 500  # nobody is there any more
 
 
 def test_similarity_by_loss_is_the_inverse_of_the_loss() -> None:

@@ -6,7 +6,7 @@ one's cluster among some neighbours and some strangers.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -22,6 +22,11 @@ from coterie.weights import Weights
 
 Models = dict[int, Artifact]
 Similarities = dict[int, float]
+SMALLEST_LOSS = 1e-12  # so that a loss of zero has a logarithm and an inverse
+SIMILARITY: dict[str, Callable[[float], float]] = {
+    "log": lambda loss: -math.log(max(loss, SMALLEST_LOSS)),
+    "inverse": lambda loss: 1 / max(loss, SMALLEST_LOSS),
+}
 
 
 @dataclass(frozen=True)
@@ -31,6 +36,10 @@ class PANM(Method):
     unforeseen: ClassVar[str] = "how many neighbours peers find in stage two: with fewer than k, they exchange less"
 
     metric: str = parameter("loss", "similarity: loss (of their model on my data) | grad (direction of updates)")
+    similarity: str = parameter("log", "metric = loss: log (of 1 / loss) | inverse (1 / loss, the paper's equation 3)")
+    em: str = parameter(
+        "guarded", "matching: guarded (least width, and beyond the centres the nearer one wins) | printed (the paper's)"
+    )
     tries: int = parameter(
         32, "metric = loss: own samples to try models on in stage one, drawn anew every round; 0: all, as in stage two"
     )
@@ -48,6 +57,8 @@ class PANM(Method):
 
     def check(self, peers: int) -> None:
         need(self.metric in ("loss", "grad"), "metric", f"must be loss or grad, not '{self.metric}'")
+        for key, options in (("similarity", SIMILARITY), ("em", EM)):
+            need(getattr(self, key) in options, key, f"must be {' or '.join(options)}, not '{getattr(self, key)}'")
         need(self.tries >= 0, "tries", f"must be 0 (all) or a number of samples, not {self.tries}")
         need_others(self.l, "l", peers)
         need(1 <= self.k <= self.l, "k", f"must be from 1 to l = {self.l}, not {self.k}")
@@ -87,7 +98,7 @@ class PANM(Method):
         selected = me.sample(self.l, known)
         strangers = self.strangers(me, 2 * self.l - len(selected))
         models, similar = await self.compare(me, [*selected, *strangers], update, samples=0)
-        kin = same_cluster(similar, [j for j in selected if j in similar])
+        kin = EM[self.em](similar, [j for j in selected if j in similar])
         neighbours = sorted((set(known) - set(selected)) | set(kin))
         if not neighbours and similar:  # never left alone: the most similar of the selected
             neighbours = [max(selected or similar, key=lambda j: similar.get(j, -np.inf))]
@@ -108,10 +119,9 @@ class PANM(Method):
         models = await me.fetch(candidates, "model", like=me.model)
         if self.metric == "loss":
             scores = await me.evaluate(models.values(), samples=samples)
-            # The paper's 1 / loss, on a logarithmic scale: of small losses the inverse spreads one's own kind wider
-            # than it is from the others. A model that diverged is like nobody's.
+            # A model that diverged is like nobody's.
             losses = {j: s.loss for j, s in zip(models, scores, strict=True) if math.isfinite(s.loss)}
-            return models, {j: -math.log(max(loss, 1e-12)) for j, loss in losses.items()}
+            return models, {j: SIMILARITY[self.similarity](loss) for j, loss in losses.items()}
         updates = await me.fetch(models, "update", like=me.model)
         start = me.initial().parameters
         mine = me.model.parameters - start, update.parameters
@@ -158,7 +168,34 @@ def same_cluster(similar: Similarities, trusted: Sequence[int], steps: int = 100
 
 
 def _log_density(y: np.ndarray, members: np.ndarray, floor: float) -> np.ndarray:
-    """log of beta * phi(y), up to what both components have in common."""
+    """log of beta * phi(y), up to what both components have in common. Without width it is a point."""
     centre, width = members.mean(), max(float(members.std()), floor)
+    if width == 0:
+        return np.where(y == centre, np.inf, -np.inf)
     density: np.ndarray = np.log(len(members) / len(y)) - np.log(width) - (y - centre) ** 2 / (2 * width**2)
     return density
+
+
+def same_cluster_as_printed(similar: Similarities, trusted: Sequence[int], steps: int = 100) -> list[int]:
+    """The same EM as the paper prints it: no least width, and the densities alone decide.
+
+    Its start names the components the other way round than its result does. Its text says that the one with the higher
+    centre is one's own cluster: so that one is returned.
+    """
+    peers = sorted(similar)
+    y = np.array([similar[j] for j in peers])
+    first = np.isin(peers, list(trusted))
+    for _ in range(steps):
+        if first.all() or not first.any():
+            break
+        of_first, of_second = _log_density(y, y[first], 0.0), _log_density(y, y[~first], 0.0)
+        after = np.where(of_first == of_second, first, of_first > of_second)
+        if (after == first).all():
+            break
+        first = after
+    if first.any() and not first.all() and y[first].mean() < y[~first].mean():
+        first = ~first
+    return [j for j, mine in zip(peers, first, strict=True) if mine]
+
+
+EM = {"guarded": same_cluster, "printed": same_cluster_as_printed}

@@ -1,11 +1,14 @@
 """PENS: gossip with the peers whose models fit one's own data (Onoszko et al. 2021), as PANM compares with it."""
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
 from coterie.methods.base import Method, need, need_others, parameter
 from coterie.methods.gossip import average, average_with
 from coterie.peer import Peer
+
+CHANCE, PANM = EXPECTED = ("chance", "panm")
 
 
 @dataclass(frozen=True)
@@ -19,13 +22,19 @@ class PENS(Method):
     )
     k: int = parameter(5, "peers averaged with, from 1 to l", common="neighbours")
     t1: int = parameter(100, "rounds of stage one", common="rounds of stage one")
-    often: float = parameter(
-        0.0, "chosen more often than this makes a permanent neighbour; 0: than chance, t1 * k / (peers - 1)"
+    often: float = parameter(0.0, "chosen more often than this makes a permanent neighbour; 0: than `expected` says")
+    expected: str = parameter(
+        "chance",
+        "often = 0: chance, t1 * k over the number of peers that one can meet | panm, t1 * (l + k) over the number of "
+        "peers, rounded up, as PANM's paper sets it",
     )
 
     def check(self, peers: int) -> None:
         need_others(self.l, "l", peers)
         need(1 <= self.k <= self.l, "k", f"must be from 1 to l = {self.l}, not {self.k}")
+
+        need(self.expected in EXPECTED, "expected", f"must be {' or '.join(EXPECTED)}, not '{self.expected}'")
+        need(self.often >= 0, "often", f"must be at least 0, not {self.often}")
 
     async def setup(self, me: Peer) -> None:
         me.state["chosen"] = {}
@@ -49,9 +58,16 @@ class PENS(Method):
         me.note(neighbours=sorted(best))
         await average(me, {j: models[j] for j in sorted(best)})
 
+    def threshold(self, others: int) -> float:
+        """How often a peer must have been chosen, of so many that one can meet."""
+        if self.often:
+            return self.often
+        if self.expected == CHANCE:
+            return self.t1 * self.k / max(others, 1)  # on a network, all others may be gone
+        return math.ceil(self.t1 * (self.l + self.k) / (others + 1))
+
     def permanent(self, me: Peer) -> list[int]:
         """The peers chosen more often than chance in stage one; the k most chosen if there are none."""
         chosen: dict[int, int] = me.state["chosen"]
-        often = self.often or self.t1 * self.k / len(me.peers)
-        kept = sorted(j for j, times in chosen.items() if times > often)
+        kept = sorted(j for j, times in chosen.items() if times > self.threshold(len(me.peers)))
         return kept or sorted(sorted(chosen, key=lambda j: (-chosen[j], j))[: self.k])
