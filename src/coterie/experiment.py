@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from coterie import data, models, provenance, randomness, settings, sinks
+from coterie import data, models, provenance, randomness, settings, sinks, topology
 from coterie.architecture import Architecture, Model
 from coterie.carry_over import CarriedOver, carry_over
 from coterie.carry_over import told as told_of_methods
@@ -429,12 +429,25 @@ def _check(e: Experiment) -> None:
             f"engine.asynchronous = true: the server of {e.method_name} would have nobody to wait for. "
             "Use a method without a server, or clock.deadline so that it does not wait for stragglers"
         )
+    _check_graph(e)
     network_settings.check(e.network)
     sinks.check(e.engine.sinks)
     _check_device(e.engine.device)
     _check_cluster(e.engine)
     Clock(e.clock, e.peers, e.seed)  # it checks its settings
     e.method.check(e.peers)
+
+
+def _check_graph(e: Experiment) -> None:
+    """Methods exchange along the edges of a [graph]; a server would do so around it."""
+    topology.check(e.graph)
+    if e.graph.kind != COMPLETE and e.method.with_server():
+        depends = type(e.method).with_server is not Method.with_server  # on its parameters, as CompFL's does
+        raise ConfigError(
+            f"method.name = {e.method_name} has a server, which reaches every peer: graph.kind = {e.graph.kind} would "
+            f"have no effect. Remove [graph], or use a method{', or a setting of this one,' if depends else ''} "
+            "without a server"
+        )
 
 
 def _check_device(device: str) -> None:

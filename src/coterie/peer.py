@@ -21,7 +21,7 @@ from coterie import randomness
 from coterie.architecture import Architecture, Model
 from coterie.data.scaling import Scaling
 from coterie.ensemble import Ensemble
-from coterie.errors import ConfigError, unknown
+from coterie.errors import ConfigError, MethodError, unknown
 from coterie.kinds import Kinds
 from coterie.portable.form import Portable
 from coterie.shelf import Artifact, Fact
@@ -150,6 +150,9 @@ class Others(Sequence[int]):
     def __len__(self) -> int:
         return self._count - (self._but < self._count)
 
+    def __contains__(self, peer: object) -> bool:
+        return isinstance(peer, int | np.integer) and 0 <= int(peer) < self._count and int(peer) != self._but
+
     @overload
     def __getitem__(self, index: int) -> int: ...
     @overload
@@ -168,7 +171,8 @@ class Peer:
 
     id: int  # its number; a server's is the one after the last peer's
     seed: int  # the run's
-    peers: Sequence[int]  # everybody else that may be reachable (never the server)
+    # Whom it may exchange with: everybody else that is there, or in a [graph] those next to it (never the server).
+    peers: Sequence[int]
     model: Model  # its weights; training changes them in place
     settings: TrainSettings  # the [train] section
     desk: Desk
@@ -188,7 +192,24 @@ class Peer:
     memory: OptimizerMemory = field(default_factory=OptimizerMemory)
     said: dict[tuple[str, str], Tensor] = field(default_factory=dict)  # the engine's: members' predictions, by split
     requested: dict[Request[Any], Call] = field(default_factory=dict)  # the engine's: what was not awaited so far
+    circle: Sequence[int] = field(init=False)  # everybody else that is there, also who is not next to it
+    _edges: frozenset[int] = field(init=False)  # who is next to it: `links`, for a quick look
     _draws: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._edges = frozenset(self.links or ())
+        self.meet(self.peers)
+
+    def meet(self, there: Sequence[int]) -> None:
+        """These are there now. The one rule of the [graph]: of them, a peer exchanges with those next to it."""
+        self.circle = self.peers = there
+        if self.links is not None:
+            present = there if isinstance(there, Others) else set(there)
+            self.peers = [j for j in self.links if j in present]
+
+    def may_exchange_with(self, peer: int) -> bool:
+        """Whether the [graph] has an edge between the two. The server, which no graph has, reaches everybody."""
+        return self.links is None or peer in self._edges or peer in (self.id, self.server)
 
     @property
     def architecture(self) -> Architecture:
@@ -201,8 +222,8 @@ class Peer:
 
     @property
     def linked(self) -> Sequence[int]:
-        """Who is next to this peer in the [graph]: everybody else, unless it says otherwise."""
-        return self.peers if self.links is None else self.links
+        """The same as `peers`: who is next to this peer in the [graph]."""
+        return self.peers
 
     # -- computing -----------------------------------------------------------------------------
 
@@ -291,6 +312,7 @@ class Peer:
         finite) and these facts (numbers above 0) counts as absent, and the report is told who and why.
         """
         wanted = (int(peers),) if isinstance(peers, int | np.integer) else tuple(sorted(set(peers)))
+        self._check_edges(wanted, f"fetches '{name}' from")
         return self._requested(
             "fetch", Fetch(wanted, name, self.round, lambda found: self._fitting(found, like, facts))
         )
@@ -306,6 +328,7 @@ class Peer:
 
     def send(self, peer: int, name: str, tensors: Mapping[str, Tensor], **facts: Fact) -> Send:
         """Push to one peer: a model that walks. Answers whether it gets there."""
+        self._check_edges((peer,), f"sends '{name}' to")
         return self._requested("send", Send(peer, Artifact.snapshot(name, self.id, self.round, tensors, facts)))
 
     def inbox(self, name: str) -> list[Artifact]:
@@ -389,16 +412,21 @@ class Peer:
     def _requested(self, verb: str, request: R) -> R:
         """Note where it was made: whoever drives the method takes the note away when the request is awaited.
 
-        The line is that of the method's own code, or of what a built-in method does. This is done for every request of
-        every peer, and costs less than a microsecond.
+        This is done for every request of every peer, and costs less than a microsecond.
         """
-        asked = sys._getframe(2)
-        frame: FrameType | None = asked
-        while frame is not None and (module := frame.f_globals.get("__name__", "")).startswith("coterie."):
-            frame = None if module.startswith("coterie.engines.") else frame.f_back
-        frame = frame or asked  # a built-in method's own line, where nobody else's code called it
-        self.requested[request] = Call(f"me.{verb}()", frame.f_code.co_filename, frame.f_lineno)
+        self.requested[request] = _called(verb, sys._getframe(2))
         return request
+
+    def _check_edges(self, wanted: Iterable[int], does: str) -> None:
+        if self.links is None:
+            return
+        for j in wanted:
+            if not self.may_exchange_with(j):
+                place = _called("", sys._getframe(2)).place
+                raise MethodError(
+                    f"{place}: peer {self.id} {does} peer {j}, and there is no edge between the two in the [graph]. "
+                    "Ask those in me.peers, or remove [graph]"
+                )
 
     def _count(self, purpose: str) -> int:
         self._draws[purpose] = count = self._draws.get(purpose, -1) + 1
@@ -408,6 +436,15 @@ class Peer:
         if self.data is None:
             raise ConfigError(f"participant {self.id} is a server: it has no data to train or evaluate on")
         return self.data
+
+
+def _called(verb: str, asked: FrameType) -> Call:
+    """Where a verb was called: in the method's own code, or in a built-in method, where nobody else's called it."""
+    frame: FrameType | None = asked
+    while frame is not None and (module := frame.f_globals.get("__name__", "")).startswith("coterie."):
+        frame = None if module.startswith("coterie.engines.") else frame.f_back
+    frame = frame or asked
+    return Call(f"me.{verb}()", frame.f_code.co_filename, frame.f_lineno)
 
 
 def _clear(reason: str) -> str:

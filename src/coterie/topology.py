@@ -51,8 +51,8 @@ class TopologySettings:
     )
 
 
-def neighbours(settings: TopologySettings, peers: int, seed: int) -> Lists:
-    """By peer, the others that it has an edge to, in ascending order. The graph is connected."""
+def check(settings: TopologySettings) -> None:
+    """Raise ConfigError if there is no such kind of graph, or a file that would not be read."""
     if settings.kind not in KINDS:
         raise ConfigError(f"graph.kind: {unknown('graph', settings.kind, KINDS)}")
     if settings.file and settings.kind != "file":
@@ -60,6 +60,11 @@ def neighbours(settings: TopologySettings, peers: int, seed: int) -> Lists:
             f"graph.file = '{settings.file}' would not be read, as graph.kind = '{settings.kind}': "
             "set graph.kind = 'file', or leave graph.file empty"
         )
+
+
+def neighbours(settings: TopologySettings, peers: int, seed: int) -> Lists:
+    """By peer, the others that it has an edge to, in ascending order. The graph is connected."""
+    check(settings)
     match settings.kind:
         case "erdos-renyi":
             return _erdos_renyi(settings.p, peers, seed)

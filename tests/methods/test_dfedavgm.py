@@ -56,6 +56,30 @@ def test_a_round_is_a_product_with_the_matrix(peers: int, k: int) -> None:
             np.testing.assert_allclose(row, w[i])
 
 
+def test_a_graph_takes_the_rings_place() -> None:
+    """A star of four: the middle has three neighbours, the others one. Metropolis' weights are 1 / (1 + 3)."""
+    e = small("dfedavgm", "method.k=2", "graph.kind=star", STILL, peers=4, rounds=2)
+    before = torch.stack([me.model.vector.double() for me in gather(e)])
+    after = torch.stack([me.model.vector.double() for me in play(e, gather(e)).participants])
+    w = torch.tensor([[1, 1, 1, 1], [1, 3, 0, 0], [1, 0, 3, 0], [1, 0, 0, 3]], dtype=torch.float64) / 4
+    torch.testing.assert_close(after, w @ w @ before, atol=1e-5, rtol=1e-5)
+
+
+def test_a_ring_as_a_graph_is_its_own_ring_of_two() -> None:
+    """Everybody has two neighbours, so each weight is 1 / 3, to the bit as without a graph."""
+    runs = [small("dfedavgm", "method.k=2", f"graph.kind={kind}", peers=5, rounds=3) for kind in ("complete", "ring")]
+    own, graph = (play(e, gather(e)).participants for e in runs)
+    for one, other in zip(own, graph, strict=True):
+        assert torch.equal(one.model.vector, other.model.vector)
+
+
+def test_weights_stay_those_of_the_graph_while_somebody_is_away() -> None:
+    """Of the star, peer 3 is gone: the middle keeps a quarter for each of the other two, and a half for itself."""
+    e = small("dfedavgm", "graph.kind=star", "clock.offline=[[3, 0.0, 1e9]]", STILL, peers=4, rounds=1)
+    [record] = play(e, gather(e)).rounds(0)
+    assert record.notes["weights"] == {0: 0.5, 1: 0.25, 2: 0.25}
+
+
 def test_the_share_of_who_is_absent_is_one_s_own() -> None:
     """Of five in a ring, peer 3 leaves for good before it shares anything: 2 and 4 have one neighbour left."""
     e = small("dfedavgm", "method.k=2", STILL, "clock.offline=[[3, 0, inf]]", peers=5)

@@ -112,6 +112,10 @@ class Keeper:
     def __init__(self, folder: Path) -> None:
         self.shelf: dict[str, Artifact] = {}
         self.box = LetterBox(folder)
+        self.strangers: set[int] = set()  # who is not next to it in the graph
+
+    def may_exchange_with(self, number: int) -> bool:
+        return number not in self.strangers
 
     async def find(self, name: str, round: int, wait: float) -> Artifact | None:  # noqa: ARG002
         return self.shelf.get(name)
@@ -339,6 +343,24 @@ async def test_honest_peers_get_on(circle: Path) -> None:
         assert [a.author for a in here.keeper.box.take("model")] == [bob.number]
         assert Receipt.from_bytes(await Client.of(here, bob).push(letter(bob, ada, number="e.2"))).taken
         assert here.offences == there.offences == []
+
+
+@over_sockets
+async def test_who_is_not_next_to_a_peer_gets_nothing_there(circle: Path) -> None:
+    """An honest peer would not ask: it knows the graph, too. Addresses go to everybody."""
+    ada, bob, *_ = identities(circle)
+    async with site_of(ada) as here:
+        here.keeper.shelf["model"] = model(ada)
+        here.keeper.strangers.add(bob.number)
+        caller = Client.of(here, bob)
+        assert await caller.meet(meeting([announcement(bob)], [bob]))
+        expected = f"'bob' (number {bob.number}) has no edge to 'ada'"
+        assert await refused(caller.ask(ask())) == (WRONG, expected)
+        assert await refused(caller.push(letter(bob, ada))) == (WRONG, expected)
+        assert here.offences == [("bob", expected)] * 2
+        assert here.keeper.box.take("model") == []
+        here.keeper.strangers.clear()
+        assert await caller.ask(ask())
 
 
 @over_sockets

@@ -102,7 +102,7 @@ class NetworkEngine:
         joined = await (self._come_back() if resumed else self._gather())
         await self._find_server()
         self._gathered = self._last_use = time.monotonic()
-        self.me.peers = self._peers()
+        self.me.meet(self._peers())
         if not resumed:
             self.me.begin(0)
             await self._act()
@@ -118,7 +118,7 @@ class NetworkEngine:
 
     async def _one_round(self, t: int) -> None:
         me = self.me
-        me.peers = self._peers()
+        me.meet(self._peers())
         me.begin(t)
         self._announce(RUNNING)
         self.waited, self._stale, self.letters_sent = 0.0, {}, Counter()
@@ -379,7 +379,7 @@ class NetworkEngine:
         while not (told := self._has_heard()) and self._may_hear_more():
             await asyncio.sleep(LOOK)
             self._check_node()
-        self.me.peers = self._peers()  # somebody may have come since the round began
+        self.me.meet(self._peers())  # somebody may have come since the round began
         self.waits_for = ""
         self._announce(RUNNING)
         return told
@@ -419,6 +419,9 @@ class NetworkEngine:
         return self.letters.take(name)
 
     # -- for the node: when others come --------------------------------------------------------
+
+    def may_exchange_with(self, number: int) -> bool:
+        return self.me.may_exchange_with(number)
 
     async def find(self, name: str, round: int, wait: float) -> Artifact | None:
         """What is on the shelf, waiting for it if it may still come.

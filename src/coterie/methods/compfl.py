@@ -323,7 +323,7 @@ def keep_walk(me: Peer, kind: str, walk: Walk) -> None:
 
 def begin_walk(me: Peer, kind: str) -> None:
     """Somebody whom all agree on has each expert at first."""
-    everybody = sorted([me.id, *me.peers])
+    everybody = sorted([me.id, *me.circle])
     first = everybody[randomness.number(me.seed, "walk", labelled(kind)) % len(everybody)]
     walk = Walk()
     keep_walk(me, kind, walk.arrived(Sign(hop=1), 0) if me.id == first else walk)
@@ -351,7 +351,7 @@ def take_in(me: Peer, kind: str, t: int) -> None:
 
 def reach(me: Peer) -> int:
     """How many rounds what one peer says may take to be everywhere."""
-    return 1 if me.links is None else len(me.peers)
+    return 1 if me.links is None else len(me.circle)
 
 
 def body_of(me: Peer, kind: str) -> Weights:

@@ -1,5 +1,6 @@
-"""DFedAvgM: local SGD with momentum, then averaging over a fixed ring, without a server (Sun et al. 2022)."""
+"""DFedAvgM: local SGD with momentum, then averaging over a fixed ring or the [graph] (Sun et al. 2022)."""
 
+import math
 from bisect import bisect
 from dataclasses import dataclass
 from typing import ClassVar
@@ -15,7 +16,10 @@ class DFedAvgM(Method):
     paper: ClassVar[str] = "Sun et al., Decentralized Federated Averaging, 2022"
 
     k: int = parameter(
-        2, "neighbours in the ring, half on either side (odd: and the one opposite); 0: everybody", common="neighbours"
+        2,
+        "neighbours in the ring, half on either side (odd: and the one opposite); 0: everybody. A [graph] takes the "
+        "ring's place, and `k` has no effect",
+        common="neighbours",
     )
 
     def check(self, peers: int) -> None:
@@ -26,12 +30,19 @@ class DFedAvgM(Method):
 
     async def round(self, me: Peer, t: int) -> None:  # noqa: ARG002
         await me.train()
-        me.shelve("model", me.model)
-        near = ring_neighbours(me, self.k)
-        others = await me.fetch(near, "model", like=me.model)
-        share = 1 / (1 + len(near))
+        if me.links is None:
+            near = ring_neighbours(me, self.k)
+            size = 1 + len(near)  # in a ring, everybody's neighbourhood has the same
+            me.shelve("model", me.model)
+            others = await me.fetch(near, "model", like=me.model)
+            taken = dict.fromkeys(others, 1 / size)
+        else:  # Metropolis' weights: symmetric, whatever the graph; by its edges, also while somebody is away
+            near, size = list(me.peers), 1 + len(me.links)
+            me.shelve("model", me.model, near=size)
+            others = await me.fetch(near, "model", like=me.model, facts=["near"])
+            taken = {j: 1 / max(size, float(model.facts["near"])) for j, model in others.items()}
         # The share of who is absent is one's own.
-        shares = {me.id: 1 - share * len(others), **dict.fromkeys(others, share)}
+        shares = {me.id: 1 - math.fsum(taken.values()), **taken}
         mean_into(me.model, list(others.values()), list(shares.values()))
         me.note(neighbours=near, weights=shares)
 

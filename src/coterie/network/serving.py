@@ -55,6 +55,8 @@ T = TypeVar("T")
 class Host(Protocol):
     """What the engine does when others come: it has the shelf and the letter box."""
 
+    def may_exchange_with(self, number: int) -> bool: ...
+
     async def find(self, name: str, round: int, wait: float) -> Artifact | None: ...
 
     def bytes_of(self, artifact: Artifact) -> bytes: ...
@@ -153,6 +155,7 @@ class Service:
     async def _answer_fetch(self, caller: Credential, request: bytes, context: Any) -> None:
         ask = Ask.from_bytes(request)
         await self._agree(context, ask.agreement)
+        self._check_edge(caller)
         self.node.book.answered(caller.name)
         artifact = await self.node.host.find(ask.name, ask.round, min(max(ask.wait, 0.0), self.node.settings.patience))
         if artifact is None:
@@ -181,7 +184,13 @@ class Service:
             return sender.encode(artifact, ask.have)
         return wanted, compression.encode(artifact, wanted)
 
+    def _check_edge(self, caller: Credential) -> None:
+        """Who is not next to this peer in the [graph] gets nothing here. Honest peers do not ask: they know it too."""
+        if not self.node.host.may_exchange_with(caller.number):
+            raise WireError(f"'{caller.name}' (number {caller.number}) has no edge to '{self.node.identity.name}'")
+
     async def _answer_push(self, caller: Credential, requests: AsyncIterator[bytes], context: Any) -> bytes:
+        self._check_edge(caller)
         parcel, author, data = await self._incoming(caller, requests, context)
         decode, number = compression.decode, author.number
         artifact = await aside(len(data), lambda: opened(parcel, data, number, decode, self.node.largest))
