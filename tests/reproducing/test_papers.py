@@ -11,6 +11,7 @@ from coterie.cli import OK, main
 from coterie.comparing.plan import fingerprint
 from coterie.errors import ConfigError
 from coterie.experiment import load, presets
+from coterie.methods.pens import PENS
 from coterie.reproducing import papers
 from coterie.reproducing.figures import FIGURES
 from coterie.reproducing.papers import Table
@@ -94,6 +95,30 @@ def test_the_list_names_all(capsys: pytest.CaptureFixture[str]) -> None:
 )  # fmt: skip
 def test_a_row_runs_what_it_should(table: str, column: str, label: str, preset: str, words: list[str]) -> None:
     assert small(table, column, label) == fingerprint(load(preset, [*words, "baseline=", "seed=1"]))
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "as_small", "threshold"),
+    [
+        ("panm-table2", "cifar10", False, 15), ("panm-table2", "mnist", False, 8), ("panm-table2", "cifar10", True, 2),
+        ("panm-table4", "l20-k10", False, 30), ("panm-table3", "rotation4", True, 3),
+    ],
+)  # fmt: skip
+def test_pens_has_the_threshold_of_panms_paper(table: str, column: str, as_small: bool, threshold: int) -> None:
+    """ceil(T1 (l + k) / n): 100 * 15 / 100; 100 * 15 / 200 = 7.5; 8 * 15 / 100 = 1.2; 100 * 30 / 100; 8 * 9 / 24."""
+    jobs = TABLES[table].jobs(TABLES[table].columns[column], as_small, (0,), [], OUT, ["PENS"])
+    [e] = [job.experiment for job in jobs if job.variant.label == "PENS"]
+    assert isinstance(e.method, PENS)
+    assert e.method.threshold(e.peers - 1) == threshold
+
+
+def test_panm_as_printed_is_a_row_and_a_preset() -> None:
+    table = TABLES["panm-table2"]
+    for name, column in table.columns.items():
+        [job] = table.jobs(column, False, (0,), [], OUT, ["PANMLoss (as printed)"])
+        printed = load(f"panm-{name}-printed", ["seed=0"])
+        assert fingerprint(job.experiment) == fingerprint(printed)
+        assert (printed.method.similarity, printed.method.em) == ("inverse", "printed")  # type: ignore[attr-defined]
 
 
 def test_one_run_serves_several_tables() -> None:
