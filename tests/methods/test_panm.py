@@ -344,6 +344,15 @@ def test_pens_keeps_who_was_chosen_more_often_than_chance() -> None:
     assert PENS(t1=4, k=3, often=4).permanent(Me()) == [1, 2, 3]  # type: ignore[arg-type]
 
 
+def test_without_alpha_updates_are_not_sent() -> None:
+    """Stage one with l = 2 and k = 1: two models in round 1, then three a round, and as many updates."""
+    for alpha, names in ((0.5, {"model", "update"}), (0.0, {"model"})):
+        records = play(PANM(metric="grad", l=2, k=1, t1=3, alpha=alpha), 5, 3)
+        assert {name for r in records for name in r.messages} == names
+        for name in names:
+            assert [r.messages[name] for r in records if r.peer == 0] == [2, 3, 3]
+
+
 @pytest.mark.parametrize(
     ("peers", "k", "candidates", "t1", "threshold"),
     [(100, 5, 10, 100, 15), (200, 5, 10, 100, 8), (100, 10, 20, 100, 30), (50, 5, 10, 20, 6)],

@@ -53,7 +53,9 @@ class PANM(Method):
         common="rounds of stage one",
     )
     tau: int = parameter(10, "rounds between two heuristic neighbour matchings in stage two")
-    alpha: float = parameter(0.5, "metric = grad: share of the last update against the way since the start")
+    alpha: float = parameter(
+        0.5, "metric = grad: share of the last update against the way since the start; 0: updates are not even sent"
+    )
 
     def check(self, peers: int) -> None:
         need(self.metric in ("loss", "grad"), "metric", f"must be loss or grad, not '{self.metric}'")
@@ -65,6 +67,11 @@ class PANM(Method):
         need(self.tau >= 1, "tau", f"must be at least 1, not {self.tau}")
         need(0 <= self.alpha <= 1, "alpha", f"must be from 0 to 1, not {self.alpha}")
 
+    @property
+    def compares_updates(self) -> bool:
+        """Whether what the last training changed is looked at; without it, models say all."""
+        return self.metric == "grad" and self.alpha > 0
+
     async def setup(self, me: Peer) -> None:
         me.state["neighbours"] = []
 
@@ -74,7 +81,7 @@ class PANM(Method):
         me.shelve("model", me.model)
         update = Weights(me.model.layout, me.model.vector - before)
         compares = t <= self.t1 or t % self.tau == 0
-        if compares and self.metric == "grad":
+        if compares and self.compares_updates:
             me.shelve("update", update)
         if t <= self.t1:
             await self.initialise(me, update)
@@ -122,13 +129,14 @@ class PANM(Method):
             # A model that diverged is like nobody's.
             losses = {j: s.loss for j, s in zip(models, scores, strict=True) if math.isfinite(s.loss)}
             return models, {j: SIMILARITY[self.similarity](loss) for j, loss in losses.items()}
-        updates = await me.fetch(models, "update", like=me.model)
         start = me.initial().parameters
-        mine = me.model.parameters - start, update.parameters
-        return models, {
-            j: self.alpha * _cosine(me, updates[j], mine[1]) + (1 - self.alpha) * _cosine(me, models[j], mine[0], start)
-            for j in updates
-        }  # fmt: skip
+        way = me.model.parameters - start
+        ways = {j: _cosine(me, model, way, start) for j, model in models.items()}
+        if not self.compares_updates:
+            return models, ways
+        updates = await me.fetch(models, "update", like=me.model)
+        steps = {j: _cosine(me, theirs, update.parameters) for j, theirs in updates.items()}
+        return models, {j: self.alpha * steps[j] + (1 - self.alpha) * ways[j] for j in updates}
 
 
 def _cosine(me: Peer, theirs: Artifact, mine: torch.Tensor, origin: torch.Tensor | None = None) -> float:
