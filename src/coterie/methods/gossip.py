@@ -32,7 +32,11 @@ async def average(me: Peer, models: Mapping[int, Artifact]) -> None:
 class _Neighbours(Method):
     """Train, share the model, average with k neighbours."""
 
-    k: int = parameter(5, "neighbours to average with in a round, from 1 to peers - 1", common="neighbours")
+    k: int = parameter(
+        5,
+        "neighbours averaged with in a round, from 1 to peers - 1; in a [graph], all next to one where they are fewer",
+        common="neighbours",
+    )
 
     def check(self, peers: int) -> None:
         need_others(self.k, "k", peers)

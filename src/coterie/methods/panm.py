@@ -44,7 +44,9 @@ class PANM(Method):
         32, "metric = loss: own samples to try models on in stage one, drawn anew every round; 0: all, as in stage two"
     )
     l: int = parameter(  # noqa: E741 (the paper's name)
-        10, "strangers tried in a round, from 1 to peers - 1", common="candidates"
+        10,
+        "strangers tried in a round, from 1 to peers - 1; in a [graph], all next to one where they are fewer",
+        common="candidates",
     )
     k: int = parameter(5, "neighbours averaged with in a round, from 1 to l", common="neighbours")
     t1: int = parameter(

@@ -18,7 +18,9 @@ class PENS(Method):
     unforeseen: ClassVar[str] = "how many neighbours peers keep after stage one: with fewer than k, they exchange less"
 
     l: int = parameter(  # noqa: E741 (the paper's name)
-        10, "peers tried in a round of stage one, from 1 to peers - 1", common="candidates"
+        10,
+        "peers tried in a round of stage one, from 1 to peers - 1; in a [graph], all next to one where they are fewer",
+        common="candidates",
     )
     k: int = parameter(5, "peers averaged with, from 1 to l", common="neighbours")
     t1: int = parameter(100, "rounds of stage one", common="rounds of stage one")
