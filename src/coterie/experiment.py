@@ -31,6 +31,7 @@ from coterie.holding import Holding, hold
 from coterie.kinds import Kinds
 from coterie.methods import METHODS, Method, find
 from coterie.models import ModelSettings, pretrained
+from coterie.named_code import function_parameters
 from coterie.network import settings as network_settings
 from coterie.network.settings import NetworkSettings
 from coterie.peer import Desk, Others, Peer
@@ -307,6 +308,8 @@ def built(tables: Mapping[str, Any]) -> Experiment:
     sections["model"] = dataclasses.replace(sections["model"], zoo=zoo, pretrained=start and _absolute(start))
     kind = find(method_name)
     provenance.remember(kind)
+    for key in method_table.keys() & function_parameters(kind):
+        method_table[key] = _absolute(settings.convert(method_table[key], str, f"method.{key}"))
     method = settings.build(kind, method_table, "method.")
     cores, engine = os.cpu_count() or 1, sections["engine"]
     sections["engine"] = dataclasses.replace(engine, threads=engine.threads or cores, workers=engine.workers or cores)

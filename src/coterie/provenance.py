@@ -5,7 +5,8 @@ beside its settings, a digest of every source that it depends on and that is edi
 
 - the method's module, those of its base classes, and what of one's own they import, also inside functions;
 - of the package, the files of `coterie.methods` that are imported so, and the losses;
-- the modules of brought models (`model.zoo = module:callable`), and what of one's own they import;
+- the modules of brought models (`model.zoo = module:callable`) and of functions that parameters of the method name,
+  and what of one's own they import;
 - the user's own data, ONNX files, pretrained weights and graph file;
 - the versions of Coterie, torch and the packages that brought models come from.
 
@@ -31,6 +32,7 @@ from weakref import WeakSet
 from coterie.errors import RunError
 from coterie.files import write_whole
 from coterie.imports import DIGEST, LOADED, Source, closure, digest_of, imported_at, is_own, located, named
+from coterie.named_code import own_code, source_of
 
 if TYPE_CHECKING:
     from coterie.experiment import Experiment
@@ -83,8 +85,9 @@ def _collect(e: Experiment, digest: Digest) -> MadeWith:
 
     roots = _modules_of(type(e.method))
     brought, packages = _of_models(e.model.zoo)
-    found = {"coterie": version(), "torch": _version_of("torch"), **packages}
-    for source in closure([*roots, *brought, *_losses()]):
+    functions, more = _named(own_code(e.method))
+    found = {**packages, **more, "coterie": version(), "torch": _version_of("torch")}
+    for source in closure([*roots, *functions, *brought, *_losses()]):
         label = source.label if source.label not in found else f"{source.path.parent.name}/{source.label}"
         found[label] = digest(source)
     if not roots:
@@ -124,17 +127,24 @@ def _of_models(zoo: Iterable[str]) -> tuple[list[Source], MadeWith]:
     """The modules of one's own that models are brought from, and the versions of packages that they come from."""
     from coterie.portable.estimators import PREFIX, SUFFIX, is_estimator
 
+    names = sorted(set(zoo))
+    sources, packages = _named(code for name in names if ":" in (code := name.removeprefix(PREFIX)))
+    if any(is_estimator(name) and not name.endswith(SUFFIX) for name in names):
+        packages["scikit-learn"] = _version_of("scikit-learn")
+    return sources, packages
+
+
+def _named(names: Iterable[str]) -> tuple[list[Source], MadeWith]:
+    """The files of one's own that `module:name` and `file.py:name` name, and the versions of packages for the rest."""
     sources: list[Source] = []
     packages: MadeWith = {}
-    for name in sorted(set(zoo)):
-        module, colon, _ = name.removeprefix(PREFIX).partition(":")
-        root = located(module) if colon else None
+    for name in names:
+        root = source_of(name)
         if root is not None and is_own(root.path):
             sources.append(root)
-        elif colon:
-            packages[module.partition(".")[0]] = _version_of(module.partition(".")[0])
-        if is_estimator(name) and not name.endswith(SUFFIX):
-            packages["scikit-learn"] = _version_of("scikit-learn")
+        else:
+            package = name.partition(":")[0].partition(".")[0]
+            packages[package] = _version_of(package)
     return sources, packages
 
 

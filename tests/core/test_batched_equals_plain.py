@@ -18,7 +18,7 @@ from coterie.methods.class_means import feddistill_loss, fedproto_loss, head_los
 from coterie.methods.experts import aligned_loss, taught_as_printed_loss, taught_loss
 from coterie.methods.fedrod import fedrod_loss
 from coterie.methods.head_sharing import classavg_loss
-from coterie.methods.mapl import mapl_loss
+from coterie.methods.mapl_losses import authors_loss, mapl_loss
 from coterie.methods.mentees import fedkd_loss, fml_loss
 from coterie.models import Net
 from coterie.training import (
@@ -67,7 +67,8 @@ def anchors(model: Model) -> dict[str, Tensor]:
 
 def terms(model: Model) -> dict[str, Tensor]:
     weights = {"ce": 1.0, "contrast": 0.5, "proto": 0.7, "uniform": 0.2}
-    return {**{key: torch.tensor(value) for key, value in weights.items()}, "tau": 0.5 + model.vector[0].abs()}
+    warmth = 0.5 + model.vector[0].abs()
+    return {**{key: torch.tensor(value) for key, value in weights.items()}, "tau": warmth, "tau_proto": 1.5 * warmth}
 
 
 # What each loss must be given. A new loss needs an entry here, or test_every_loss_has_a_case fails.
@@ -81,15 +82,17 @@ GIVEN: dict[Loss, Callable[[Model], Mapping[str, Tensor]]] = {
     fml_loss: lambda _: {"alpha": torch.tensor(0.3), "beta": torch.tensor(0.6)},
     fedkd_loss: lambda _: {},
     mapl_loss: terms,
+    authors_loss: terms,
     fedrod_loss: lambda _: {"prior": torch.tensor([3.0, 1.0, 5.0]).log()},
     aligned_loss: anchors,
     taught_loss: anchors,
     taught_as_printed_loss: anchors,
 }
 TARGETS = (taught_loss, taught_as_printed_loss)  # want something about every sample
-VIEWS: dict[Loss, int] = {classavg_loss: 2, mapl_loss: 2}
+VIEWS: dict[Loss, int] = {classavg_loss: 2, mapl_loss: 2, authors_loss: 2}
 PARTS: dict[Loss, tuple[str, ...]] = {
     mapl_loss: ("projector", "prototypes"),
+    authors_loss: ("projector", "prototypes"),
     fml_loss: ("mentee",),
     fedkd_loss: ("mentee", "adapter"),
     fedrod_loss: ("private",),

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 from torch import Tensor
+from torch.func import functional_call
 
 from coterie import experiment
 from coterie.architecture import Architecture
@@ -24,8 +25,27 @@ from coterie.engines.stage import Stage
 from coterie.errors import ModelError
 from coterie.events import PeerRound
 from coterie.graph import project_to_simplex
-from coterie.methods.collaboration import Acquaintance, alike_in_gram, alike_in_rows, on_simplex, similarities
-from coterie.methods.mapl import EPSILON, MAPL, MAPLPlus, mapl_loss, to_prototypes, uniformity
+from coterie.methods.collaboration import (
+    EPSILON,
+    Acquaintance,
+    alike_in_gram,
+    alike_in_rows,
+    by_adam,
+    gradient,
+    on_simplex,
+    shares,
+    similarities,
+)
+from coterie.methods.mapl import MAPL, MAPLPlus
+from coterie.methods.mapl_losses import (
+    authors_loss,
+    contrastive_of_sums,
+    exponential_uniformity,
+    mapl_loss,
+    to_long_prototypes,
+    to_prototypes,
+    uniformity,
+)
 from coterie.models import ModelSettings, Output, build
 from coterie.peer import Others, Peer, PeerData
 from coterie.shelf import Artifact
@@ -104,13 +124,88 @@ def test_each_term_can_be_switched_off(off: str) -> None:
     expected = {
         "ce": -log_shares[np.arange(6), both].mean(),
         "contrast": contrastive_twin(p, both, 0.7),
-        "proto": prototype_twin(p, both, xi, 0.7),
+        "proto": prototype_twin(p, both, xi, 0.3),
         "uniform": uniformity_twin(xi),
     }
-    weights = {**dict.fromkeys(expected, 1.0), off: 0.0, "tau": 0.7}
+    weights = {**dict.fromkeys(expected, 1.0), off: 0.0, "tau": 0.7, "tau_proto": 0.3}
     batch = Batch(torch.from_numpy(views[0]), torch.from_numpy(y), torch.from_numpy(views))
     loss = mapl_loss(Plain(torch.from_numpy(xi)), batch, {k: torch.tensor(v) for k, v in weights.items()})
     assert float(loss) == pytest.approx(sum(expected.values()) - expected[off], abs=1e-6)
+
+
+# -- the losses, from what the authors' code computes ------------------------------------------
+
+
+def sums_twin(p: np.ndarray, y: np.ndarray, tau: float) -> float:
+    """The log of the share of all positives together, one pair at a time."""
+    total = 0.0
+    for q in range(len(y)):
+        at = {r: math.exp(cosine(p[q], p[r]) / tau) for r in range(len(y)) if r != q}
+        total -= math.log(sum(v for r, v in at.items() if y[r] == y[q]) / sum(at.values()))
+    return total / len(y)
+
+
+def long_prototype_twin(p: np.ndarray, y: np.ndarray, xi: np.ndarray, divided_by: float) -> float:
+    """Exponentials first, divided afterwards, as in the authors' code: what they are divided by makes no difference."""
+    total = 0.0
+    for q in range(len(y)):
+        at = [math.exp(float(p[q] @ k) / np.linalg.norm(p[q])) / divided_by for k in xi]
+        total -= math.log(at[y[q]] / sum(at))
+    return total / len(y)
+
+
+def exponential_twin(xi: np.ndarray, tau: float) -> float:
+    pairs = [(k, r) for k in range(len(xi)) for r in range(len(xi)) if r != k]
+    return sum(math.exp(float(xi[k] @ xi[r]) / tau) for k, r in pairs) / len(xi)
+
+
+@given(cases)
+@settings(deadline=None, max_examples=40)
+def test_the_authors_losses_are_those_of_their_code(case: tuple[int, int, int, float, int]) -> None:
+    size, width, classes, tau, seed = case
+    rng = np.random.default_rng(seed)
+    views, xi = rng.normal(size=(2, size, width)), rng.normal(size=(classes, width))
+    y = rng.integers(classes, size=size)
+    p, both = views.reshape(2 * size, width), np.tile(y, 2)
+    projected, labels, prototypes = torch.from_numpy(p), torch.from_numpy(both), torch.from_numpy(xi)
+    at, one = torch.tensor(tau, dtype=torch.float64), torch.tensor(1.0, dtype=torch.float64)
+    assert float(contrastive_of_sums(projected, labels, at)) == pytest.approx(sums_twin(p, both, tau), abs=1e-9)
+    assert float(to_long_prototypes(projected, labels, prototypes, one)) == pytest.approx(
+        long_prototype_twin(p, both, xi, 100.0), abs=1e-9
+    )
+    assert float(exponential_uniformity(prototypes, at)) == pytest.approx(exponential_twin(xi, tau), rel=1e-9)
+
+
+def test_the_authors_contrast_by_hand() -> None:
+    """Four samples at right angles, but the first two are one: cosines 1 and 0. Three are of class 0.
+
+    At temperature 1, samples 0 and 1 have others e, 1, 1 of which e and 1 are positive; sample 2 has 1, 1, 1, of which
+    two are positive. With the paper's mean of logs, samples 0 and 1 would have log(e+2) - 1/2.
+    """
+    p, y = torch.tensor([[1.0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1]]), torch.tensor([0, 0, 0, 1])
+    three = p[:3], y[:3]
+    both = torch.cat([p, p[3:]]), torch.cat([y, y[3:]])  # and the fourth once more, which needs one of its class
+    assert float(contrastive_of_sums(*three, torch.tensor(1.0))) == pytest.approx(0, abs=1e-6)  # all are positive
+    e = math.e
+    expected = (2 * math.log((e + 3) / (e + 1)) + math.log(4 / 2) + 2 * math.log((e + 3) / e)) / 5
+    assert float(contrastive_of_sums(*both, torch.tensor(1.0))) == pytest.approx(expected)
+
+
+def test_the_authors_loss_is_the_sum_of_its_terms() -> None:
+    rng = np.random.default_rng(1)
+    views, y, xi = rng.normal(size=(2, 3, 4)), np.array([0, 1, 1]), rng.normal(size=(4, 4))
+    p, both = views.reshape(6, 4), np.tile(y, 2)
+    log_shares = p - np.log(np.exp(p).sum(1, keepdims=True))
+    expected = (
+        -log_shares[np.arange(6), both].mean()
+        + 2 * sums_twin(p, both, 100.0)
+        + 3 * long_prototype_twin(p, both, xi, 1.0)
+        + 4 * exponential_twin(xi, 100.0)
+    )
+    weights = {"ce": 1.0, "contrast": 2.0, "proto": 3.0, "uniform": 4.0, "tau": 100.0, "tau_proto": 1.0}
+    batch = Batch(torch.from_numpy(views[0]), torch.from_numpy(y), torch.from_numpy(views))
+    loss = authors_loss(Plain(torch.from_numpy(xi)), batch, {k: torch.tensor(v) for k, v in weights.items()})
+    assert float(loss) == pytest.approx(expected, abs=1e-6)
 
 
 # -- the graph ---------------------------------------------------------------------------------
@@ -157,7 +252,7 @@ def test_the_graphs_gradient_is_that_of_finite_differences(norm: str, seed: int,
 
     h = 1e-4 * w.min()
     differences = [(loss(w + step) - loss(w - step)) / (2 * h) for step in h * np.eye(size)]
-    assert method.gradient(w, own, 0.7 * gamma * -s) == pytest.approx(np.array(differences), rel=1e-4, abs=1e-5)
+    assert gradient(w, own, 0.7 * gamma * -s, method) == pytest.approx(np.array(differences), rel=1e-4, abs=1e-5)
 
 
 def test_the_degree_really_pulls() -> None:
@@ -184,6 +279,41 @@ def test_one_step_by_hand() -> None:
     ]
     expected = project_to_simplex(np.array([0.2, 0.4, 0.4]) - 0.1 * np.array(gradient))
     assert [learned[j].weight for j in range(3)] == pytest.approx(expected)
+
+
+def test_one_step_of_adam_by_hand() -> None:
+    """Gradients by their sign, a tenth far: the degree, which would pull towards others, has no part in it.
+
+    The pulls are 0.5 * 1/4 * (1, 1, 0.5, -0.5), the norm's 0.1 * 0.5 * 0.25 / 0.5 = 0.025: the gradients of the first
+    three are negative, that of the last is positive. From 0.25 to 0.35, 0.35, 0.35 and 0.15; 0.05 too much each.
+    """
+    row = {j: Acquaintance(0.25, 10) for j in range(4)}
+    learned = MAPL(graph_step="adam").learn(0, row, {1: 0.8, 2: 0.4, 3: -0.4})
+    assert [learned[j].weight for j in range(4)] == pytest.approx([0.3, 0.3, 0.3, 0.1], abs=1e-6)
+
+
+@given(seed=st.integers(0, 999), size=st.integers(2, 6))
+@settings(deadline=None, max_examples=30)
+def test_the_step_of_adam_is_torchs_first(seed: int, size: int) -> None:
+    """Their loss with torch's own optimiser: the degree is a number, so its log adds nothing to the gradient."""
+    rng = np.random.default_rng(seed)
+    own, start = seed % size, rng.dirichlet(np.ones(size))
+    gamma, s = rng.dirichlet(np.ones(size)), rng.uniform(-1, 1, size)
+    w = torch.from_numpy(start.copy()).requires_grad_(True)
+    adam = torch.optim.Adam([w], lr=0.1, betas=(0.5, 0.999))
+    loss = 0.5 * (torch.from_numpy(-s * gamma) * w).sum() + 0.1 * (0.5 * w.norm() - math.log(1 - start[own] + 1e-6))
+    loss.backward()
+    adam.step()
+    assert by_adam(start, own, 0.5 * gamma * s, MAPL()) == pytest.approx(w.detach().numpy(), abs=1e-9)
+
+
+def test_shares_of_an_average() -> None:
+    """Of weights 0, 0.3 and 0.1: alone they count 3/4 and 1/4; one's own as the mean other's, 0.2: 1/3, 1/2, 1/6."""
+    row = {0: Acquaintance(0.0, 5), 1: Acquaintance(0.3, 5), 2: Acquaintance(0.1, 5), 3: Acquaintance(0.6, 5)}
+    assert shares(0, row, [1, 2], keep_own=False) == pytest.approx({0: 0, 1: 3 / 4, 2: 1 / 4})
+    assert shares(0, row, [1, 2], keep_own=True) == pytest.approx({0: 1 / 3, 1: 1 / 2, 2: 1 / 6})
+    assert shares(3, row, [1, 2], keep_own=True) == pytest.approx({3: 0.6, 1: 0.3, 2: 0.1})  # it has more than that
+    assert shares(0, row, [], keep_own=True) == {0: 1.0}
 
 
 @pytest.mark.parametrize("peers", [2, 5, 20, 100, 400])
@@ -237,9 +367,9 @@ def test_similarity_is_the_mean_cosine_of_rows() -> None:
         4: Artifact.snapshot("head", 4, 1, {"weight": theirs}, {}),
         5: Artifact.snapshot("head", 5, 1, {"weight": mine * math.nan}, {}),
     }
-    assert similarities(mine, heads, "rows") == pytest.approx({4: -0.2, 5: -1.0})
+    assert similarities(mine, heads, alike_in_rows) == pytest.approx({4: -0.2, 5: -1.0})
     # Inner products: mine 1, 0, 0, 4; theirs 25, -4, -4, 1.
-    assert similarities(mine, heads, "gram") == pytest.approx({4: 29 / math.sqrt(17 * 658), 5: -1.0})
+    assert similarities(mine, heads, alike_in_gram) == pytest.approx({4: 29 / math.sqrt(17 * 658), 5: -1.0})
 
 
 @given(st.integers(0, 99))
@@ -324,10 +454,20 @@ def test_prototypes_are_averaged_with_the_row() -> None:
 
 
 def test_the_report_is_told_the_directions_of_prototypes_before_they_are_averaged() -> None:
-    """When the graph is first learned, and in the last round; of the classes that a peer has."""
+    """When the graph is first learned, and in the last round; of the classes that a peer has. So for latent
+    features."""
     records, members = play(MAPL(t_thr=1), 3, 3)
     told = {(r.peer, r.round): r.notes["prototypes"] for r in records if "prototypes" in r.notes}
     assert sorted(told) == [(p, t) for p in range(3) for t in (1, 3)]
+    features = {(r.peer, r.round): r.notes["features"] for r in records if "features" in r.notes}
+    assert sorted(features) == sorted(told)
+    for peer in members:  # their samples are of classes 0, 1, 2, 0
+        assert peer.data is not None
+        net = peer.architecture.scratch().eval()
+        z = functional_call(net, dict(peer.own_initial()), (peer.data.train.x,)).features
+        for k, rows in {"0": [0, 3], "1": [1], "2": [2]}.items():
+            mean = z[rows].mean(0)
+            assert features[peer.id, 1][k] == pytest.approx((mean / mean.norm()).tolist(), abs=5.1e-4)
     for peer in members:
         start = peer.own_initial()["prototypes"]
         first = told[peer.id, 1]
@@ -337,7 +477,7 @@ def test_the_report_is_told_the_directions_of_prototypes_before_they_are_average
 
 
 def test_only_those_with_weight_are_fetched() -> None:
-    records, _ = play(MAPL(t_thr=2, beta=0.0, step=5.0), 6, 6)
+    records, _ = play(MAPL(t_thr=2, beta=0.0, step=5.0, revisit=0), 6, 6)
     by_peer = {(r.peer, r.round): r for r in records}
     sparse = 0
     for t in range(3, 7):
@@ -374,6 +514,14 @@ def test_two_of_one_architecture_average_their_backbones_and_do_not_swap_them() 
         )
 
 
+@pytest.mark.parametrize(("keep_own", "after"), [(True, [0.5, 0.5]), (False, [1.0, 0.0])])
+def test_two_peers_average_their_prototypes_unless_the_paper_is_asked_for(keep_own: bool, after: list[float]) -> None:
+    """All their weight is on each other. The paper's average then swaps what they have."""
+    _, members = play(Marked(keep_own=keep_own), 2, 1)
+    for peer, value in zip(members, after, strict=True):
+        torch.testing.assert_close(peer.model["prototypes"], torch.full_like(peer.model["prototypes"], value))
+
+
 def test_backbones_are_averaged_by_ones_row_within_an_architecture() -> None:
     """Peers 0, 2, 4 are MLPs marked 0, 2, 4. Peer 0's weights on the others' are 0.3 and 0.1, its own counts as 0.2."""
     _, members = play(Marked(fixed=True), 6, 1, zoo=("mlp", "cnn3"))
@@ -389,11 +537,44 @@ class Marked(MAPLPlus):
 
     async def setup(self, me: Peer) -> None:
         await super().setup(me)
+        me.model["prototypes"].fill_(float(me.id))
         if "backbone.1.weight" in me.model:
             me.model["backbone.1.weight"].fill_(float(me.id))
         if self.fixed:
             weights = (0.0, 0.2, 0.3, 0.2, 0.1, 0.2)
             me.state["row"] = [[j, w, 4] for j, w in enumerate(weights)]
+
+
+# -- another look at those who lost their weight ----------------------------------------------
+
+
+class Noisy(MAPL):
+    """Peers are all alike; but up to round 3, the heads of odd peers are the opposite of the even ones'."""
+
+    async def round(self, me: Peer, t: int) -> None:
+        sign = -1.0 if t <= 3 and me.id % 2 else 1.0
+        me.model["head.weight"].fill_(sign)
+        await super().round(me, t)
+
+
+def test_a_weight_that_was_lost_comes_back() -> None:
+    """Peers look unlike when the graph is first learned. Without another look the odd and the even never meet again."""
+    lost, _ = play(Noisy(t_thr=2, likeness="rows", revisit=0), 6, 30)
+    found, _ = play(Noisy(t_thr=2, likeness="rows", revisit=1), 6, 30)
+    last = {r.peer: r for r in lost if r.round == 30}
+    for p, r in last.items():
+        assert r.notes["neighbours"] == [j for j in range(6) if j % 2 == p % 2 and j != p]
+    again = {r.peer: r for r in found if r.round == 30}
+    assert all(len(r.notes["neighbours"]) == 5 for r in again.values())
+
+
+@pytest.mark.parametrize(("revisit", "heads"), [(0, 2), (1, 3), (2, 4), (19, 5)])
+def test_another_look_costs_so_many_heads_a_round(revisit: int, heads: int) -> None:
+    """Two clusters of three, apart after round 3: two heads of one's kind, and of the three others as many as asked."""
+    records, _ = play(Noisy(t_thr=2, likeness="rows", revisit=revisit), 6, 4)
+    assert {r.messages["head"] for r in records if r.round == 2} == {5}
+    assert {len(r.notes["neighbours"]) for r in records if r.round == 3} == {2}
+    assert {r.messages["head"] for r in records if r.round == 4} == {heads}
 
 
 # -- exploring, and a circle that changes ------------------------------------------------------

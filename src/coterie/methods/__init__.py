@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-import importlib
-import importlib.util
 import inspect
-import sys
-import traceback
-from pathlib import Path
 
 from coterie.errors import ConfigError, MethodError, unknown
-from coterie.imports import LOADED, digest_of, make_importable, refuse_mistaken, without_bytecode
 from coterie.methods.base import Method
 from coterie.methods.class_means import FedDistill, FedGH, FedProto
 from coterie.methods.compfl import CompFL
@@ -34,6 +27,7 @@ from coterie.methods.panm import PANM
 from coterie.methods.pens import PENS
 from coterie.methods.pfedsim import PFedSim
 from coterie.methods.private_heads import FedBABU, FedPer, FedRep
+from coterie.named_code import load_module, why_not_imported
 
 METHODS: dict[str, type[Method]] = {
     "local": Local,
@@ -78,16 +72,12 @@ def find(name: str) -> type[Method]:
         raise ConfigError(f"method.name: {unknown('method', name, METHODS)}, or module:Class of your own")
     place, _, attribute = name.rpartition(":")
     try:
-        found = getattr(_module(place), attribute)
+        found = getattr(load_module(place), attribute)
     except SyntaxError as error:
         remedy = ": write `async def` there" if "outside async function" in str(error.msg) else ""
         raise MethodError(f"{error.filename}, line {error.lineno}: {error.msg}{remedy}") from error
     except Exception as error:  # whatever the module does when it is imported
-        told = str(error)
-        if not isinstance(error, ImportError | OSError | AttributeError):
-            at = traceback.extract_tb(error.__traceback__)[-1]
-            told = f"{type(error).__name__}: {error} ({at.filename}, line {at.lineno})"
-        raise ConfigError(f"method.name = '{name}' cannot be imported: {told}") from error
+        raise ConfigError(f"method.name = '{name}' cannot be imported: {why_not_imported(error)}") from error
     if not (isinstance(found, type) and issubclass(found, Method)):
         raise ConfigError(f"method.name = '{name}' is not a subclass of coterie.Method")
     _check_coroutines(found)
@@ -112,33 +102,6 @@ def _place(function: object) -> str:
     """Where a function is, as an error begins with it."""
     code = getattr(function, "__code__", None)
     return f"{code.co_filename}, line {code.co_firstlineno}: " if code else ""
-
-
-def _module(place: str) -> object:
-    if not place.endswith(".py"):
-        make_importable(Path.cwd())
-        with without_bytecode():
-            return importlib.import_module(place)
-    spec = importlib.util.spec_from_file_location(_name_of_file(Path(place)), place)
-    if spec is None or spec.loader is None:
-        raise ImportError(f"{place} is not a Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their own module up there
-    source = Path(place).read_bytes()
-    setattr(module, LOADED, digest_of(source))
-    make_importable(Path(place).parent)
-    # Not by the loader: it may take a compiled file for current that is of a source of the same second and size.
-    with without_bytecode():
-        exec(compile(source, place, "exec", dont_inherit=True), vars(module))
-    refuse_mistaken(Path(place), source)
-    return module
-
-
-def _name_of_file(path: Path) -> str:
-    """The name of its module: another one for a file of the same name in another folder, and the same one in every
-    process. Without dots, which would make it a module of a package."""
-    digest = hashlib.sha256(str(path.resolve()).encode()).hexdigest()
-    return f"coterie_method_{path.stem.replace('.', '_')}_{digest[:12]}"
 
 
 __all__ = ["METHODS", "Method", "find"]

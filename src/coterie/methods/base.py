@@ -15,13 +15,14 @@ if TYPE_CHECKING:
     from coterie.peer import Peer
 
 
-def parameter(default: Any, help: str, common: str = "") -> Any:
+def parameter(default: Any, help: str, common: str = "", function: bool = False) -> Any:
     """A field of a method: its default, and what `coterie list methods NAME` says of it.
 
     `common` names what it means where other methods have the same: a value carries over between two methods only
-    if both give their parameter of that name the same `common` meaning (`coterie.carry_over`).
+    if both give their parameter of that name the same `common` meaning (`coterie.carry_over`). `function`: its value
+    may name a function of the user's own, whose file then counts among the sources of a run (`coterie.named_code`).
     """
-    return field(default=default, metadata={"help": help, "common": common})
+    return field(default=default, metadata={"help": help, "common": common, "function": function})
 
 
 @dataclass(frozen=True)

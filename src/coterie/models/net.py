@@ -51,6 +51,7 @@ class Net(nn.Module):
         *,
         projector: nn.Module | None = None,
         dropout: float = 0.0,
+        relu: bool = False,
     ) -> None:
         super().__init__()
         self.d_z = d_z
@@ -62,7 +63,8 @@ class Net(nn.Module):
         self.adapter: nn.Linear | None = None
         self.private: nn.Linear | None = None
         self.only_for_training: set[str] = set()  # parts that a method added for its losses: predicting needs none
-        # Only the head sees dropped features: prototypes and projections stay noiseless.
+        # On the way to the head alone: prototypes and projections see features as they are, and noiseless.
+        self.relu: nn.Module = nn.ReLU() if relu else nn.Identity()
         self.drop: nn.Module = nn.Dropout(dropout) if dropout > 0 else nn.Identity()
 
     def add_projector(self, hidden: int, d_p: int) -> None:
@@ -91,7 +93,7 @@ class Net(nn.Module):
 
     def forward(self, x: Tensor) -> Output:
         features: Tensor = self.backbone(x)
-        seen = self.drop(features)
+        seen = self.drop(self.relu(features))
         logits: Tensor = self.head(seen)
         common = None
         if self.private is not None:

@@ -79,6 +79,12 @@ class ModelSettings:
     dropout: float = field(
         default=0.0, metadata={"help": "probability that a feature is dropped on its way to the head"}
     )
+    relu: bool = field(
+        default=False,
+        metadata={
+            "help": "a ReLU on features on their way to the head, as in MAPL's authors' code; not in a `Net` of yours"
+        },
+    )
 
     def __post_init__(self) -> None:
         if not self.zoo:
@@ -287,4 +293,4 @@ def _assemble(backbone: Backbone, classes: int, settings: ModelSettings) -> Net:
     layers, d_z = backbone.layers, settings.d_z or backbone.width
     if d_z != backbone.width:
         layers = nn.Sequential(layers, nn.Linear(backbone.width, d_z))
-    return Net(layers, d_z, classes, dropout=settings.dropout)
+    return Net(layers, d_z, classes, dropout=settings.dropout, relu=settings.relu)

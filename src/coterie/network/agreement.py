@@ -16,6 +16,7 @@ from coterie.data.dataset import Column
 from coterie.errors import CoterieError
 from coterie.experiment import Experiment, links_of
 from coterie.kinds import labelled
+from coterie.named_code import function_parameters
 from coterie.network.wire import PROTOCOL, canonical, digest_of, plain
 from coterie.peer import Peer
 from coterie.topology import COMPLETE
@@ -41,8 +42,9 @@ def agreement(e: Experiment, dataset: Dataset, me: Peer, server: str) -> dict[st
     """Names and values, as text: the method and its parameters, the labels, and the shapes that it makes meet."""
     shape = {"input kind": dataset.kind, "input shape": list(dataset.x.shape[1:])}
     terms = {
-        "protocol": PROTOCOL, "seed": e.seed, "rounds": e.rounds, "method.name": _method(e),
+        "protocol": PROTOCOL, "seed": e.seed, "rounds": e.rounds, "method.name": _code(e.method_name),
         **{f"method.{key}": value for key, value in dataclasses.asdict(e.method).items()},
+        **{f"method.{key}": _code(getattr(e.method, key)) for key in function_parameters(e.method)},
         "engine.asynchronous": e.engine.asynchronous, "server": server, "number of labels": len(dataset.classes),
     }  # fmt: skip
     if e.graph.kind != COMPLETE:
@@ -115,9 +117,9 @@ def digest(terms: Mapping[str, str]) -> str:
     return digest_of(canonical(dict(terms)))[:16]
 
 
-def _method(e: Experiment) -> str:
-    """A method of the user's own is named by its class: its file may lie elsewhere at another peer."""
-    return e.method_name.rpartition(":")[2] if ":" in e.method_name else e.method_name
+def _code(name: str) -> str:
+    """Code of the user's own is named by its class or function: its file may lie elsewhere at another peer."""
+    return name.rpartition(":")[2]
 
 
 def _text(value: object) -> str:

@@ -1,0 +1,143 @@
+"""Code that settings name: `module:name`, or `file.py:name` of the user's own. Modules are loaded here, and functions
+that a parameter of a method may name are found and called here."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from coterie.errors import ConfigError, CoterieError, MethodError, unknown
+from coterie.imports import LOADED, Source, digest_of, located, make_importable, refuse_mistaken, without_bytecode
+
+Function = Callable[..., Any]
+
+
+def load_module(place: str) -> ModuleType:
+    """The module of this name, or the one that a `.py` file holds as it is now."""
+    if not place.endswith(".py"):
+        make_importable(Path.cwd())
+        with without_bytecode():
+            return importlib.import_module(place)
+    spec = importlib.util.spec_from_file_location(name_of_file(Path(place)), place)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{place} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their own module up there
+    source = Path(place).read_bytes()
+    setattr(module, LOADED, digest_of(source))
+    make_importable(Path(place).parent)
+    # Not by the loader: it may take a compiled file for current that is of a source of the same second and size.
+    with without_bytecode():
+        exec(compile(source, place, "exec", dont_inherit=True), vars(module))
+    refuse_mistaken(Path(place), source)
+    return module
+
+
+def name_of_file(path: Path) -> str:
+    """The name of its module: another one for a file of the same name in another folder, and the same one in every
+    process. Without dots, which would make it a module of a package."""
+    digest = hashlib.sha256(str(path.resolve()).encode()).hexdigest()
+    return f"coterie_method_{path.stem.replace('.', '_')}_{digest[:12]}"
+
+
+def why_not_imported(error: Exception) -> str:
+    """What to say of a module that raised this when it was imported: with the line, where that is in its own code."""
+    if isinstance(error, ImportError | OSError | AttributeError):
+        return str(error)
+    return f"{type(error).__name__}: {error} ({_line_of(error)})"
+
+
+def _line_of(error: Exception) -> str:
+    at = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{at.filename}, line {at.lineno}"
+
+
+# -- functions as parameters of a method -------------------------------------------------------
+
+
+def function_parameters(method: object) -> list[str]:
+    """The parameters of a method (or of a method's class) that name a function."""
+    assert dataclasses.is_dataclass(method)
+    return [f.name for f in dataclasses.fields(method) if f.metadata.get("function")]
+
+
+def own_code(method: object) -> Iterator[str]:
+    """Of the values of such parameters, those that name code of the user's own."""
+    values = (str(getattr(method, key)) for key in function_parameters(method))
+    return (value for value in values if ":" in value)
+
+
+def source_of(name: str) -> Source | None:
+    """Where the code that `module:name` or `file.py:name` names is written; None if that cannot be found."""
+    place = name.rpartition(":")[0]
+    return Source(Path(place).resolve(), name_of_file(Path(place))) if place.endswith(".py") else located(place)
+
+
+def find_function(key: str, name: str, ours: Mapping[str, Function], arguments: str) -> Function:
+    """The function that the parameter `key` names: one of ours, or the user's own.
+
+    `arguments` are those that it is called with, as its signature would list them. A file that did not change is not
+    loaded again: a loss that is another function each time would be worked out anew for each.
+    """
+    if ":" not in name:
+        if name not in ours:
+            raise ConfigError(
+                f"method.{key}: {unknown(key, name, ours)}, or module:callable or file.py:callable of yours"
+            )
+        return ours[name]
+    place, _, attribute = name.rpartition(":")
+    try:
+        found = getattr(_loaded(place), attribute)
+    except Exception as error:  # whatever the module does when it is imported
+        told = f"line {error.lineno}: {error.msg}" if isinstance(error, SyntaxError) else why_not_imported(error)
+        raise ConfigError(f"method.{key} = '{name}' cannot be imported: {told}") from error
+    if not callable(found):
+        raise ConfigError(
+            f"method.{key} = '{name}' is a {type(found).__name__}, and must be a function of ({arguments})"
+        )
+    _check_arguments(key, name, found, arguments)
+    function: Function = found
+    return function
+
+
+def _loaded(place: str) -> ModuleType:
+    if not place.endswith(".py"):
+        return load_module(place)
+    module = sys.modules.get(name_of_file(Path(place)))
+    if module is not None and vars(module).get(LOADED) == digest_of(Path(place).read_bytes()):
+        return module
+    return load_module(place)
+
+
+def _check_arguments(key: str, name: str, found: Function, arguments: str) -> None:
+    try:
+        signature = inspect.signature(found)
+    except (TypeError, ValueError):  # of some that are written in C it is not known
+        return
+    try:
+        signature.bind(*arguments.split(", "))
+    except TypeError as error:
+        raise ConfigError(
+            f"method.{key} = '{name}' takes {signature}, and is called with ({arguments}): {error}"
+        ) from error
+
+
+def call(key: str, name: str, function: Function, *arguments: Any) -> Any:
+    """What the function returns; an error of somebody else's code names the parameter, the file and the line."""
+    try:
+        return function(*arguments)
+    except CoterieError:
+        raise
+    except Exception as error:
+        raise MethodError(
+            f"method.{key} = '{name}' failed: {type(error).__name__}: {error} ({_line_of(error)})"
+        ) from error
