@@ -16,7 +16,19 @@ LARGEST, SMALLEST = 1e200, 1e-200  # in size: what is beyond cannot be drawn, or
 
 # What reports draw or tell already, of any method; and numbers that are names (of a cluster), whose mean says nothing.
 KNOWN = frozenset(
-    {"weights", "neighbours", "prototypes", "front", "place", "place_alone", "members", "together", "alone", "beside"}
+    {
+        "weights",
+        "neighbours",
+        "prototypes",
+        "features",
+        "front",
+        "place",
+        "place_alone",
+        "members",
+        "together",
+        "alone",
+        "beside",
+    }
     | {"own_share", "helped", "trained", "experts", "declined", "waited", "stale", "cluster"}
 )
 KINDS = ("hop.", "found.")  # beginnings of such names

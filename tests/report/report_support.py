@@ -13,7 +13,7 @@ SIZE = 100_000  # bytes of a model
 
 
 def run_of_all_figures(peers: int = 8, rounds: int = 12, name: str = "panm") -> list[Event]:
-    """Two clusters that find each other halfway; with prototypes, fronts and walks as no single method has them."""
+    """Two clusters that find each other halfway; with embeddings, fronts and walks as no single method has them."""
     rng = np.random.default_rng(0)
     clusters = [p % 2 for p in range(peers)]
     classes = [[20 if k % 2 == c else 0 for k in range(4)] for c in clusters]
@@ -27,7 +27,7 @@ def run_of_all_figures(peers: int = 8, rounds: int = 12, name: str = "panm") -> 
             notes: dict[str, Any] = {"neighbours": kin, "weights": weights, "members": [f"{p}/m", f"{kin[0]}/m"]}
             if t in (1, rounds):
                 spots = {str(k): [float(k), float(clusters[p] * t), rng.random()] for k in range(4) if classes[p][k]}
-                notes["prototypes"] = spots
+                notes |= {"prototypes": spots, "features": {k: [*spot, 1.0] for k, spot in spots.items()}}
             if t == rounds:
                 notes |= {"front": [[0.6, 0.4], [0.7, 0.2]], "place": [0.7, 0.2], "place_alone": [0.65, 0.1]}
                 notes |= {"together": 0.9, "alone": 0.8}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -42,6 +43,7 @@ DRAW: dict[str, Callable[[Run], coterie.report.Figure]] = {
     "matrix": lambda run: run.matrix(round=3, kind="neighbours"),
     "classes": Run.classes,
     "embedding": lambda run: run.embedding(round=1),
+    "prototypes": lambda run: run.embedding(of="prototypes"),
     "front": Run.front,
     "walks": Run.walks,
 }
@@ -86,10 +88,31 @@ def test_wrong_words_are_named(folder: Path, tmp_path: Path) -> None:
         run.graph(kind="weight")
     with pytest.raises(NothingToDraw, match="of round 1 and 12, not of round 5"):
         run.embedding(round=5)
+    with pytest.raises(CoterieError, match=r"unknown embedding 'feature'\. Did you mean 'features'"):
+        run.embedding(of="feature")
     with pytest.raises(CoterieError, match=r"figures are saved as \.svg, \.pdf, \.png"):
         run.classes().save(tmp_path / "classes.jpeg")
     with pytest.raises(CoterieError, match=r"has no events\.jsonl"):
         coterie.report.open(tmp_path)
+
+
+def test_an_old_run_without_latent_features_shows_its_prototypes(tmp_path: Path) -> None:
+    events: list[Event] = []
+    for event in run_of_all_figures():
+        if isinstance(event, PeerRound):
+            event = replace(event, notes={k: v for k, v in event.notes.items() if k != "features"})
+        events.append(event)
+    run = coterie.report.open(written(events, tmp_path / "run"))
+    assert run.embedding(round=1).name == "prototypes-1"
+    with pytest.raises(NothingToDraw, match="no means of latent features"):
+        run.embedding(of="features")
+
+
+def test_latent_features_are_drawn_before_prototypes(folder: Path) -> None:
+    run = coterie.report.open(folder)
+    assert run.embedding().name == "embedding-12"
+    assert "in the latent space that its head reads" in run.embedding().caption
+    assert "prototype of one class" in run.embedding(of="prototypes").caption
 
 
 def test_a_drawing_alone_carries_its_colours() -> None:

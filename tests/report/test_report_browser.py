@@ -27,7 +27,7 @@ from coterie.report.run import Run
 from coterie.report.summary import summarise
 
 FIGURES = ["accuracy-test", "accuracy-validation", "accuracy-bytes", "accuracy-time", "neighbours", "graph", "matrix",
-           "embedding-1", "embedding-12", "front", "walks", "classes"]  # fmt: skip
+           "embedding-1", "embedding-12", "prototypes-1", "prototypes-12", "front", "walks", "classes"]  # fmt: skip
 OF_COMPARISON = ["test-round", "validation-round", "test-bytes", "validation-bytes", "test-simulated",
                  "validation-simulated", "peers"]  # fmt: skip
 SVG = "{http://www.w3.org/2000/svg}"

@@ -26,7 +26,7 @@ from coterie.report.svg import figure, text_width
 SVG = "{http://www.w3.org/2000/svg}"
 OF_RUN = ["accuracy-test", "accuracy-validation", "accuracy-architectures-test", "accuracy-architectures-validation",
           "accuracy-bytes", "accuracy-time", "neighbours", "graph", "matrix",
-          "embedding-1", "embedding-12", "front", "walks", "classes"]  # fmt: skip
+          "embedding-1", "embedding-12", "prototypes-1", "prototypes-12", "front", "walks", "classes"]  # fmt: skip
 
 
 @pytest.fixture

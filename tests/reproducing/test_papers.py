@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from coterie.cli import OK, main
 from coterie.comparing.plan import fingerprint
 from coterie.errors import ConfigError
 from coterie.experiment import load, presets
+from coterie.methods.mapl import MAPL
 from coterie.methods.pens import PENS
 from coterie.reproducing import papers
 from coterie.reproducing.figures import FIGURES
@@ -122,13 +124,54 @@ def test_panm_as_printed_is_a_row_and_a_preset() -> None:
 
 
 def test_one_run_serves_several_tables() -> None:
-    mapl = small("mapl-table1", "scenario1", "MAPL")
+    mapl = small("mapl-table1", "scenario1", "MAPL (paper)")
     assert small("mapl-table2", "scenario1", "g-c-u") == mapl
     assert small("mapl-table3", "scenario1", "S gamma l2") == mapl
     assert small("mapl-table4-messages", "scenario1", "MAPL") == mapl
-    assert small("mapl-table5", "scenario1-10", "MAPL") == mapl
+    assert small("mapl-table5", "scenario1-10", "MAPL (paper)") == mapl
     assert small("mapl-table6", "scenario1", "1 step") == mapl
     assert small("mapl-table6", "scenario1", "2 steps") != mapl
+
+
+def of_row(table: str, column: str, label: str, is_small: bool) -> dict[str, Any]:
+    """The parameters of a row's method, and the ReLU and the blur beside them."""
+    (job,) = TABLES[table].jobs(TABLES[table].columns[column], is_small, (1,), [], OUT, [label])
+    e = job.experiment.tables()
+    return {**e["method"], "relu": e["model"]["relu"], "blur": e["data"]["blur"]}
+
+
+@pytest.mark.parametrize("is_small", [False, True])
+@pytest.mark.parametrize(
+    ("table", "column", "plus"),
+    [("mapl-table1", "scenario1", ""), ("mapl-table5", "scenario2-10", ""), ("mapl-table9", "scenario4", ""),
+     ("mapl-table9", "scenario1", "+")],
+)  # fmt: skip
+def test_mapl_is_there_as_in_the_paper_and_as_ours_in_both_forms(
+    table: str, column: str, plus: str, is_small: bool
+) -> None:
+    """Whatever the presets of the two forms say of it."""
+    chosen = ("tau", "tau_proto", "losses", "graph_step", "likeness", "keep_own", "revisit")
+    paper, ours = (of_row(table, column, f"MAPL{plus}{of}", is_small) for of in (" (paper)", ""))
+    assert [paper[key] for key in chosen] == [100.0, 1.0, "paper", "projected", "rows", False, 0]
+    assert [ours[key] for key in chosen] == [getattr(MAPL(), key) for key in chosen]
+    rest = paper.keys() - {*chosen}
+    assert {key: paper[key] for key in rest} == {key: ours[key] for key in rest}
+
+
+def test_the_full_form_of_mapls_rows_is_that_of_the_presets() -> None:
+    for label, preset in (("MAPL (paper)", "mapl-scenario1"), ("MAPL (authors)", "mapl-scenario1-authors")):
+        e = load(preset).tables()
+        of_preset = {**e["method"], "relu": e["model"]["relu"], "blur": e["data"]["blur"]}
+        assert of_row("mapl-table1", "scenario1", label, is_small=False) == of_preset
+
+
+@pytest.mark.parametrize("table", ["mapl-table2", "mapl-table3", "mapl-table4", "mapl-table4-messages", "mapl-table6"])
+def test_the_ablations_are_of_the_papers_form(table: str) -> None:
+    assert "MAPL (paper)" in TABLES[table].remark
+    for is_small in (False, True):
+        for row in TABLES[table].rows:
+            found = of_row(table, "scenario2", row.label, is_small)
+            assert (found["tau"], found["tau_proto"], found["likeness"], found["revisit"]) == (100.0, 1.0, "rows", 0)
 
 
 def test_the_users_words_win_but_for_what_a_row_says_of_its_method() -> None:

@@ -148,7 +148,7 @@ def test_a_run_is_found_under_any_name_and_the_whole_one_wins(tmp_path: Path) ->
 def test_two_jobs_of_one_run_share_a_folder(tmp_path: Path) -> None:
     one, other = (
         papers.find(place)[0].jobs(papers.find(place)[1][0], True, (0,), [], tmp_path, [label])
-        for place, label in (("mapl-table1/scenario1", "MAPL"), ("mapl-table6/scenario1", "1 step"))
+        for place, label in (("mapl-table1/scenario1", "MAPL (paper)"), ("mapl-table6/scenario1", "1 step"))
     )
     assert one[0].folder != other[0].folder
     first, second = runs.placed([*one, *other], {})

@@ -1,8 +1,10 @@
-"""The latent embedding of peers' features, where a method notes class prototypes (MAPL's Figure 4c)."""
+"""Peers' classes in a plane, where a method notes a vector for each: the mean of latent features, as in MAPL's
+Figure 4c (which has samples), or a prototype."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,21 +20,52 @@ SIDE, RADIUS = 400.0, 8.0
 MAX_MARKS = 1000  # of one round
 
 
-def rounds_of(events: Sequence[Event]) -> list[int]:
-    """The first and the last round in which prototypes were noted: one plane is made for both."""
-    found = noted(events, "prototypes")
+class Kind(NamedTuple):
+    """What is drawn, and how people call it."""
+
+    name: str  # of the figure's file
+    title: str
+    mark: str  # what a mark is
+    vectors: str
+
+
+EMBEDDINGS = {
+    "features": Kind(
+        "embedding",
+        "Latent features",
+        "the mean over one peer's training samples of one class, in the latent space that its head reads",
+        "means of latent features",
+    ),
+    "prototypes": Kind(
+        "prototypes",
+        "Prototypes",
+        "one peer's prototype of one class that it has samples of, as it shared it",
+        "prototypes",
+    ),
+}
+
+
+def kinds_of(events: Sequence[Event]) -> list[str]:
+    """Which of the kinds were noted."""
+    return [kind for kind in EMBEDDINGS if noted(events, kind)]
+
+
+def rounds_of(events: Sequence[Event], kind: str) -> list[int]:
+    """The first and the last round in which they were noted: one plane is made for both."""
+    found = noted(events, kind)
     return sorted({min(found), max(found)}) if found else []
 
 
-def embedding(events: Sequence[Event], round: int | None = None) -> Figure:
-    """Each peer's prototypes of the classes that it holds, in one of these rounds (the last)."""
-    start, rounds = started(events), rounds_of(events)
+def embedding(events: Sequence[Event], kind: str, round: int | None = None) -> Figure:
+    """Each peer's vectors of the classes that it holds, in one of these rounds (the last)."""
+    what = EMBEDDINGS[kind]
+    start, rounds = started(events), rounds_of(events, kind)
     if not rounds:
-        raise NothingToDraw("This method notes no prototypes of classes.")
+        raise NothingToDraw(f"This method notes no {what.vectors} of classes.")
     shown = rounds[-1] if round is None else round
     if shown not in rounds:
-        raise NothingToDraw(f"Prototypes are drawn of round {' and '.join(map(str, rounds))}, not of round {shown}")
-    found = noted(events, "prototypes")
+        raise NothingToDraw(f"{what.title} are drawn of round {' and '.join(map(str, rounds))}, not of round {shown}")
+    found = noted(events, kind)
     marks = [(r, peer, k) for r in rounds for peer, row in found[r].items() for k in row]
     at, kept = in_plane(np.array([found[r][peer][k] for r, peer, k in marks], dtype=np.float64))
     here = [(peer, k, x, y) for (r, peer, k), (x, y) in zip(marks, _placed(at).tolist(), strict=True) if r == shown]
@@ -42,17 +75,17 @@ def embedding(events: Sequence[Event], round: int | None = None) -> Figure:
     for peer, k, x, y in here[::every]:
         parts.append(circle(x, y, RADIUS, f"bubble {colour(colours[peer]) if colours else 'plain'}", f"peer {peer}"))
         parts.append(text(x, y + 3.5, k, css="inside"))
-    label = f"Prototypes of {len({peer for peer, *_ in here}):,} peers in a plane, in round {shown}"
+    label = f"{what.title} of {len({peer for peer, *_ in here}):,} peers in a plane, in round {shown}"
     caption = (
-        f"A mark is one peer's prototype of one class that it has samples of, as it shared it; the number is the "
-        f"class{', the colour the true cluster' if colours else ''}. Directions of prototypes, projected onto the two "
-        f"principal components of those of {_and(rounds)} together, which hold {kept:.0%} of their variance: what is "
-        f"apart here is apart, what is together here need not be."
+        f"A mark is {what.mark}; the number is the class{', the colour the true cluster' if colours else ''}. "
+        f"Directions of {what.vectors}, projected onto the two principal components of those of {_and(rounds)} together, "
+        f"which hold {kept:.0%} of their variance: what is apart here is apart, what is together here need not be."
     )
     if every > 1:
         caption += f" One of {every} marks is drawn."
     keys = cluster_keys(start, "bubble")
-    return Figure(f"embedding-{shown}", f"Round {shown}", figure(SIDE, SIDE, label, parts), caption, keys)
+    drawn = figure(SIDE, SIDE, label, parts)
+    return Figure(f"{what.name}-{shown}", f"{what.title}, round {shown}", drawn, caption, keys)
 
 
 def in_plane(vectors: Floats) -> tuple[Floats, float]:

@@ -13,7 +13,7 @@ from coterie.events import Event, PeerAway, RunStarted, of_kind
 from coterie.files import write_whole
 from coterie.report import fronts, walks
 from coterie.report import page as pages
-from coterie.report.embedding import rounds_of
+from coterie.report.embedding import EMBEDDINGS, kinds_of, rounds_of
 from coterie.report.figure import OddNotes, drawn_from
 from coterie.report.gains import HEADING, LOCAL, OPTIONS, gains, told
 from coterie.report.graph_figures import scale_of
@@ -66,7 +66,13 @@ def sections(run: Run) -> pages.Sections:
     found.add(run.time, "Accuracy against simulated time")
     found.add(run.neighbours, "Neighbours against the true clusters")
     found.add(partial(_graph, run), "Who works with whom", "wide graph")
-    found.add(partial(_embedding, run), "Latent embedding: the peers' class prototypes", "wide", say=False)
+    for kind in kinds_of(run.events):
+        found.add(
+            partial(_embedding, run, kind),
+            f"The peers' classes in a plane: {EMBEDDINGS[kind].vectors}",
+            "wide",
+            say=False,
+        )
     found.add(run.front, "Pareto fronts and chosen ensembles", say=False)  # of single methods: nobody misses them
     found.add(run.walks, "The walk of each expert", say=False)
     found.add(run.classes, "Who holds which classes")
@@ -199,10 +205,10 @@ def _graph(run: Run) -> pages.Beside:
     return pages.Beside([run.graph(), run.matrix()], above)
 
 
-def _embedding(run: Run) -> pages.Beside:
+def _embedding(run: Run, kind: str) -> pages.Beside:
     """Before and after, where there are both."""
-    last = run.embedding()
-    return pages.Beside([*(run.embedding(round) for round in rounds_of(run.events)[:-1]), last])
+    last = run.embedding(of=kind)
+    return pages.Beside([*(run.embedding(round, kind) for round in rounds_of(run.events, kind)[:-1]), last])
 
 
 def _rounds(graph: Graph) -> str:

@@ -13,7 +13,7 @@ from coterie import provenance
 from coterie.errors import CoterieError, RunError, unknown
 from coterie.events import Event, PeerRound, RunStarted, of_kind, read
 from coterie.report import charts, graph_figures, holdings
-from coterie.report.embedding import embedding
+from coterie.report.embedding import EMBEDDINGS, embedding, kinds_of
 from coterie.report.figure import Figure, NothingToDraw, drawn_from
 from coterie.report.fronts import fronts
 from coterie.report.gains import bars, same_peers
@@ -98,10 +98,16 @@ class Run:
         """Who holds which classes."""
         return holdings.classes(self.start)
 
-    def embedding(self, round: int | None = None) -> Figure:
-        """The peers' class prototypes in a plane, where the method has some: of the last or the first round noted."""
-        with drawn_from("prototypes"):
-            return embedding(self.events, round)
+    def embedding(self, round: int | None = None, of: str = "") -> Figure:
+        """The peers' classes in a plane, where the method notes them: of the last or the first round noted.
+
+        `of`: "features" (latent, their means) or "prototypes"; what there is, features first.
+        """
+        kind = of or next(iter(kinds_of(self.events)), "prototypes")
+        if kind not in EMBEDDINGS:
+            raise CoterieError(unknown("embedding", of, EMBEDDINGS))
+        with drawn_from(kind):
+            return embedding(self.events, kind, round)
 
     def front(self) -> Figure:
         """The ensembles that peers chose from, where the method chooses some."""
