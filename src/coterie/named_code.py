@@ -4,6 +4,7 @@ that a parameter of a method may name are found and called here."""
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import hashlib
 import importlib
 import importlib.util
@@ -36,9 +37,13 @@ def load_module(place: str) -> ModuleType:
     setattr(module, LOADED, digest_of(source))
     make_importable(Path(place).parent)
     # Not by the loader: it may take a compiled file for current that is of a source of the same second and size.
-    with without_bytecode():
-        exec(compile(source, place, "exec", dont_inherit=True), vars(module))
-    refuse_mistaken(Path(place), source)
+    try:
+        with without_bytecode():
+            exec(compile(source, place, "exec", dont_inherit=True), vars(module))
+        refuse_mistaken(Path(place), source)
+    except BaseException:
+        del sys.modules[spec.name]  # half of a module: nobody may take it for the whole
+        raise
     return module
 
 
@@ -96,10 +101,15 @@ def find_function(key: str, name: str, ours: Mapping[str, Function], arguments: 
         return ours[name]
     place, _, attribute = name.rpartition(":")
     try:
-        found = getattr(_loaded(place), attribute)
+        module = _loaded(place)
     except Exception as error:  # whatever the module does when it is imported
         told = f"line {error.lineno}: {error.msg}" if isinstance(error, SyntaxError) else why_not_imported(error)
         raise ConfigError(f"method.{key} = '{name}' cannot be imported: {told}") from error
+    if not hasattr(module, attribute):
+        near = difflib.get_close_matches(attribute, vars(module), n=1)
+        hint = f". Did you mean '{near[0]}'?" if near else ""
+        raise ConfigError(f"method.{key} = '{name}': there is no '{attribute}' in {place}{hint}")
+    found = getattr(module, attribute)
     if not callable(found):
         raise ConfigError(
             f"method.{key} = '{name}' is a {type(found).__name__}, and must be a function of ({arguments})"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
@@ -131,6 +131,41 @@ def test_each_term_can_be_switched_off(off: str) -> None:
     batch = Batch(torch.from_numpy(views[0]), torch.from_numpy(y), torch.from_numpy(views))
     loss = mapl_loss(Plain(torch.from_numpy(xi)), batch, {k: torch.tensor(v) for k, v in weights.items()})
     assert float(loss) == pytest.approx(sum(expected.values()) - expected[off], abs=1e-6)
+
+
+@pytest.mark.parametrize(("tau", "tau_proto", "expected"), [(0.5, 0.0, 0.5), (100.0, 1.0, 1.0), (100.0, 0.0, 100.0)])
+def test_the_temperature_of_prototypes_is_the_others_unless_it_is_set(
+    tau: float, tau_proto: float, expected: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Settings of before it could be set mean what they meant."""
+    given: list[Mapping[str, Tensor]] = []
+    train = Peer.train
+
+    def watched(self: Peer, *args: Any, **named: Any) -> Any:
+        given.append(named["given"])
+        return train(self, *args, **named)
+
+    monkeypatch.setattr(Peer, "train", watched)
+    play(MAPL(tau=tau, tau_proto=tau_proto), 2, 1)
+    assert {(float(g["tau"]), float(g["tau_proto"])) for g in given} == {(tau, expected)}
+
+
+def test_how_weak_the_prototype_loss_is_at_the_papers_temperature() -> None:
+    """Gradients on prototypes as a peer begins with them: at 100 that of the prototype loss is hundreds of times
+    smaller than uniformity's, at 1 it is some times smaller."""
+    torch.manual_seed(0)
+    bound = 1 / math.sqrt(512)
+    prototypes = torch.empty(10, 512).uniform_(-bound, bound).requires_grad_(True)
+    projected, labels = torch.randn(128, 512), torch.arange(128) % 10
+
+    def size(loss: Tensor) -> float:
+        (slope,) = torch.autograd.grad(loss, prototypes)
+        return float(slope.norm())
+
+    uniform = size(uniformity(prototypes))
+    at_100, at_1 = (size(to_prototypes(projected, labels, prototypes, torch.tensor(t))) for t in (100.0, 1.0))
+    assert uniform / at_100 > 300
+    assert uniform / at_1 < 30
 
 
 # -- the losses, from what the authors' code computes ------------------------------------------
@@ -575,6 +610,24 @@ def test_another_look_costs_so_many_heads_a_round(revisit: int, heads: int) -> N
     assert {r.messages["head"] for r in records if r.round == 2} == {5}
     assert {len(r.notes["neighbours"]) for r in records if r.round == 3} == {2}
     assert {r.messages["head"] for r in records if r.round == 4} == {heads}
+
+
+class OfTwoKinds(MAPL):
+    """The heads of the first ten peers know the first class alone, those of the others the second."""
+
+    async def round(self, me: Peer, t: int) -> None:
+        me.model["head.weight"].zero_()[me.id // 10] = 1.0
+        await super().round(me, t)
+
+
+@pytest.mark.parametrize(("preset", "heads"), [("mapl-scenario1", 9), ("mapl-scenario1-small", 10)])
+def test_the_papers_preset_asks_its_own_kind_alone(preset: str, heads: int) -> None:
+    """The paper's saving: from 19 prototypes a round to those of one's cluster. Ours looks at one more head."""
+    parameters = {**asdict(experiment.load(preset).method), "t_thr": 2}
+    records, _ = play(OfTwoKinds(**parameters), 20, 8)
+    assert {r.messages["prototypes"] for r in records if r.round == 1} == {19}
+    assert {r.messages["prototypes"] for r in records if r.round == 8} == {9}
+    assert {r.messages["head"] for r in records if r.round == 8} == {heads}
 
 
 # -- exploring, and a circle that changes ------------------------------------------------------

@@ -22,6 +22,17 @@ def test_head_and_projector_read_the_backbones_features() -> None:
     assert net.eval()(torch.randn(4, 1, 8, 8)).projection is None
 
 
+def test_a_relu_is_before_the_head_alone() -> None:
+    net = build("mlp", (6,), 3, ModelSettings(d_z=16, projector_hidden=7, relu=True), ["projector"])
+    output = net(torch.randn(4, 6))
+    assert output.features.min() < 0  # of a linear layer, which adapts 200 features
+    assert torch.equal(output.logits, net.head(output.features.clamp(min=0)))
+    assert torch.equal(output.projection, net.projector(output.features))
+    assert batchable(net)
+    plain = build("mlp", (6,), 3, ModelSettings(d_z=16, projector_hidden=7), ["projector"])
+    assert net.state_dict().keys() == plain.state_dict().keys()  # it has no weights: models of before can be loaded
+
+
 def test_what_a_method_adds_changes_neither_backbone_nor_head() -> None:
     torch.manual_seed(0)
     bare = build("mlp", (6,), 3, ModelSettings()).state_dict()

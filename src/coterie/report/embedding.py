@@ -78,8 +78,9 @@ def embedding(events: Sequence[Event], kind: str, round: int | None = None) -> F
     label = f"{what.title} of {len({peer for peer, *_ in here}):,} peers in a plane, in round {shown}"
     caption = (
         f"A mark is {what.mark}; the number is the class{', the colour the true cluster' if colours else ''}. "
-        f"Directions of {what.vectors}, projected onto the two principal components of those of {_and(rounds)} together, "
-        f"which hold {kept:.0%} of their variance: what is apart here is apart, what is together here need not be."
+        f"Directions of {what.vectors}, projected onto the two principal components of those of {_and(rounds)} "
+        f"together, which hold {kept:.0%} of their variance: what is apart here is apart, what is together here need "
+        f"not be."
     )
     if every > 1:
         caption += f" One of {every} marks is drawn."
