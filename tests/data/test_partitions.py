@@ -10,6 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from coterie.data import PARTITIONS, Dataset, PartitionSettings, Shares, Transform, check_fits, partition
+from coterie.data.partitions.deal import _deal
+from coterie.data.partitions.plan import Plan
 from coterie.data.partitions.rounding import largest_remainder, round_matrix, split_counts
 from coterie.errors import ConfigError
 
@@ -369,3 +371,27 @@ def test_private_labels_change_the_names_and_nothing_else(name: str) -> None:
         assert sorted(after) == list(range(10))
         seen.add(tuple(after[np.argsort(before)]))  # what the peer calls what it would have called 0, 1, 2, ...
     assert len(seen) == 6
+
+
+def test_peers_that_share_images_do_not_learn_from_those_that_others_are_measured_with() -> None:
+    """MAPL's scenario 2 with the paper's 300 images: 20 peers hold the four shared classes, of 6,000 images each."""
+    labels = np.repeat(np.arange(10), 6000)
+    wanted = PartitionSettings(partition="scenario2", train=300, validation=15, test=15, overlap=True)
+    shares = list(partition(labels, 10, 20, wanted, 0))
+    trained = np.concatenate([share.train for share in shares])
+    measured = np.concatenate([rows for share in shares for rows in (share.validation, share.test)])
+    assert {len(share.train) for share in shares} == {7 * 300}
+    assert {len(np.unique(np.concatenate([s.train, s.validation, s.test]))) for s in shares} == {7 * 330}
+    assert len(np.unique(trained)) < len(trained)  # they do share
+    assert not set(trained.tolist()) & set(measured.tolist())
+
+
+def test_where_there_are_too_few_images_for_that_they_may() -> None:
+    """One peer needs eleven of fifteen to train on, another nine to be measured with."""
+    counts = np.array([[[11], [2], [2]], [[2], [4], [5]]])
+    shares = _deal(np.zeros(15, dtype=np.int64), Plan(counts), True, np.random.default_rng(0))
+    assert [[len(share.train), len(share.validation), len(share.test)] for share in shares] == [[11, 2, 2], [2, 4, 5]]
+    for share in shares:
+        assert len(np.unique(np.concatenate([share.train, share.validation, share.test]))) == sum(
+            map(len, (share.train, share.validation, share.test))
+        )

@@ -65,7 +65,12 @@ def _refuse_empty_splits(counts: Array, settings: PartitionSettings) -> None:
 
 def _deal(labels: Array, plan: Plan, overlap: bool, rng: np.random.Generator) -> Shares:
     peers, _, classes = plan.counts.shape
-    decks = [_Deck(np.flatnonzero(labels == number), overlap, rng) for number in range(classes)]
+    pools = [np.flatnonzero(labels == number) for number in range(classes)]
+    decks: list[_Deck | _SharedDeck]
+    if overlap:
+        decks = [_SharedDeck(rows, plan.counts[:, :, number], rng) for number, rows in enumerate(pools)]
+    else:
+        decks = [_Deck(rows, rng) for rows in pools]
     transforms = plan.transforms or [Transform()] * peers
     clusters: Sequence[int | None] = plan.clusters or [None] * peers
     shares = []
@@ -77,24 +82,48 @@ def _deal(labels: Array, plan: Plan, overlap: bool, rng: np.random.Generator) ->
 
 
 class _Deck:
-    """The rows of one class, shuffled, and dealt without return; with overlap, whole again for each peer."""
+    """The rows of one class, shuffled, and dealt without return."""
 
-    def __init__(self, rows: Array, overlap: bool, rng: np.random.Generator) -> None:
+    def __init__(self, rows: Array, rng: np.random.Generator) -> None:
         self._rows = rng.permutation(rows)
-        self._overlap = overlap
-        self._rng = rng
 
     def hand(self, sizes: Array) -> Iterator[Array]:
         """One peer's rows of this class: an array for each of the `sizes`."""
-        if self._overlap:
-            self._rows = self._rng.permutation(self._rows)
-        total = int(sizes.sum())
-        if total > len(self._rows):
-            raise ConfigError(
-                f"data.train: a peer needs {total} images of one class, but only {len(self._rows)} are left; "
-                "lower data.train or peers"
-            )
-        dealt = self._rows[:total]
-        if not self._overlap:
-            self._rows = self._rows[total:]
+        dealt = _first(self._rows, int(sizes.sum()))
+        self._rows = self._rows[len(dealt) :]
         yield from np.split(dealt, np.cumsum(sizes)[:-1])
+
+
+class _SharedDeck:
+    """The rows of one class, for peers that may have the same ones.
+
+    Rows to train on and rows to measure with are two decks, where there are enough of them for the largest hands: what
+    one peer is measured with, no other has learned from. Else methods that share models would know the answers.
+    """
+
+    def __init__(self, rows: Array, counts: Array, rng: np.random.Generator) -> None:
+        """`counts`: (peers, 3), of all hands."""
+        self._rng = rng
+        rows = rng.permutation(rows)
+        train, measure = int(counts[:, 0].max()), int(counts[:, 1:].sum(axis=1).max())
+        self._apart = 0 < train + measure <= len(rows)
+        cut = max(len(rows) * measure // (train + measure), measure) if self._apart else 0
+        self._measure, self._train = rows[:cut], rows[cut:]
+
+    def hand(self, sizes: Array) -> Iterator[Array]:
+        """One peer's rows of this class: an array for each of the `sizes`."""
+        train = self._rng.permutation(self._train)
+        if not self._apart:
+            yield from np.split(_first(train, int(sizes.sum())), np.cumsum(sizes)[:-1])
+            return
+        yield train[: sizes[0]]
+        yield from np.split(self._rng.permutation(self._measure)[: sizes[1:].sum()], np.cumsum(sizes[1:])[:-1])
+
+
+def _first(rows: Array, count: int) -> Array:
+    if count > len(rows):
+        raise ConfigError(
+            f"data.train: a peer needs {count} images of one class, but only {len(rows)} are left; "
+            "lower data.train or peers"
+        )
+    return rows[:count]
