@@ -237,20 +237,23 @@ class Peer:
         views: int = 0,
         targets: Tensor | None = None,
         on: tuple[Tensor, Tensor] | None = None,
+        memory: OptimizerMemory | None = None,
         **settings: Any,
     ) -> Train:
         """Train a model (one's own if none is named) in place, on one's training data.
 
         `on` are samples and labels to train on instead (what others sent, say); `given` goes to the loss; `only`
         trains one part ("head"); `views` are so many augmented twins of every batch, for a loss that compares them;
-        `targets` has a row for each sample, in the order of `predict`, and the loss gets its batch's rows; any [train]
-        setting can be overridden. The learning rate decays by `lr_decay` per round.
+        `targets` has a row for each sample, in the order of `predict`, and the loss gets its batch's rows; `memory`
+        is what the optimiser remembers of a model that is not one's own, and is updated; any [train] setting can be
+        overridden. The learning rate decays by `lr_decay` per round.
         """
         wanted = self.settings if not settings else _override(self.settings, settings)
         if wanted.lr_decay != 1.0:
             wanted = replace(wanted, lr=wanted.lr * wanted.lr_decay ** max(self.round - 1, 0))
         key = (self.seed, self.id, self.round, "train", self._count("train"))
-        memory = self.memory if wanted.keep_optimizer and model is None else None
+        if memory is None and wanted.keep_optimizer and model is None:
+            memory = self.memory
         split = self._data().train if on is None else Split(Pool(*on), torch.arange(len(on[1]), device=on[1].device))
         job = FitJob(model or self.model, split, loss, wanted, key, given or {}, only, memory, views, targets)
         return self._requested("train", Train(job))

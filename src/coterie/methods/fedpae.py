@@ -33,9 +33,10 @@ from coterie.methods.own_models import (
 from coterie.peer import Peer
 from coterie.portable.estimators import holds_rows
 from coterie.portable.form import Portable
-from coterie.shelf import Fact
+from coterie.shelf import Artifact, Fact
 
 BENCHES, NEIGHBOURS = ("models", "predictions"), ("all", "adaptive")
+LEAST = {"k": 1, "population": 2, "generations": 1, "few": 1, "enough": 1, "again": 0, "largest": 1}
 MOST_MODELS = 100  # of one peer, whatever it says
 
 
@@ -59,12 +60,13 @@ class FedPAE(LocalEnsemble):
     neighbours: str = parameter("all", "whom to ask: all | adaptive (those whose models were chosen, and a few others)")
     few: int = parameter(3, "adaptive: how many others each time")
     enough: int = parameter(3, "adaptive: after so many times that none of theirs was chosen, ask no others")
+    again: int = parameter(5, "adaptive: and yet every so many times ask some again, who may have better by now; 0: never")
     largest: int = parameter(100_000_000, "bytes that somebody else's model may have")
     rows_may_leave: bool = parameter(False, "publish also models that training rows can be read from (svm)")
 
     def check(self, peers: int) -> None:
         super().check(peers)
-        for key, least in (("k", 1), ("population", 2), ("generations", 1), ("few", 1), ("enough", 1), ("largest", 1)):
+        for key, least in LEAST.items():
             need(getattr(self, key) >= least, key, f"must be at least {least}, not {getattr(self, key)}")
         for key, options in (("bench", BENCHES), ("neighbours", NEIGHBOURS)):
             need(getattr(self, key) in options, key, f"must be one of {', '.join(options)}, not '{getattr(self, key)}'")
@@ -83,7 +85,7 @@ class FedPAE(LocalEnsemble):
         await super().setup(me)
         # By name: what others' models say of one's validation data, which they were, and themselves if kept.
         me.state |= {"bench": {}, "digests": {}, "models": {}, "refused": [], "counts": {}}
-        me.state |= {"chosen": [], "searched": 0, "fruitless": 0}
+        me.state |= {"chosen": [], "searched": 0, "fruitless": 0, "rested": 0}
 
     async def round(self, me: Peer, t: int) -> None:
         more = True
@@ -115,13 +117,21 @@ class FedPAE(LocalEnsemble):
         for slot in range(max([usual, *counts.values()])):
             had = {*bench, *refused}
             wanted = [j for j in asked if name_of(j, slot) not in had and slot < counts.get(j, usual)]
-            found = await me.fetch(wanted, f"model-{slot}")
+            found, unfit = await self.ask(me, wanted, f"model-{slot}")
             counts.update({j: count_of(artifact.facts) for j, artifact in found.items()})
             models = me.opened(found, self.largest)
             said = await self.hear(me, models)
-            refused += [name_of(j, slot) for j in found if j not in said]
+            refused += [name_of(j, slot) for j in [*unfit, *found] if j not in said]
             for j, probabilities in said.items():
                 self.keep(me, name_of(j, slot), models[j], probabilities)
+
+    async def ask(self, me: Peer, wanted: Sequence[int], name: str) -> tuple[dict[int, Artifact], list[int]]:
+        """What these peers have under this name, and whose was declined on its way: that need not come again."""
+        earlier = me.notes.pop("declined", {})
+        found = await me.fetch(wanted, name)
+        unfit = list(me.notes.get("declined", {}))
+        me.decline(earlier)
+        return found, unfit
 
     async def hear(self, me: Peer, models: Mapping[int, Model | Portable]) -> dict[int, Tensor]:
         """What each says of one's validation data; those that say nothing that can be used are declined."""
@@ -144,9 +154,21 @@ class FedPAE(LocalEnsemble):
         if self.neighbours == "all":
             return list(me.peers)
         chosen = {author_of(name) for name in me.state["chosen"]} & set(me.peers)
-        known = {author_of(name) for name in me.state["bench"]}
-        strangers = [] if me.state["fruitless"] >= self.enough else me.sample(self.few, but=known)
+        strangers = me.sample(self.few, but=self.heard_out(me)) if self.curious(me) else []
         return sorted(chosen | set(strangers))
+
+    def curious(self, me: Peer) -> bool:
+        """Whether to ask others than those whose models serve: until that was in vain often enough, then rarely."""
+        rested = me.state.get("rested", 0)  # the times since others were asked; checkpoints of older versions lack it
+        curious = me.state["fruitless"] < self.enough or 0 < self.again <= rested + 1
+        me.state["rested"] = 0 if curious else rested + 1
+        return curious
+
+    def heard_out(self, me: Peer) -> set[int]:
+        """Those who have nothing more to offer: all models that they say they have were heard, or refused."""
+        had = {*me.state["bench"], *me.state["refused"]}
+        counts: dict[int, int] = me.state["counts"]
+        return {j for j, count in counts.items() if all(name_of(j, slot) in had for slot in range(count))}
 
     # -- choosing ------------------------------------------------------------------------------
 
@@ -187,7 +209,6 @@ class FedPAE(LocalEnsemble):
         while missing := await self.obtain(me):
             for name in missing:
                 del me.state["bench"][name]
-            me.state["refused"] += missing
             me.state["searched"] = 0
             await self.select(me, whatever=True)
         self.revive(me)
@@ -202,7 +223,8 @@ class FedPAE(LocalEnsemble):
     async def obtain(self, me: Peer) -> list[str]:
         """See that the chosen models of others are at hand; those that are not are fetched again. Returns the missing.
 
-        Somebody may be gone by now, or have another model under that name than the one that one heard.
+        Somebody may have another model under that name than the one that one heard: that is refused for good. Or be
+        gone by now: who comes back is heard again.
         """
         models, own = me.state["models"], own_models(me)
         theirs = [name for name in me.state["chosen"] if name not in own]
@@ -211,6 +233,8 @@ class FedPAE(LocalEnsemble):
             for model in me.opened(found, self.largest).values():
                 if digest(model) == me.state["digests"][name]:
                     models[name] = kept(model)
+            if found and name not in models:
+                me.state["refused"].append(name)
         if self.bench == "predictions":
             me.state["models"] = {name: model for name, model in models.items() if name in theirs}
         return [name for name in theirs if name not in models]

@@ -1,7 +1,7 @@
 """Several models of one's own, each stopped when it is best: the local ensemble, and the half of FedPAE that is alone.
 
 What a peer knows of one of its models is a table in `me.state["own"]`: its kind, its weights as they are and as they
-were at their best, what the best says of the validation data, and whether it is ready.
+were at their best, what its optimiser remembers, what the best says of the validation data, and whether it is ready.
 """
 
 from collections.abc import Iterable
@@ -17,6 +17,7 @@ from coterie.methods.base import Method, need, parameter
 from coterie.peer import Peer
 from coterie.portable.estimators import is_estimator
 from coterie.portable.form import Portable
+from coterie.training.jobs import OptimizerMemory
 from coterie.weights import Frozen, Weights
 
 Own = dict[str, Any]
@@ -66,12 +67,13 @@ class LocalEnsemble(Method):
     async def train_network(self, me: Peer, slot: int, own: Own, t: int) -> None:
         model = model_of(me, own["kind"], own["model"]) if "model" in own else me.own_initial(own["kind"], slot)
         assert isinstance(model, Model)
-        await me.train(model=model, epochs=1)
-        own.update(model=model, stale=own["stale"] + 1)
+        memory = OptimizerMemory(**own.get("optimizer", {}))  # rounds are slices of one training: it goes on
+        await me.train(model=model, epochs=1, memory=memory)
+        own.update(model=model, optimizer={"vectors": memory.vectors, "step": memory.step}, stale=own["stale"] + 1)
         await remember_best(me, own, model, t)
         if own["stale"] >= self.patience or t >= me.rounds:
             own["ready"] = True
-            del own["model"]
+            del own["model"], own["optimizer"]
 
     async def ready(self, me: Peer, slot: int, own: Own) -> None:
         """What to do with a model that will not change any more."""

@@ -76,6 +76,7 @@ FIGURES: dict[str, Figure] = {
     "precision": Figure(_percent("neighbours", "precision"), ".1f"),
     "recall": Figure(_percent("neighbours", "recall"), ".1f"),
     "mass": Figure(_number("neighbours", "mass"), ".3f"),
+    "alone": Figure(_percent("beside", "alone", "mean"), ".2f"),  # one's own models, in the last round
     "own share": Figure(_percent("beside", "own_share"), ".0f"),
     "least change": Figure(_change("least"), ".1f", signed=True),
     "most change": Figure(_change("most"), ".1f", signed=True),
