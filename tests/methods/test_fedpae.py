@@ -2,32 +2,39 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import asdict, dataclass, replace
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 import torch
 from methods_support import Played, play, small
 
+from coterie import running
+from coterie.architecture import Model
 from coterie.engines import checkpoint
 from coterie.engines.clock import Clock
 from coterie.engines.simulation import Simulation
 from coterie.engines.stage import Stage
-from coterie.errors import ArtifactError, ConfigError, ModelError
+from coterie.errors import ArtifactError, ConfigError, Interrupted, ModelError
 from coterie.events import PeerRound
 from coterie.experiment import gather
 from coterie.methods.fedpae import FedPAE
-from coterie.methods.own_models import Own, kinds_of
+from coterie.methods.own_models import LocalEnsemble, Own, kinds_of, weighted, weights_of
+from coterie.models import Output
 from coterie.peer import Peer
 from coterie.portable import estimators
 from coterie.portable.form import Portable
 from coterie.shelf import Artifact
-from coterie.training import Trainer
+from coterie.training import EvaluateJob, FitJob, Score, Trainer
+from coterie.training.losses import Batch, cross_entropy
 from coterie.training.plain import bind
+from coterie.training.plain import evaluate as plain_evaluate
+from coterie.training.plain import fit as plain_fit
 
 DATA = (
     "data.partition=dirichlet", "data.alpha=0.5", "data.train=40", "data.validation=20", "data.test=20",
@@ -143,6 +150,38 @@ def test_adaptive_neighbours_are_fewer_messages() -> None:
         names, said, labels = bench_of(me)
         chosen = tuple(names.index(name) for name in me.state["chosen"])
         assert soft(said, labels, chosen) >= soft(said, labels, (0,))
+
+
+def asked_others(method: FedPAE, me: Peer, times: int) -> list[bool]:
+    """Whether somebody is asked whose models were not chosen, time after time."""
+    return [bool(method.whom(me)) for _ in range(times)]
+
+
+def test_strangers_are_asked_again_from_time_to_time() -> None:
+    """After two times in vain nobody is asked but every third time; a gain makes a peer curious again."""
+    e = small("fedpae", "method.neighbours=adaptive", "method.few=1", "method.enough=2", "method.again=3", peers=9)
+    me = gather(e).participants[0]
+    me.begin(1)
+    me.state |= {"bench": {}, "refused": [], "counts": {}, "chosen": [], "fruitless": 1}
+    assert asked_others(e.method, me, 2) == [True, True]
+    me.state["fruitless"] = 2
+    assert asked_others(e.method, me, 7) == [False, False, True, False, False, True, False]
+    me.state["fruitless"] = 0
+    assert asked_others(e.method, me, 2) == [True, True]
+    never = replace(e.method, again=0)
+    me.state["fruitless"] = 2
+    assert asked_others(never, me, 20) == [False] * 20
+
+
+def test_who_had_some_of_its_models_only_is_asked_for_the_others() -> None:
+    e = small("fedpae", "method.neighbours=adaptive", "method.few=9", peers=4)
+    me = gather(e).participants[0]
+    me.begin(1)
+    me.state |= {"bench": {"1/model-0": torch.ones(1)}, "refused": ["2/model-0"], "counts": {1: 2, 2: 1}}
+    me.state |= {"chosen": [], "fruitless": 0}
+    assert e.method.whom(me) == [1, 3], "1 says it has two; of 2 nothing can be used; 3 said nothing yet"
+    me.state["bench"]["1/model-1"] = torch.ones(1)
+    assert e.method.whom(me) == [3]
 
 
 # -- nobody waits ----------------------------------------------------------------------------------
@@ -287,9 +326,125 @@ def test_a_model_is_kept_as_it_was_at_its_best() -> None:
         torch.testing.assert_close(me.model.vector, own["best"].content.vector)
 
 
+@dataclass(frozen=True)
+class Watched(LocalEnsemble):
+    """Keeps how the model was after each epoch."""
+
+    async def train_network(self, me: Peer, slot: int, own: Own, t: int) -> None:
+        await super().train_network(me, slot, own, t)
+        if "model" in own:
+            me.state.setdefault("epochs", []).append(own["model"].vector.clone())
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_rounds_are_slices_of_one_training(optimizer: str) -> None:
+    """Three rounds of one epoch are a training of three epochs: momentum goes on. All samples are one batch, so that
+    their order, which is drawn anew in every round, only rounds."""
+    alone = ("method.models=1", "method.patience=9", "train.batch=40", f"train.optimizer={optimizer}")
+    e = small("local-ensemble", *DATA, *alone, "train.momentum=0.9", "train.lr_decay=1.0", peers=2, rounds=4)
+    played = play(replace(e, method=Watched(**asdict(e.method))))
+    for me in played.participants:
+        model = me.own_initial("mlp", 0)
+        assert me.data is not None
+        plain_fit(FitJob(model, me.data.train, cross_entropy, replace(me.settings, epochs=3), (0,)))
+        after = me.state["epochs"]
+        assert len(after) == 3
+        torch.testing.assert_close(after[2], model.vector, rtol=1e-4, atol=1e-5)
+
+
+def test_what_the_optimiser_remembers_survives_a_checkpoint_and_goes_when_a_model_is_ready(tmp_path: Path) -> None:
+    alone = ("method.models=0", "model.zoo=mlp,cnn3", "method.patience=9", "engine.checkpoint=1")
+    e = small("local-ensemble", *DATA, *alone, peers=2, rounds=5)
+    whole, again = tmp_path / "whole", tmp_path / "again"
+    running.run(e, whole)
+    with pytest.raises(Interrupted):
+        running.run(e, again, on_start=Simulation.stop)
+    kept = checkpoint.load(again / "checkpoint")
+    assert kept is not None
+    owns = [own for participant in kept[1]["participants"] for own in participant["state"]["own"]]
+    assert [own["optimizer"]["step"] for own in owns] == [kept[0] * math.ceil(40 / 6)] * 4  # batches of six
+    assert all(own["optimizer"]["vectors"]["momentum_buffer"].abs().sum() > 0 for own in owns)
+    running.resume(again)
+    assert _records(again) == _records(whole)
+    played = play(e)
+    assert not any("optimizer" in own for me in played.participants for own in me.state["own"])
+
+
+def _records(folder: Path) -> list[dict[str, Any]]:
+    """What peers had, round by round: that of a resumed run equals that of a whole one, to the bit."""
+    lines = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
+    found = [line for line in lines if line["event"] == "round"]
+    return sorted(found, key=lambda line: (line["peer"], line["round"]))
+
+
+def on_validation(me: Peer, vector: torch.Tensor) -> Score:
+    assert me.data is not None
+    return plain_evaluate(EvaluateJob(Model(me.architecture, vector), me.data.validation))
+
+
+def test_a_model_may_be_stopped_by_its_loss() -> None:
+    """The loss of what is kept is the least of all epochs; its accuracy need not be the best."""
+    alone = ("method.models=1", "method.patience=20", "train.lr=0.3")
+    e = small("local-ensemble", *DATA, *alone, "method.stop=loss", peers=3, rounds=20)
+    played = play(replace(e, method=Watched(**asdict(e.method))))
+    for me in played.participants:
+        [own] = me.state["own"]
+        assert me.data is not None
+        scores = [
+            plain_evaluate(EvaluateJob(Model(me.architecture, v), me.data.validation)) for v in me.state["epochs"]
+        ]
+        kept = plain_evaluate(EvaluateJob(Model(me.architecture, own["best"].content.vector), me.data.validation))
+        assert kept.loss == pytest.approx(-own["merit"], rel=1e-5)
+        assert kept.loss <= min(score.loss for score in scores) + 1e-6
+        assert kept.accuracy == pytest.approx(own["accuracy"])
+
+
+class Constant:
+    """A net that says the same of every sample."""
+
+    parameters: ClassVar[dict[str, torch.Tensor]] = {}
+
+    def __call__(self, x: torch.Tensor) -> Output:
+        return Output(torch.tensor([[0.0, math.log(3.0)]]).expand(len(x), 2), torch.zeros(len(x), 1))
+
+
+def test_a_balanced_loss_counts_all_classes_of_a_peer_alike() -> None:
+    """Three samples of class 0, for which the net has 1/4, and one of class 1, for which it has 3/4: weights 2/3 and 2;
+    so each class has half of the weight, and the loss is (log 4 + log 4/3) / 2. Unweighted it would be
+    (3 log 4 + log 4/3) / 4."""
+    batch = Batch(torch.zeros(4, 1), torch.tensor([0, 0, 0, 1]))
+    found = weighted(Constant(), batch, {"weights": torch.tensor([2 / 3, 2.0])})
+    assert float(found) == pytest.approx((math.log(4) + math.log(4 / 3)) / 2)
+
+
+def test_the_weights_of_classes_are_those_of_a_peers_own_training_data() -> None:
+    e = small("local-ensemble", *DATA, "method.balanced=true", peers=2)
+    me = gather(e).participants[0]
+    counts = torch.bincount(me.labels(), minlength=10)
+    weights = weights_of(me)
+    there = counts > 0
+    assert not there.all(), "a class that a peer does not have must not spoil the others' weights"
+    assert (weights * counts)[there].tolist() == pytest.approx([40 / int(there.sum())] * int(there.sum()))
+
+
+def test_a_balanced_training_is_the_same_one_by_one_and_stacked() -> None:
+    found = []
+    for batching in ("never", "always"):
+        e = small("local-ensemble", *DATA, "method.balanced=true", "method.models=1", peers=3, rounds=3)
+        members, trainer = gather(e).participants, Trainer(batching, 1, 1)
+        try:
+            Simulation(Stage(e.method, members, 3, trainer), Clock(e.clock, 3, 0)).run()
+        finally:
+            trainer.close()
+        found.append(torch.stack([me.state["own"][0]["best"].content.vector for me in members]))
+    torch.testing.assert_close(found[0], found[1], rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("word", "said"),
     [
+        ("method.stop=never", "method.stop must be one of accuracy, loss, not 'never'"),
+        ("method.again=-1", "method.again must be at least 0"),
         ("method.k=0", "method.k must be at least 1"),
         ("method.vote=loud", "method.vote must be one of soft, hard"),
         ("method.bench=paper", "method.bench must be one of models, predictions"),
@@ -425,6 +580,16 @@ def test_who_chose_a_model_that_can_no_longer_be_had_chooses_again() -> None:
         me = played.participants[peer]
         assert me.ensemble is not None
         assert [member.name for member in me.ensemble.members] == me.state["chosen"]
+
+
+@pytest.mark.parametrize("until", [3, 7])
+def test_who_was_gone_when_its_model_was_wanted_is_heard_again_when_it_is_back(until: float) -> None:
+    """Peer 0 leaves after it was heard; who wants its model later finds nobody, and does without. Then it returns."""
+    words = ("method.bench=predictions", "method.early=true", "method.patience=8", *SPREAD)
+    gone = fedpae(*words, "clock.offline=[[0, 1.3, inf]]", rounds=8)
+    assert any("0/model-0" not in gone.participants[p].state["bench"] for p in (1, 2, 3, 4)), "nobody wanted it"
+    back = fedpae(*words, f"clock.offline=[[0, 1.3, {until}]]", rounds=8)
+    assert all("0/model-0" in back.participants[p].state["bench"] for p in (1, 2, 3, 4))
 
 
 @dataclass(frozen=True)

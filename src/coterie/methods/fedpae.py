@@ -60,7 +60,7 @@ class FedPAE(LocalEnsemble):
     neighbours: str = parameter("all", "whom to ask: all | adaptive (those whose models were chosen, and a few others)")
     few: int = parameter(3, "adaptive: how many others each time")
     enough: int = parameter(3, "adaptive: after so many times that none of theirs was chosen, ask no others")
-    again: int = parameter(5, "adaptive: and yet every so many times ask some again, who may have better by now; 0: never")
+    again: int = parameter(5, "adaptive: after that, ask some others every so many times all the same; 0: never")
     largest: int = parameter(100_000_000, "bytes that somebody else's model may have")
     rows_may_leave: bool = parameter(False, "publish also models that training rows can be read from (svm)")
 
@@ -159,8 +159,10 @@ class FedPAE(LocalEnsemble):
 
     def curious(self, me: Peer) -> bool:
         """Whether to ask others than those whose models serve: until that was in vain often enough, then rarely."""
-        rested = me.state.get("rested", 0)  # the times since others were asked; checkpoints of older versions lack it
-        curious = me.state["fruitless"] < self.enough or 0 < self.again <= rested + 1
+        rested: int = me.state.get(
+            "rested", 0
+        )  # the times since others were asked; checkpoints of older versions lack it
+        curious: bool = me.state["fruitless"] < self.enough or 0 < self.again <= rested + 1
         me.state["rested"] = 0 if curious else rested + 1
         return curious
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
 
 from coterie.architecture import Model
@@ -18,9 +19,11 @@ from coterie.peer import Peer
 from coterie.portable.estimators import is_estimator
 from coterie.portable.form import Portable
 from coterie.training.jobs import OptimizerMemory
+from coterie.training.losses import Batch, BoundNet, Given, cross_entropy, surprise
 from coterie.weights import Frozen, Weights
 
 Own = dict[str, Any]
+STOPS = ("accuracy", "loss")
 
 
 @dataclass(frozen=True)
@@ -35,11 +38,14 @@ class LocalEnsemble(Method):
 
     models: int = parameter(0, "models of model.zoo that each peer trains, from its own on; 0: one of each")
     patience: int = parameter(50, "epochs without a better validation accuracy after which a model is ready")
+    stop: str = parameter("accuracy", "what is best on the validation data, to stop a model there: accuracy | loss")
+    balanced: bool = parameter(False, "weigh training samples by class, so that all classes of a peer count alike")
     vote: str = parameter("soft", "soft (by the members' mean probability) | hard (by what most of them name)")
 
     def check(self, peers: int) -> None:  # noqa: ARG002
         need(self.models >= 0, "models", f"must be at least 0, not {self.models}")
         need(self.patience >= 1, "patience", f"must be at least 1, not {self.patience}")
+        need(self.stop in STOPS, "stop", f"must be one of {', '.join(STOPS)}, not '{self.stop}'")
         need(self.vote in VOTES, "vote", f"must be one of {', '.join(VOTES)}, not '{self.vote}'")
 
     async def setup(self, me: Peer) -> None:
@@ -60,7 +66,7 @@ class LocalEnsemble(Method):
         """An epoch of every model that is not ready. Round t is the last if it is the run's."""
         for slot, own in enumerate(me.state["own"]):
             if not own["ready"]:
-                await (fit(me, own) if is_estimator(own["kind"]) else self.train_network(me, slot, own, t))
+                await (self.fit(me, own) if is_estimator(own["kind"]) else self.train_network(me, slot, own, t))
                 if own["ready"] and "best" in own:
                     await self.ready(me, slot, own)
 
@@ -68,12 +74,18 @@ class LocalEnsemble(Method):
         model = model_of(me, own["kind"], own["model"]) if "model" in own else me.own_initial(own["kind"], slot)
         assert isinstance(model, Model)
         memory = OptimizerMemory(**own.get("optimizer", {}))  # rounds are slices of one training: it goes on
-        await me.train(model=model, epochs=1, memory=memory)
+        loss, given = (weighted, {"weights": weights_of(me)}) if self.balanced else (cross_entropy, {})
+        await me.train(loss, model=model, given=given, epochs=1, memory=memory)
         own.update(model=model, optimizer={"vectors": memory.vectors, "step": memory.step}, stale=own["stale"] + 1)
-        await remember_best(me, own, model, t)
+        await remember_best(me, own, model, t, self.stop)
         if own["stale"] >= self.patience or t >= me.rounds:
             own["ready"] = True
             del own["model"], own["optimizer"]
+
+    async def fit(self, me: Peer, own: Own) -> None:
+        model = await me.fit(own["kind"])
+        await remember_best(me, own, model, me.round, self.stop)
+        own["ready"] = True
 
     async def ready(self, me: Peer, slot: int, own: Own) -> None:
         """What to do with a model that will not change any more."""
@@ -81,22 +93,32 @@ class LocalEnsemble(Method):
             me.model.load(own["best"].content)
 
 
-async def fit(me: Peer, own: Own) -> None:
-    model = await me.fit(own["kind"])
-    await remember_best(me, own, model, me.round)
-    own["ready"] = True
-
-
-async def remember_best(me: Peer, own: Own, model: Model | Portable, t: int) -> None:
+async def remember_best(me: Peer, own: Own, model: Model | Portable, t: int, stop: str) -> None:
     """If it is better than it was before. One that has diverged is not, even if it was nothing before."""
     [said] = await me.predict([model], "validation")
     if said.trouble:
         raise ModelError(f"model.zoo: '{own['kind']}' cannot be used: {said.trouble}")
     probabilities = said.logits.softmax(1)
-    right = float((probabilities.argmax(1) == me.labels("validation")).cpu().double().mean())
-    if probabilities.isfinite().all() and ("best" not in own or right > own["accuracy"]):
+    labels = me.labels("validation")
+    accuracy = float((probabilities.argmax(1) == labels).cpu().double().mean())
+    merit = accuracy if stop == "accuracy" else -float(surprise(said.logits, labels).cpu().double().mean())
+    before = own["merit"] if "merit" in own else own.get("accuracy")  # all that checkpoints of older versions have
+    if probabilities.isfinite().all() and (before is None or merit > before):
         best = frozen(model.copy() if isinstance(model, Model) else model)
-        own.update(best=best, probabilities=probabilities, accuracy=right, stale=0, version=t)
+        own.update(best=best, probabilities=probabilities, accuracy=accuracy, merit=merit, stale=0, version=t)
+
+
+def weighted(net: BoundNet, batch: Batch, given: Given) -> Tensor:
+    """Cross entropy in which a sample has its class's weight: `given` holds "weights", one for each class."""
+    weights = given["weights"][batch.y]
+    return (weights * surprise(net(batch.x).logits, batch.y)).sum() / weights.sum()
+
+
+def weights_of(me: Peer) -> Tensor:
+    """Of each class: the rarer it is in a peer's training data, the more. The mean over the peer's samples is 1."""
+    assert me.kinds is not None
+    counts = torch.bincount(me.labels(), minlength=me.kinds.classes).to(me.model.vector.dtype)
+    return counts.sum() / (counts > 0).sum() / counts.clamp(min=1)
 
 
 def kinds_of(me: Peer, count: int) -> list[str]:

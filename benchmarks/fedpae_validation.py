@@ -1,0 +1,145 @@
+"""FedPAE: how many validation images does the choice need? The same trained models, chosen from with more and more.
+
+    python benchmarks/fedpae_validation.py --record runs/validation.jsonl
+    python benchmarks/fedpae_validation.py fedpae-digits --alphas 1.0 --sizes 15,30,60,120
+
+For each alpha and seed, all peers train their own models once, and stop each at its best on all of their validation
+images. Then every peer chooses from everybody's models, with so many of its validation images, by FedPAE's search.
+Printed is what its choice has on its test images, minus what its own models have there, in points. Test images are
+used for nothing else. The models are the same in a row, and one's own were stopped on the same images in every column;
+so what differs between columns is the choice.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+
+import numpy as np
+
+from coterie import experiment, randomness
+from coterie.engines.clock import Clock
+from coterie.engines.simulation import Simulation
+from coterie.engines.stage import Stage
+from coterie.experiment import Experiment
+from coterie.methods.ensembles import Bench, choose
+from coterie.methods.fedpae import FedPAE
+from coterie.methods.own_models import LocalEnsemble, model_of, own_models
+from coterie.peer import Peer
+from coterie.training import Trainer
+
+Gains = dict[str, float]  # in points, by the number of images
+
+
+@dataclass(frozen=True)
+class Benches:
+    """What all models say of one peer's images: those to choose with, and those to judge by."""
+
+    validation: Bench
+    test: Bench
+
+
+def trained(e: Experiment) -> list[Peer]:
+    """The peers, with models of their own that are ready."""
+    participants = experiment.gather(e).participants
+    trainer = Trainer(e.engine.batching, e.engine.workers, e.engine.threads)
+    stage = Stage(e.method, participants, e.rounds, trainer, evaluate_every=e.rounds)
+    try:
+        Simulation(stage, Clock(e.clock, e.peers, e.seed)).run()
+    finally:
+        trainer.close()
+    return participants
+
+
+def heard(me: Peer, peers: Sequence[Peer], trainer: Trainer) -> Benches:
+    models = {name: (peer, own) for peer in peers for name, own in own_models(peer).items()}
+    own = np.array([peer is me for peer, _ in models.values()])
+    benches = []
+    for split in ("validation", "test"):
+        data = getattr(me.data, split)
+        jobs = [me.job(model_of(peer, kept["kind"], kept["best"]), data) for peer, kept in models.values()]
+        said = [prediction.logits.softmax(1).cpu().double().numpy() for prediction in trainer.predict(jobs)]
+        benches.append(Bench(np.stack(said), me.labels(split).cpu().numpy(), own))
+    return Benches(*benches)
+
+
+def gain(me: Peer, benches: Benches, size: int, method: FedPAE) -> float:
+    """What choosing with so many of its validation images brings a peer on its test images, in points."""
+    order = randomness.generator(me.seed, me.id, "validation images").permutation(len(benches.validation.labels))
+    rows = order[:size]  # of one order: the larger amounts contain the smaller ones
+    fewer = Bench(benches.validation.probabilities[:, rows], benches.validation.labels[rows], benches.validation.own)
+    sizes = {"population": method.population, "generations": method.generations}
+    choice = choose(fewer, method.k, vote=method.vote, seed=me.seed, **sizes)
+    chosen = np.isin(np.arange(fewer.models), choice.members)
+    together, alone = benches.test.vote_accuracy(np.stack([chosen, fewer.own]), method.vote)
+    return 100 * float(together - alone)
+
+
+def measured(preset: str, words: Sequence[str], sizes: Sequence[int]) -> Gains:
+    """The mean gain over peers, by the number of images."""
+    e = experiment.load(preset, [*words, "method.name=fedpae", "baseline="])
+    method = e.method
+    assert isinstance(method, FedPAE)
+    alone = LocalEnsemble(**{field.name: getattr(method, field.name) for field in fields(LocalEnsemble)})
+    peers = trained(replace(e, method=alone))
+    trainer = Trainer(e.engine.batching, e.engine.workers, e.engine.threads)
+    found: dict[int, list[float]] = {size: [] for size in sizes}
+    try:
+        for me in peers:
+            benches = heard(me, peers, trainer)
+            for size in sizes:
+                found[size].append(gain(me, benches, size, method))
+    finally:
+        trainer.close()
+    return {str(size): float(np.mean(gains)) for size, gains in found.items()}
+
+
+def read(path: Path | None) -> dict[str, Gains]:
+    lines = path.read_text(encoding="utf-8").splitlines() if path is not None and path.exists() else []
+    return {record["settings"]: record["gains"] for record in map(json.loads, lines)}
+
+
+def table(found: Mapping[tuple[str, int], Gains], sizes: Sequence[int]) -> str:
+    """A row for each alpha, its mean over seeds and their least and most; and the mean of all."""
+    lines = [f"| alpha | seeds | {' | '.join(f'{size} images' for size in sizes)} |", f"|---|---|{'---|' * len(sizes)}"]
+    alphas = list(dict.fromkeys(alpha for alpha, _ in found))
+    for alpha in [*alphas, ""]:
+        rows = [gains for (a, _), gains in found.items() if alpha in (a, "")]
+        cells = [[gains[str(size)] for gains in rows] for size in sizes]
+        shown = [f"{np.mean(c):+.2f}" + (f" ({min(c):+.2f} to {max(c):+.2f})" if alpha else "") for c in cells]
+        lines.append(f"| {alpha or 'all'} | {len(rows)} | {' | '.join(shown)} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("preset", nargs="?", default="fedpae-cifar10-small")
+    parser.add_argument("settings", nargs="*", metavar="key=value")
+    parser.add_argument("--alphas", default="0.5,0.3,0.1", help="default: 0.5,0.3,0.1")
+    parser.add_argument("--seeds", default="0,1,2", help="default: 0,1,2")
+    parser.add_argument("--sizes", default="60,120,240,420,600", help="how many images to choose with")
+    parser.add_argument("--record", type=Path, help="a file that keeps each result as it comes; what is in it is done")
+    options = parser.parse_args()
+    sizes = sorted(int(size) for size in options.sizes.split(","))
+    kept, found = read(options.record), {}
+    for alpha in options.alphas.split(","):
+        for seed in map(int, options.seeds.split(",")):
+            words = [f"data.validation={sizes[-1]}", *options.settings, f"data.alpha={alpha}", f"seed={seed}"]
+            key = " ".join([options.preset, *words, f"sizes={options.sizes}"])
+            if key not in kept:
+                kept[key] = measured(options.preset, words, sizes)
+                if options.record:
+                    options.record.parent.mkdir(parents=True, exist_ok=True)
+                    with options.record.open("a", encoding="utf-8") as file:
+                        file.write(json.dumps({"settings": key, "gains": kept[key]}) + "\n")
+            found[alpha, seed] = kept[key]
+            gains = ", ".join(f"{value:+.2f} with {size}" for size, value in kept[key].items())
+            print(f"alpha {alpha}, seed {seed}: {gains}", flush=True)
+    print(table(found, sizes))
+
+
+if __name__ == "__main__":
+    main()
