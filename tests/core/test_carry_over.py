@@ -28,7 +28,7 @@ EXPECTED: list[tuple[set[str], set[str]]] = [
     ({"fraction"}, FEDAVG),
     ({"tau"}, {*MAPL, "fedclassavg"}),
     ({f.name for f in dataclasses.fields(METHODS["mapl"])} - {"tau"}, MAPL),
-    ({"models", "patience", "vote"}, {"local-ensemble", "fedpae"}),
+    ({"models", "patience", "stop", "balanced", "vote"}, {"local-ensemble", "fedpae"}),
     ({"tune", "tuned", "tune_every"}, {"fedavg-ft", "fedbabu"}),
     ({"fit_heads"}, {"fedper", "fedrep", "fedrod"}),
     ({"head_epochs"}, {"fedper", "fedrod"}),  # fedrep has its own, which cannot be 0

@@ -16,13 +16,14 @@ from methods_support import Played, play, small
 
 from coterie import running
 from coterie.architecture import Model
+from coterie.data.partitions.deal import partition
 from coterie.engines import checkpoint
 from coterie.engines.clock import Clock
 from coterie.engines.simulation import Simulation
 from coterie.engines.stage import Stage
 from coterie.errors import ArtifactError, ConfigError, Interrupted, ModelError
 from coterie.events import PeerRound
-from coterie.experiment import gather
+from coterie.experiment import gather, load
 from coterie.methods.fedpae import FedPAE
 from coterie.methods.own_models import LocalEnsemble, Own, kinds_of, weighted, weights_of
 from coterie.models import Output
@@ -690,3 +691,26 @@ def test_a_model_that_holds_rows_stays_unless_one_says_otherwise() -> None:
     with pytest.raises(ModelError, match=r"svm can read training rows.*rows_may_leave=true"):
         gather(small("fedpae", *QUICK, "model.zoo=logistic,svm", peers=4, rounds=2))
     gather(small("fedpae", *QUICK, "model.zoo=logistic,svm", "method.rows_may_leave=true", peers=4, rounds=2))
+
+
+# -- the presets -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("alpha", [0.5, 0.3, 0.1])
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_the_small_form_has_enough_images_to_choose_by_and_to_judge_by(alpha: float, seed: int) -> None:
+    """Of CIFAR-10's labels alone: 6,000 of each of ten classes. Everybody has what it is to have."""
+    e = load("fedpae-cifar10-small", [f"data.alpha={alpha}"])
+    assert isinstance(e.method, FedPAE)
+    assert len(e.model.zoo) == e.method.k == 5
+    shares = partition(np.arange(60_000) % 10, 10, e.peers, e.data, seed)
+    assert {(len(s.train), len(s.validation), len(s.test)) for s in shares} == {(140, 300, 400)}
+
+
+def test_the_long_form_divides_all_images_as_the_paper_does() -> None:
+    e = load("fedpae-cifar10-long")
+    assert (e.peers, e.data.alpha, e.engine.checkpoint) == (20, 0.5, 1)
+    shares = partition(np.arange(60_000) % 10, 10, e.peers, e.data, 0)
+    sizes = np.array([(len(s.train), len(s.validation), len(s.test)) for s in shares])
+    assert sizes.sum() == 60_000
+    assert (sizes.sum(0) / 60_000).tolist() == pytest.approx([0.7, 0.15, 0.15], abs=0.002)

@@ -81,6 +81,13 @@ def test_a_table_of_validation_selected_figures(tmp_path: Path) -> None:
     shown = cells(found)["FedPAE"]
     assert (shown["ours, last round"], shown["ours, validation-selected"]) == ("80.00", "88.30")
     assert shown["difference"] == "+1.00"  # 88.3 - 87.3
+    assert "alone" not in shown
+
+
+def test_one_s_own_models_alone_stand_beside_the_ensemble(tmp_path: Path) -> None:
+    beside = {"beside": {"alone": {"mean": 0.7825}}}
+    shown = cells(there(tmp_path, "fedpae-long/cifar10-0.5", {("FedPAE", 0): summary(0.80, 0.80) | beside}))["FedPAE"]
+    assert (shown["paper"], shown["ours, validation-selected"], shown["alone"]) == ("77.4 ±2.6", "80.00", "78.25")
 
 
 def test_a_table_of_something_else_than_accuracy(tmp_path: Path) -> None:
