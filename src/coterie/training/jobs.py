@@ -76,7 +76,11 @@ class TrainSettings:
         metadata={"help": "train on a random view of each sample ([data] says how they are made), not on itself"},
     )
     keep_optimizer: bool = field(
-        default=False, metadata={"help": "carry momentum over to the next round instead of starting afresh"}
+        default=False,
+        metadata={
+            "help": "carry momentum over to the next round instead of starting afresh (local-ensemble's and fedpae's "
+            "networks always do: their rounds are slices of one training)"
+        },
     )
 
     def __hash__(self) -> int:  # asked for at every training of every peer
