@@ -8,10 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from coterie import provenance
 from coterie.cli import FAILED, OK, main
+from coterie.comparing.plan import Job
 from coterie.errors import RunError
 from coterie.experiment import load
 from coterie.reproducing import papers, records
+from coterie.reproducing.making import Maker
 from coterie.reproducing.records import Record
 from coterie.reproducing.runs import fingerprint, key
 
@@ -24,9 +27,14 @@ WORDS = [
 ]  # fmt: skip
 
 
-def record(accuracy: float, *words: str) -> Record:
+def record(accuracy: float, *words: str, day: str = "2026-01-02", made_with: dict[str, str] | None = None) -> Record:
     settings = json.loads(json.dumps(load("panm-digits", words).tables()))  # tuples are lists in a file
-    return Record(settings, {"accuracy": {"last": {"mean": accuracy}}}, "1.0", "2026-01-02")
+    return Record(settings, {"accuracy": {"last": {"mean": accuracy}}}, "1.0", day, made_with)
+
+
+def accuracies(path: Path) -> list[float]:
+    """Of the records in a file, in ascending order."""
+    return sorted(json.loads(line)["summary"]["accuracy"]["last"]["mean"] for line in path.read_text().splitlines())
 
 
 def test_a_run_that_is_recorded_is_not_run_again(
@@ -66,6 +74,121 @@ def test_settings_that_there_are_no_more_are_left_out(tmp_path: Path) -> None:
     records.write(path, [Record({**old.settings, "flavour": "sour"}, old.summary, "0.0", "2020-01-01"), old])
     assert list(records.read(path).values()) == [old]
     assert records.read(tmp_path / "none.jsonl") == {}
+
+
+def test_records_that_another_process_added_meanwhile_stay(tmp_path: Path) -> None:
+    path = tmp_path / "kept.jsonl"
+    mine, theirs = record(0.5, "seed=1"), record(0.25, "seed=2")
+    first = records.add(path, {})  # read before the other process writes
+    records.add(path, {fingerprint(load("panm-digits", ["seed=2"])): theirs})
+    assert first == {}
+    both = records.add(path, {fingerprint(load("panm-digits", ["seed=1"])): mine})
+    assert len(both) == 2
+    assert accuracies(path) == [0.25, 0.5]
+
+
+def test_a_new_record_does_not_remove_one_with_settings_that_there_are_no_more(tmp_path: Path) -> None:
+    path = tmp_path / "kept.jsonl"
+    old = record(0.5)
+    records.write(path, [Record({**old.settings, "flavour": "sour"}, old.summary, "0.0", "2020-01-01")])
+    records.add(path, {fingerprint(load("panm-digits")): record(0.25)})
+    assert accuracies(path) == [0.25, 0.5]
+
+
+def test_several_files_into_one_with_the_newest_of_each_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    into, one, other = (tmp_path / name for name in ("into.jsonl", "one.jsonl", "other.jsonl"))
+    records.write(into, [record(0.1, "seed=1", day="2026-01-02"), record(0.2, "seed=2", day="2026-01-05")])
+    records.write(one, [record(0.3, "seed=1", day="2026-01-03"), record(0.4, "seed=2", day="2026-01-04")])
+    records.write(other, [record(0.5, "seed=3"), record(0.6, "seed=1", day="2026-01-01")])
+    assert main(["reproduce", "merge", str(one), str(other), "--record", str(into)]) == OK
+    assert accuracies(into) == [0.2, 0.3, 0.5]
+    assert capsys.readouterr().out == f"{into}: 2 records before, 1 added, 1 replaced by newer ones\n"
+    assert len(accuracies(one)) == 2  # sources stay as they are
+    before = into.read_bytes()
+    assert main(["reproduce", "merge", str(one), str(other), "--record", str(into)]) == OK
+    assert into.read_bytes() == before  # merging again changes nothing
+
+
+def test_of_one_days_records_a_current_one_wins_then_the_last_given(tmp_path: Path) -> None:
+    into, source = tmp_path / "into.jsonl", tmp_path / "source.jsonl"
+    current = provenance.on_disk(load("panm-digits"))
+    records.write(into, [record(0.1, made_with=current)])
+    records.write(source, [record(0.2, made_with={**current, "torch": "0.0"})])
+    records.merge([source], into)
+    assert accuracies(into) == [0.1]
+    records.write(source, [record(0.3)])  # not known with what it was made
+    records.merge([source], into)
+    assert accuracies(into) == [0.1]
+    records.write(source, [record(0.4, made_with=current)])
+    records.merge([source], into)
+    assert accuracies(into) == [0.4]
+
+
+def test_prune_removes_what_no_table_asks_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table, (column,) = papers.find("panm-table2/mnist")
+    asked = table.jobs(column, True, (7,), (), tmp_path, ["Local"])[0].experiment  # a seed of the user's own
+    settings = json.loads(json.dumps(asked.tables()))
+    old = record(0.5)
+    path = tmp_path / "kept.jsonl"
+    others = [old, Record({**old.settings, "flavour": "sour"}, old.summary, "0.0", "2020-01-01")]
+    records.write(path, [Record(settings, {"accuracy": {"last": {"mean": 0.75}}}, "1.0", "2026-01-02"), *others])
+    assert main(["reproduce", "merge", str(path), "--record", str(path)]) == OK
+    assert "1 more have settings that there are no more (--prune" in capsys.readouterr().out
+    assert len(accuracies(path)) == 3
+    assert main(["reproduce", "merge", "--prune", "--record", str(path)]) == OK
+    assert "2 records before, 0 added, 0 replaced by newer ones, 2 removed" in capsys.readouterr().out
+    assert accuracies(path) == [0.75]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["merge"], "into which one"),
+        (["merge", "a.jsonl"], "into which one"),
+        (["merge", "--record", "b.jsonl"], "which files"),
+        (["merge", "none.jsonl", "--record", "b.jsonl"], "none.jsonl: there is no such file"),
+        (["merge", "bad.jsonl", "--record", "b.jsonl"], "bad.jsonl, line 1 is no record"),
+        (["merge", "good.jsonl", "--record", "good.jsonl/b.jsonl"], "good.jsonl/b.jsonl cannot be written"),
+        (["panm-table2/mnist", "--prune"], "goes with merge"),
+    ],
+)
+def test_merges_that_cannot_be(
+    words: list[str], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("bad.jsonl").write_text("nonsense\n")
+    records.write(Path("good.jsonl"), [record(0.5)])
+    assert main(["reproduce", *words]) == FAILED
+    assert told in capsys.readouterr().err
+    assert not Path("b.jsonl").exists()
+
+
+def test_each_run_is_recorded_as_soon_as_it_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who stops a long table keeps the records of what was done: they are in the file before the next run begins."""
+    monkeypatch.chdir(tmp_path)
+    seen = []
+    ended = Maker._ended
+
+    def look(maker: Maker, job: Job) -> None:
+        ended(maker, job)
+        seen.append(len(records.read(Path("kept.jsonl"))))
+
+    monkeypatch.setattr(Maker, "_ended", look)
+    assert main([*WORDS, "--seeds", "0", "--jobs", "1"]) == OK
+    assert seen == [1, 2]
+
+
+def test_a_record_that_cannot_be_written_shows_before_anything_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a file").write_text("")
+    assert main([*WORDS[:-1], "a file/kept.jsonl"]) == FAILED
+    assert "a file/kept.jsonl cannot be written" in capsys.readouterr().err
+    Path("a folder").mkdir()
+    assert main([*WORDS[:-1], "a folder"]) == FAILED
+    assert "a folder cannot be read" in capsys.readouterr().err
+    assert not Path("runs").exists()
 
 
 @pytest.mark.parametrize(

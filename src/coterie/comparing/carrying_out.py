@@ -7,7 +7,7 @@ import fcntl
 import json
 import os
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -141,8 +141,18 @@ def carried_out(
     return found, failed
 
 
-def carry_out(jobs: Sequence[Job], out: Path, at_once: int = 0, plain: bool = True, title: str = "") -> dict[str, str]:
-    """Run what is missing of them or outdated, all in one folder; returns what failed, by name. `title`: what for."""
+def carry_out(
+    jobs: Sequence[Job],
+    out: Path,
+    at_once: int = 0,
+    plain: bool = True,
+    title: str = "",
+    done: Callable[[Job], None] | None = None,
+) -> dict[str, str]:
+    """Run what is missing of them or outdated, all in one folder; returns what failed, by name. `title`: what for.
+
+    `done` is called for each run that is whole, as soon as it is.
+    """
     if at_once < 0:
         raise ConfigError(f"--jobs must be at least 1, not {at_once}")
     with _alone_in(out):
@@ -156,7 +166,7 @@ def carry_out(jobs: Sequence[Job], out: Path, at_once: int = 0, plain: bool = Tr
         cores = os.cpu_count() or 1
         side_by_side = min(at_once or cores, len(missing))
         ready = [_with_workers(job, max(1, cores // side_by_side)) for job in missing]
-        with Board(missing, len(jobs) - len(missing), side_by_side, plain, title) as board:
+        with Board(missing, len(jobs) - len(missing), side_by_side, plain, title, done) as board:
             return Crew(ready, side_by_side, board).run()
 
 

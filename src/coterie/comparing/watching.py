@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from coterie.comparing.plan import Job
 from coterie.report.words import count
@@ -10,12 +10,22 @@ from coterie.steps import Steps
 
 
 class Board(Steps):
-    """Each run is a step. `done` runs were there before, `title` says what they are for."""
+    """Each run is a step. `done` runs were there before, `title` says what they are for; `on_done` is called for each
+    that is whole."""
 
-    def __init__(self, jobs: Sequence[Job], done: int, side_by_side: int, plain: bool, title: str = "") -> None:
+    def __init__(
+        self,
+        jobs: Sequence[Job],
+        done: int,
+        side_by_side: int,
+        plain: bool,
+        title: str = "",
+        on_done: Callable[[Job], None] | None = None,
+    ) -> None:
         super().__init__(
             title or "all runs", {job.name: float(job.experiment.rounds) for job in jobs}, done=done, plain=plain
         )
+        self.on_done = on_done
         there = f", {done} of them done" if done else ""
         self.plan = f"{f'{title}: ' if title else ''}{count(len(jobs) + done, 'run')}{there}, {side_by_side} at a time"
 
@@ -34,3 +44,5 @@ class Board(Steps):
         self.end(job.name, "" if error else "done")
         if error:
             self.say(f"{job.name} FAILED: {error}")
+        elif self.on_done is not None:
+            self.on_done(job)

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from coterie.reproducing.estimates import Speeds
+    from coterie.reproducing.making import Maker
     from coterie.reproducing.papers import Column, Table
-    from coterie.reproducing.records import Records
     from coterie.reproducing.results import Results
 
-LIST, ALL = "list", "all"
+LIST, ALL, MERGE = "list", "all", "merge"
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -35,7 +35,8 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "settings",
         nargs="*",
         metavar="TABLE | key=value",
-        help="TABLE or TABLE/COLUMN (list: which there are; all: every one), and settings for every run, in any order",
+        help="TABLE or TABLE/COLUMN (list: which there are; all: every one), and settings for every run, in any order; "
+        "or: merge FILE FILE --record FILE, to put several files of records into one",
     )
     parser.add_argument("--small", action="store_true", help="the form for a machine with two cores")
     parser.add_argument("--only", default="", metavar="ROW,ROW", help="these rows only")
@@ -51,33 +52,41 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="FILE",
         help="keep what came out of each run in this file; what is in it counts as done, without its folder",
     )
+    parser.add_argument(
+        "--prune",
+        action="store_true",
+        help="with merge: also remove the records of runs that no table asks for any more",
+    )
     add_options(parser)
     parser.set_defaults(command=_reproduce)
 
 
 def _reproduce(options: argparse.Namespace) -> int:
     from coterie.report.words import aligned
-    from coterie.reproducing import page, records, results, runs
+    from coterie.reproducing import page, results
+    from coterie.reproducing.making import Maker
 
-    tables, options.settings = names_and_settings(options.settings)
-    if not tables:
+    words, options.settings = names_and_settings(options.settings)
+    if not words:
         raise ConfigError("say which table: `coterie reproduce list` prints which there are")
-    options.table = only_one(tables, "table")
+    if words[0] == MERGE:
+        return _merge([Path(word) for word in words[1:]], options)
+    if options.prune:
+        raise ConfigError("--prune goes with merge: coterie reproduce merge --record FILE --prune")
+    options.table = only_one(words, "table")
     if options.table == LIST:
         print(_list(len(options.seeds)))
         return 0
     if options.table == ALL and not options.print:
         raise ConfigError("all tables would take weeks: name one, or --print those that are there")
-    out = options.out or Path("runs") / "reproduce"
-    there = runs.known(out)
-    kept = records.read(options.record) if options.record else {}
+    maker = Maker(options.out or Path("runs") / "reproduce", options.record, options.print)
     shown: list[tuple[results.Results, str]] = []
     failed: dict[str, str] = {}
     chosen = list(_chosen(options))
     for number, (table, column, small) in enumerate(chosen, 1):
         which = f" (column {number} of {len(chosen)})" if len(chosen) > 1 else ""
         title = f"{table.name}/{column.name}{which}"
-        found = _column(table, column, small, out, there, kept, options, failed, title)
+        found = _column(table, column, small, maker, options, failed, title)
         if found.done:
             shown.append((found, page.command(found, options.seeds, options.settings)))
     _warn([found for found, _ in shown])
@@ -86,7 +95,23 @@ def _reproduce(options: argparse.Namespace) -> int:
     if options.page and shown:
         page.write(options.page, shown)
         print(f"written: {options.page}")
-    return ending(failed, bool(shown), f"{out} (with {options.record})" if options.record else out)
+    return ending(failed, bool(shown), f"{maker.out} (with {options.record})" if options.record else maker.out)
+
+
+def _merge(sources: list[Path], options: argparse.Namespace) -> int:
+    from coterie.report.words import count
+    from coterie.reproducing import records, runs
+
+    if options.record is None or not (sources or options.prune) or options.settings:
+        raise ConfigError(
+            "say which files, and into which one: coterie reproduce merge A.jsonl B.jsonl --record C.jsonl"
+        )
+    done = records.merge(sources, options.record, runs.asked_for() if options.prune else None)
+    said = [f"{count(done.before, 'record')} before", f"{done.added} added", f"{done.replaced} replaced by newer ones"]
+    said += [f"{done.removed} removed, of runs that no table asks for"] if done.removed else []
+    said += [f"{done.strange} more have settings that there are no more (--prune removes them)"] if done.strange else []
+    print(f"{options.record}: {', '.join(said)}")
+    return 0
 
 
 def _warn(shown: list[Results]) -> None:
@@ -114,35 +139,24 @@ def _column(
     table: Table,
     column: Column,
     small: bool,
-    out: Path,
-    there: dict[str, Path],
-    kept: Records,
+    maker: Maker,
     options: argparse.Namespace,
     failed: dict[str, str],
     title: str,
 ) -> Results:
     """Run what is missing of it, read what is there, and keep a record of it where that is asked for."""
-    from coterie.comparing.carrying_out import carry_out
-    from coterie.comparing.plan import why_again
     from coterie.experiment import notices
-    from coterie.reproducing import records, results, runs
+    from coterie.reproducing import results
 
     only = [label for label in options.only.split(",") if label] if options.table != ALL else []
-    jobs = runs.placed(table.jobs(column, small, options.seeds, options.settings, out, only), there)
+    jobs = maker.placed(table.jobs(column, small, options.seeds, options.settings, maker.out, only))
     if options.table != ALL:
         note(notices(job.experiment for job in jobs))
     if not options.print:
-        once = {job.folder: job for job in jobs if not results.is_current(job, kept)}  # two rows may be the same run
-        recorded = {job.name: why for job in once.values() for why in results.outdated_record(job, kept)}
-        note(f"runs again, because its record is outdated: {line}" for line in why_again(recorded))
-        lost = carry_out(list(once.values()), out, options.jobs, options.plain, title)
+        lost = maker.make(jobs, options.jobs, options.plain, title)
         failed |= {f"{table.name}/{column.name}, {name}": why for name, why in lost.items()}
-    if options.record:
-        before = dict(kept)
-        kept |= {runs.key(job): record for job in jobs for record, why in results.record_of(job, kept) if not why}
-        if kept != before:
-            records.write(options.record, kept.values())
-    return results.results(table, column, small, jobs, kept)
+    maker.keep(jobs)
+    return results.results(table, column, small, jobs, maker.kept)
 
 
 def _list(seeds: int) -> str:

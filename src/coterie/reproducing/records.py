@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -61,18 +64,82 @@ def _version(events: Path) -> str:
 
 def read(path: Path) -> Records:
     """The records of a file, none where there is no file; those with settings that there are no more are left out."""
+    return newest(_told_apart(_all_in(path))[0])
+
+
+def add(path: Path, new: Records) -> Records:
+    """Into the file as it is now, for another process may have written since it was read; returns what is in it then.
+
+    Of two records of one run the newer one stays. Those with settings that there are no more stay as they are.
+    """
+    with _alone_with(path):
+        there, strange = _told_apart(_all_in(path))
+        merged = newest([*there, *new.items()])
+        write(path, [*merged.values(), *strange])
+    return merged
+
+
+@dataclass(frozen=True)
+class Merged:
+    """What became of a file into which others were merged, in numbers of records."""
+
+    before: int
+    added: int
+    replaced: int  # by a newer record of the same run
+    removed: int  # because they are of no run that is wanted
+    strange: int  # with settings that there are no more; those that are still there
+
+
+def merge(sources: Sequence[Path], into: Path, wanted: Callable[[Record], bool] | None = None) -> Merged:
+    """Put the records of several files into one. With `wanted`, what it does not want is removed from that one, too."""
+    for source in sources:
+        if not source.exists():
+            raise RunError(f"{source}: there is no such file of records")
+    new, strange = _told_apart(record for source in sources for record in _all_in(source))
+    with _alone_with(into):
+        there, more = _told_apart(_all_in(into))
+        before, merged = newest(there), newest([*there, *new])
+        unusable = {_line(record): record for record in [*more, *strange]}
+        kept = [record for record in merged.values() if wanted is None or wanted(record)]
+        left = unusable if wanted is None else {}
+        write(into, [*kept, *left.values()])
+    removed = len(merged) + len(unusable) - len(kept) - len(left)
+    replaced = sum(merged[key] != record for key, record in before.items())
+    return Merged(len(before), len(merged) - len(before), replaced, removed, len(left))
+
+
+def newest(several: Iterable[tuple[str, Record]]) -> Records:
+    """All records; of those of one run that of the last day. On one day, one that is current, then the last given."""
+    found: Records = {}
+    for key, record in several:
+        if key not in found or _age(record) >= _age(found[key]):
+            found[key] = record
+    return found
+
+
+def _age(record: Record) -> tuple[str, bool, bool]:
+    if record.made_with is None:
+        return record.day, False, False
+    return record.day, True, not record.outdated(from_tables(dict(record.settings)))
+
+
+def _all_in(path: Path) -> list[Record]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     except (OSError, ValueError) as error:
         raise RunError(f"{path} cannot be read: {error}") from error
-    found: Records = {}
-    for number, line in enumerate(lines, 1):
-        record = _parsed(line, f"{path}, line {number}")
+    return [_parsed(line, f"{path}, line {number}") for number, line in enumerate(lines, 1)]
+
+
+def _told_apart(records: Iterable[Record]) -> tuple[list[tuple[str, Record]], list[Record]]:
+    """With their settings' fingerprints; and those with settings that there are no more."""
+    known, strange = [], []
+    for record in records:
         try:
-            found[fingerprint(from_tables(dict(record.settings)))] = record
+            known.append((fingerprint(from_tables(dict(record.settings))), record))
         except CoterieError:
-            continue
-    return found
+            strange.append(record)
+    return known, strange
 
 
 def _parsed(line: str, where: str) -> Record:
@@ -86,12 +153,33 @@ def _parsed(line: str, where: str) -> Record:
     return record
 
 
-def _plain(record: Record) -> dict[str, Any]:
-    return {key: value for key, value in asdict(record).items() if value is not None}
+def _line(record: Record) -> str:
+    plain = {key: value for key, value in asdict(record).items() if value is not None}
+    return json.dumps(plain, sort_keys=True, ensure_ascii=False)
 
 
 def write(path: Path, records: Iterable[Record]) -> None:
     """In an order that depends on what was run alone, so that a new run is a new line and nothing else changes."""
-    lines = sorted(json.dumps(_plain(record), sort_keys=True, ensure_ascii=False) for record in records)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, "".join(f"{line}\n" for line in lines))
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, "".join(f"{line}\n" for line in sorted(map(_line, records))))
+    except OSError as error:
+        raise RunError(f"{path} cannot be written ({error.strerror}): choose another --record") from error
+
+
+@contextmanager
+def _alone_with(path: Path) -> Iterator[None]:
+    """Who reads and writes a file of records waits for others that do: each would lose what the other adds.
+
+    The lock is on the folder: the file itself is another one after every write.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        folder = os.open(path.parent, os.O_RDONLY)
+    except OSError as error:
+        raise RunError(f"{path} cannot be written ({error.strerror}): choose another --record") from error
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from coterie import running
 from coterie.comparing.plan import Job, fingerprint
 from coterie.errors import CoterieError
+from coterie.experiment import Experiment, from_tables
+from coterie.reproducing import papers
+from coterie.reproducing.records import Record
 
 
 def known(out: Path) -> dict[str, Path]:
@@ -31,3 +34,19 @@ def key(job: Job) -> str:
 def placed(jobs: Sequence[Job], there: dict[str, Path]) -> list[Job]:
     """Each job in the folder that has that very run; where there is none yet, its own is noted in `there`."""
     return [replace(job, folder=there.setdefault(key(job), job.folder)) for job in jobs]
+
+
+def asked_for() -> Callable[[Record], bool]:
+    """Whether a record is of a run that some table asks for, with whatever seed, in full or in its small form."""
+    wanted = {
+        _but_for_the_seed(job.experiment)
+        for table in papers.tables().values()
+        for column in table.columns.values()
+        for small in (False, True)
+        for job in table.jobs(column, small, (0,), (), Path())
+    }
+    return lambda record: _but_for_the_seed(from_tables(dict(record.settings))) in wanted
+
+
+def _but_for_the_seed(e: Experiment) -> str:
+    return fingerprint(replace(e, seed=0))
