@@ -9,10 +9,11 @@ from pathlib import Path
 from coterie.reproducing import papers
 from coterie.reproducing.figures import LAST, SELECTED
 from coterie.reproducing.papers import Row, Table
+from coterie.reproducing.sections import Section, cells, parsed
 
 ROOT = Path(__file__).resolve().parents[2]
 ALONE = ("local", "local-ensemble")
-SECTION = re.compile(r"^## ([\w-]+)/(\S+?)(, small form)?\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
+NO_RECORDS = "*Without records*: measured with an earlier form of the method or of its settings. Nobody can check it."
 HEADS = ("where", "method", "accuracy", "training alone", "in the paper: accuracy", "training alone")
 
 Line = tuple[str, ...]
@@ -21,19 +22,13 @@ Line = tuple[str, ...]
 def lines(method: str) -> Iterator[Line]:
     """Its place in the README's comparison, and in every table of accuracies that also has training alone."""
     yield from _side_by_side(method)
-    text = (ROOT / "docs/reproduced.md").read_text(encoding="utf-8")
-    for name, column, small, section in SECTION.findall(text):
-        table = papers.tables()[name]
+    there, without = parsed((ROOT / "docs/reproduced.md").read_text(encoding="utf-8"))
+    for section in [*there.values(), *without]:
+        table = papers.tables()[section.place.table]
         alone = next((row for row in table.rows if _method(row) in ALONE), None)
         if table.value in (LAST, SELECTED) and alone is not None and method not in ALONE:
-            yield from _in_table(method, table, alone, f"{name}/{column}", small, cells(section))
-
-
-def cells(text: str) -> dict[str, dict[str, str]]:
-    """Of the table in a text: a row's cells by their column's name, by the row's first cell."""
-    rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in text.splitlines() if line[:1] == "|"]
-    head, _, *body = rows
-    return {row[0].strip(): dict(zip(head, row, strict=True)) for row in body}
+            rest = there.get(section.place, section).cells  # a newer run of training alone is there
+            yield from _in_table(method, table, alone, section, {**rest, **section.cells})
 
 
 def columns(table: str, names: Sequence[str]) -> tuple[list[str], list[list[str]]]:
@@ -63,12 +58,13 @@ def _side_by_side(method: str) -> Iterator[Line]:
 
 
 def _in_table(
-    method: str, table: Table, alone: Row, name: str, small: str, found: dict[str, dict[str, str]]
+    method: str, table: Table, alone: Row, section: Section, found: dict[str, dict[str, str]]
 ) -> Iterator[Line]:
     ours = f"ours, {'last round' if table.value == LAST else 'validation-selected'}"
-    where = f"[{name}](../reproduced.md#{re.sub('[^a-z0-9-]', '', name)}{'-small-form' if small else ''}){small}"
+    name = f"{section.place.table}/{section.place.column}"
+    where = f"[{name}](../reproduced.md#{section.anchor}){section.heading.removeprefix(name)}"
     for row in table.rows:
-        if _method(row) == method and {row.label, alone.label} <= found.keys():
+        if _method(row) == method and row.label in section.cells and alone.label in found:
             mine, theirs = found[row.label], found[alone.label]
             yield where, row.label, mine[ours], theirs[ours], mine["paper"], theirs["paper"]
 

@@ -26,6 +26,7 @@ from coterie.experiment import ORIGINS, PLAIN, SECTIONS, Experiment, preset_orig
 from coterie.joining import PeerSettings
 from coterie.listing import needs
 from coterie.methods import METHODS
+from coterie.reproducing.sections import WITHOUT
 
 ROOT = Path(__file__).resolve().parents[2]
 REGION = re.compile(r"(<!-- generated: (\w+) ?(\S*) -->\n).*?(<!-- end of generated -->)", re.DOTALL)
@@ -70,7 +71,9 @@ def methods(_: str) -> str:
 
 def measurements(names: str) -> str:
     """The figures of one or several methods, `a,b`."""
-    return table(measured.HEADS, measured.rows(names.split(",")))
+    rows = measured.rows(names.split(","))
+    note = f"\n\n{measured.NO_RECORDS}" if any(WITHOUT in where for where, *_ in rows) else ""
+    return table(measured.HEADS, rows) + note
 
 
 def columns(word: str) -> str:

@@ -125,6 +125,18 @@ def test_figures_of_the_choice_are_on_the_pages_that_it_names() -> None:
     assert rows > 5
 
 
+def test_figures_of_the_small_form_and_those_without_records_are_marked_on_the_methods_pages() -> None:
+    rows = 0
+    for page in (ROOT / "docs/methods").glob("*.md"):
+        for anchor, said in re.findall(
+            r"^\| \[.*?\]\(\.\./reproduced\.md#(\S+)\)(.*?) \|", text_of(page), re.MULTILINE
+        ):
+            rows += 1
+            assert ("-small-form" in anchor) == (", small form" in said), f"{page.name}: {anchor}"
+            assert anchor.endswith("-without-records") == said.endswith(", without records"), f"{page.name}: {anchor}"
+    assert rows > 20
+
+
 @pytest.mark.parametrize(("page", "kind"), PAGES_OF_SETTINGS)
 def test_every_key_is_on_its_page(page: str, kind: type) -> None:
     told = set(re.findall(r"`(?:\w+\.)?(\w+)`", text_of(ROOT / "docs" / page)))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
+from results_support import summary, there
 
 from coterie.cli import OK, main
 from coterie.comparing.plan import fingerprint
@@ -14,10 +16,13 @@ from coterie.errors import ConfigError
 from coterie.experiment import load, presets
 from coterie.methods.mapl import MAPL
 from coterie.methods.pens import PENS
+from coterie.report.words import aligned
 from coterie.reproducing import papers
 from coterie.reproducing.figures import FIGURES
+from coterie.reproducing.page import page
 from coterie.reproducing.papers import Table
-from coterie.reproducing.results import number
+from coterie.reproducing.results import number, rows
+from coterie.reproducing.sections import Place, parsed
 
 TABLES = papers.tables()
 OUT = Path("runs")
@@ -64,6 +69,57 @@ def test_every_figure_is_a_number_or_absent(table: Table) -> None:
             assert (number(figure) is None) == (figure == "")
         for figure in row.paper.values() if table.value in ("last", "selected", "precision", "recall") else ():
             assert number(figure) is None or 1 < (number(figure) or 0) <= 100, "in per cent"
+
+
+def test_no_figure_of_a_paper_is_lost() -> None:
+    """Each label of figures is that of a row, or one says that it is printed under it."""
+    for file in (Path(papers.__file__).parents[1] / "papers").glob("*.toml"):
+        for name, given in tomllib.loads(file.read_text(encoding="utf-8"))["tables"].items():
+            figures = [
+                (block["columns"][i], cell)
+                for block in given.get("figures", ())
+                for label, cells in block.items()
+                if label != "columns"
+                for i, cell in enumerate(cells)
+                if cell
+            ]
+            shown = {(column, cell) for row in TABLES[name].rows for column, cell in row.paper.items()}
+            assert set(figures) <= shown, name
+
+
+def test_a_row_may_have_the_figures_of_another_label_or_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The paper has one MAPL, of which there may be two forms here."""
+    read = {
+        "paper": "P (2024)", "spread": "over seeds", "left_out": "nothing.",
+        "rows": {
+            "Local": "method.name=local", "PANM": {"words": "method.metric=grad", "printed": ""},
+            "PANM (paper)": {"words": "method.metric=loss", "printed": "PANM"},
+        },
+        "tables": {
+            "t": {
+                "about": "T.", "rows": ["Local", "PANM (paper)", "PANM"], "columns": {"digits": "rounds=2"},
+                "preset": "panm-digits",
+                "figures": [{"columns": ["digits"], "Local": ["80.00 ±1.00"], "PANM": ["90.00"]}],
+            }
+        },
+    }  # fmt: skip
+    monkeypatch.setattr(papers, "_files", lambda: [read])
+    monkeypatch.setattr(papers, "tables", papers.tables.__wrapped__)
+    made = {(label, 0): summary(0.85) for label in ("Local", "PANM (paper)", "PANM")}
+    found = there(tmp_path, "t/digits", made, small=False)
+    head, *body = rows(found)
+    assert [[*line[:3], line[head.index("difference")]] for line in body] == [
+        ["Local", "80.00 ±1.00", "85.00", "+5.00"],
+        ["PANM (paper)", "90.00", "85.00", "-5.00"],
+        ["PANM", "", "85.00", ""],
+    ]
+    assert "PANM          " in aligned(rows(found))
+    section = parsed(page([(found, "line")]))[0][Place("t", "digits", small=False)]
+    assert section.cells["PANM"]["paper"] == ""
+    assert section.cells["PANM (paper)"]["paper"] == "90.00"
+    only = papers.find("t/digits")[0].jobs(found.column, False, (0,), (), tmp_path, ["PANM (paper)"])
+    assert [job.variant.label for job in only] == ["PANM (paper)"]
+    assert len({job.folder for job in found.table.jobs(found.column, False, (0,), (), tmp_path)}) == 3
 
 
 def test_the_list_names_all(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from coterie.cli import FAILED, OK, main
+from coterie.reproducing import papers, records, runs
+from coterie.reproducing.sections import Place, parsed
 
 TINY = (
     "data.name=digits", "data.clusters=2", "data.train=10", "data.validation=5", "data.test=5", "peers=8", "rounds=2",
@@ -59,6 +62,20 @@ def test_a_table_a_second_call_and_another_table_with_the_same_runs(
     assert "Local" in capsys.readouterr().out
 
 
+def test_a_page_has_all_that_is_there_whatever_part_was_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = ["--record", "kept.jsonl", "--page", "page.md"]
+    assert main([*WORDS, *kept]) == OK
+    words = [word if word != "Local,Random" else "Local" for word in WORDS]
+    assert main([*words, "--print", *kept]) == OK
+    assert "Random" not in capsys.readouterr().out.rpartition("coterie reproduce")[2]  # in the terminal: what was asked
+    section = parsed((tmp_path / "page.md").read_text(encoding="utf-8"))[0][Place("panm-table2", "mnist", small=True)]
+    assert list(section.cells) == ["Local", "Random"]
+    assert section.runs == (2, 21)  # all rows, with three seeds
+    assert "Records: [kept.jsonl](kept.jsonl)." in section.text
+
+
 def test_all_that_is_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["data.clusters=2", "data.train=10", "data.validation=5", "data.test=5", "peers=40", "rounds=1"]
     one = ["fedpae-table2-most", "--small", "--only", "LocalEnsemble", "--seeds", "0", "data.name=digits"]
@@ -98,6 +115,25 @@ def test_what_fails_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     told = capsys.readouterr()
     assert "coterie: panm-table2/mnist, Local, seed 0 failed: " in told.err
     assert "no run of this yet" not in told.err  # it failed, and leaving out --print would not help
+
+
+def test_the_list_says_what_is_there_of_each(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("coterie.reproducing.estimates.speeds_here", lambda: {"mlp": 1e4, "cnn3": 1e4, "resnet9": 1e4})
+    table, (column,) = papers.find("panm-table2/mnist")
+    made = {}
+    for job in table.jobs(column, True, (0, 1, 2), (), tmp_path, ["Local"]):
+        settings = json.loads(json.dumps(job.experiment.tables()))
+        made[runs.key(job)] = records.Record(settings, {"accuracy": {"last": {"mean": 0.5}}}, "1", "2026-01-01")
+    records.add(tmp_path / "kept.jsonl", made)
+    assert main(["reproduce", "list", "--record", "kept.jsonl"]) == OK
+    told = capsys.readouterr().out
+    of_table = told.partition("  panm-table2: ")[2].partition("  panm-table3: ")[0]
+    assert "      small form: 3 of 21 runs: mnist\n" in of_table
+    assert "      only defined: no run yet: fashion-mnist, cifar10\n" in of_table
+    assert main(["reproduce", "list"]) == OK
+    assert "no run yet" not in capsys.readouterr().out  # nobody said where to look
 
 
 def test_the_list_says_how_long_each_takes_here(

@@ -3,51 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
+from results_support import summary, there, write
 
-from coterie.comparing.plan import Job
 from coterie.errors import RunError
-from coterie.report.words import markdown
 from coterie.reproducing import papers, runs
 from coterie.reproducing.figures import FIGURES, at, change
-from coterie.reproducing.page import command, page
-from coterie.reproducing.results import Results, notes, number, results, rows
+from coterie.reproducing.results import Results, behind, notes, number, results, rows
 
 Cells = dict[str, dict[str, str]]
-
-
-def summary(last: float, selected: float | None = None, per_peer: list[float | None] | None = None) -> dict[str, Any]:
-    def spread(mean: float) -> dict[str, Any]:
-        return {"mean": mean, "std": 0.04, "worst_decile": mean, "per_peer": per_peer or [mean, mean]}
-
-    return {
-        "peers": 2, "seconds": 7.4, "over_time": [], "validation": {"last": 0.5, "selected": 0.5},
-        "accuracy": {"last": spread(last), "selected": spread(last if selected is None else selected)},
-        "messages": {"total": 5000, "by_artifact": {"prototypes": 4000, "head": 1000}},
-        "bytes": {"total": 3_000_000, "by_artifact": {}},
-    }  # fmt: skip
-
-
-def there(out: Path, place: str, made: Mapping[tuple[str, int], Any], small: bool = True) -> Results:
-    """The results of a column of which these runs are there: summaries by label and seed."""
-    table, (column,) = papers.find(place)
-    jobs = table.jobs(column, small, (0, 1, 2), [], out)
-    for job in jobs:
-        if (job.variant.label, job.seed) in made:
-            write(job, made[job.variant.label, job.seed])
-    return results(table, column, small, runs.placed(jobs, runs.known(out)), {})
-
-
-def write(job: Job, found: Any) -> None:
-    job.folder.mkdir(parents=True)
-    (job.folder / "config.toml").write_text(job.experiment.toml(), encoding="utf-8")
-    (job.folder / "events.jsonl").write_text('{"version": "1.2"}\n', encoding="utf-8")
-    text = found if isinstance(found, str) else json.dumps(found)
-    (job.folder / "summary.json").write_text(text, encoding="utf-8")
 
 
 def cells(found: Results) -> Cells:
@@ -70,10 +36,12 @@ def test_ours_beside_the_papers_with_the_difference(tmp_path: Path) -> None:
     assert (shown["Random"]["ours, last round"], shown["Random"]["seeds"]) == ("90.00", "1")  # one seed: no interval
     assert not {"precision", "own share", "helped", "messages of prototypes"} & local.keys()  # nothing to say
     assert (found.done, found.wanted) == (4, 21)
-    assert "4 of 21 runs are there." in notes(found)
+    assert behind(found)[0].startswith(
+        "Behind it: 4 of 21 runs (Local with seeds 0, 1 and 2; Random with seed 0), made on 20"
+    )
+    assert behind(found)[0].endswith(" with coterie 1.2.")
     assert "The paper's ±: the deviation over three seeds." in notes(found)
     assert "peers=50" in " ".join(notes(found))
-    assert found.made.startswith("coterie 1.2; 20")
 
 
 def test_a_table_of_validation_selected_figures(tmp_path: Path) -> None:
@@ -135,7 +103,7 @@ def test_without_the_papers_figure_there_is_no_difference(tmp_path: Path) -> Non
 
 def test_nothing_there(tmp_path: Path) -> None:
     found = there(tmp_path / "none", "panm-table2/mnist", {})
-    assert (found.done, found.made) == (0, "")
+    assert (found.done, found.kept, found.wanted) == (0, 0, 21)
     assert len(rows(found)) == 1
 
 
@@ -217,50 +185,3 @@ def test_figures_by_hand() -> None:
     assert at({"a": 3}, "a", "b") is None
     assert change(summary(0.5, per_peer=[None]), summary(0.5, per_peer=[0.5])) == {}
     assert [number(text) for text in ("-7.0", "101,000", "82.57 ±0.28", "")] == [-7.0, 101000.0, 82.57, None]
-
-
-def test_the_page(tmp_path: Path) -> None:
-    whole = there(tmp_path, "panm-table2/mnist", {("Local", 0): summary(0.8)}, small=False)
-    small = there(tmp_path, "panm-table2/mnist", {("Local", 0): summary(0.7)})
-    lines = [command(whole, (0, 1, 2), []), command(small, (0, 1), ["rounds=3"])]
-    assert lines[0] == "coterie reproduce panm-table2/mnist"
-    assert lines[1] == "coterie reproduce panm-table2/mnist --small --seeds 0,1 rounds=3"
-    text = page(list(zip([whole, small], lines, strict=True)))
-    assert text.startswith("# The papers' tables, run again\n")
-    assert "\n## panm-table2/mnist\n" in text
-    assert "\n## panm-table2/mnist, small form\n" in text
-    for line in lines:
-        assert f"<!-- not run: takes hours -->\n```sh\n{line}\n```\n" in text
-    assert markdown(rows(small)) in text
-    head, rule, row = markdown(rows(small)).splitlines()
-    assert head.startswith("|  | paper | ours, last round | ours, validation-selected | difference | ± peers |")
-    assert rule.count("---") == head.count("|") - 1 == row.count("|") - 1
-    assert row.startswith("| Local | 82.57 ±0.28 | 70.00 | 70.00 | -12.57 |")
-    assert text.count("Made with coterie 1.2; ") == 2
-    assert text.endswith("\n")
-
-
-def test_a_page_keeps_what_it_has_more_of(tmp_path: Path) -> None:
-    first = there(tmp_path / "a", "panm-table2/mnist", {("Local", seed): summary(0.8) for seed in (0, 1)})
-    mapl = there(tmp_path / "a", "mapl-table1/scenario1", {("MAPL", 0): summary(0.6)})
-    before = page([(mapl, "first"), (first, "first")])
-    assert before.index("## mapl") < before.index("## panm")  # whatever order they are given in
-    assert page([], before) == before
-    fewer = there(tmp_path / "b", "panm-table2/mnist", {("Local", 0): summary(0.7)})
-    assert page([(fewer, "second")], before) == before
-    as_many = there(tmp_path / "c", "panm-table2/mnist", {("Local", seed): summary(0.7) for seed in (0, 1)})
-    after = page([(as_many, "second")], before)
-    assert "70.00" in after
-    assert "80.00" not in after
-    assert "## mapl-table1/scenario1, small form" in after
-
-
-def test_a_whole_table_wins_over_a_whole_one_and_stays_before_a_part(tmp_path: Path) -> None:
-    every = {("server", seed): summary(0.8) for seed in range(3)}
-    labels = [row.label for row in papers.find("compfl-figure7/classes5")[0].rows]
-    whole = {(label, seed): summary(0.8) for label in labels for seed in range(3)}
-    before = page([(there(tmp_path / "a", "compfl-figure7/classes5", whole), "first")])
-    assert "runs are there" not in before
-    assert page([(there(tmp_path / "b", "compfl-figure7/classes5", every), "second")], before) == before
-    again = {key: summary(0.7) for key in whole}
-    assert "70.00" in page([(there(tmp_path / "c", "compfl-figure7/classes5", again), "second")], before)

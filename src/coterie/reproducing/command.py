@@ -14,12 +14,14 @@ from coterie.comparing.command import add_options, ending
 from coterie.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from coterie.reproducing.estimates import Speeds
     from coterie.reproducing.making import Maker
     from coterie.reproducing.papers import Column, Table
     from coterie.reproducing.results import Results
+    from coterie.reproducing.sections import Place
+    from coterie.reproducing.states import State
 
 LIST, ALL, MERGE = "list", "all", "merge"
 
@@ -63,8 +65,9 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def _reproduce(options: argparse.Namespace) -> int:
     from coterie.report.words import aligned
-    from coterie.reproducing import page, results
+    from coterie.reproducing import page, records, results
     from coterie.reproducing.making import Maker
+    from coterie.reproducing.papers import SEEDS
 
     words, options.settings = names_and_settings(options.settings)
     if not words:
@@ -75,27 +78,52 @@ def _reproduce(options: argparse.Namespace) -> int:
         raise ConfigError("--prune goes with merge: coterie reproduce merge --record FILE --prune")
     options.table = only_one(words, "table")
     if options.table == LIST:
-        print(_list(len(options.seeds)))
+        print(_list(options))
         return 0
     if options.table == ALL and not options.print:
         raise ConfigError("all tables would take weeks: name one, or --print those that are there")
+    if options.page:
+        page.check(options.page, options.record)
     maker = Maker(options.out or Path("runs") / "reproduce", options.record, options.print)
-    shown: list[tuple[results.Results, str]] = []
+    shown: list[results.Results] = []
+    on_page: list[tuple[results.Results, str]] = []
     failed: dict[str, str] = {}
     chosen = list(_chosen(options))
     for number, (table, column, small) in enumerate(chosen, 1):
         which = f" (column {number} of {len(chosen)})" if len(chosen) > 1 else ""
-        title = f"{table.name}/{column.name}{which}"
-        found = _column(table, column, small, maker, options, failed, title)
-        if found.done:
-            shown.append((found, page.command(found, options.seeds, options.settings)))
-    _warn([found for found, _ in shown])
-    for found, line in shown:
-        print("\n".join([line, *results.notes(found), "", aligned(results.rows(found)), found.made, ""]))
-    if options.page and shown:
-        page.write(options.page, shown)
+        found = _column(table, column, small, maker, options, failed, f"{table.name}/{column.name}{which}")
+        shown += [found] if found.done else []
+        if options.page:
+            seeds = tuple(sorted({*options.seeds, *SEEDS}))
+            whole = found if seeds == options.seeds and not options.only else _whole(found, seeds, maker, options)
+            on_page.append((whole, page.command(whole, seeds, options.settings)))
+    _warn(shown)
+    lines = records.lines(options.record) if options.record and options.table != ALL else {}
+    for found in shown:
+        head = [page.command(found, options.seeds, options.settings), *results.notes(found), ""]
+        print("\n".join([*head, aligned(results.rows(found)), "", *results.behind(found), *_where(found, lines), ""]))
+    if options.page:
+        note(f"{options.page}: {line}" for line in page.write(options.page, on_page, options.record))
         print(f"written: {options.page}")
     return ending(failed, bool(shown), f"{maker.out} (with {options.record})" if options.record else maker.out)
+
+
+def _whole(found: Results, seeds: tuple[int, ...], maker: Maker, options: argparse.Namespace) -> Results:
+    """All that is there of a column, for the page, whatever part of it was asked for just now."""
+    from coterie.reproducing import results
+
+    jobs = found.table.jobs(found.column, found.small, seeds, options.settings, maker.out)
+    return results.results(found.table, found.column, found.small, maker.placed(jobs), maker.kept)
+
+
+def _where(found: Results, lines: Mapping[str, int]) -> list[str]:
+    """In which lines of the file of records the runs behind a table are."""
+    by_row: dict[str, list[str]] = {}
+    for run in found.behind:
+        if run.key in lines:
+            by_row.setdefault(run.label, []).append(str(lines[run.key]))
+    told = "; ".join(f"{label} {', '.join(of_row)}" for label, of_row in by_row.items())
+    return [f"Lines of their records: {told}."] if told else []
 
 
 def _merge(sources: list[Path], options: argparse.Namespace) -> int:
@@ -159,20 +187,23 @@ def _column(
     return results.results(table, column, small, jobs, maker.kept)
 
 
-def _list(seeds: int) -> str:
+def _list(options: argparse.Namespace) -> str:
     from coterie.report.words import count
-    from coterie.reproducing import papers
+    from coterie.reproducing import papers, records, states
     from coterie.reproducing.estimates import speeds_here
 
+    seeds = len(options.seeds)
+    there = states.of_records(records.read(options.record)) if options.record else None
     print("coterie: measuring how fast this machine trains; this takes some seconds", file=sys.stderr, flush=True)
     speeds = speeds_here()
     lines = []
     for paper, tables in groupby(papers.tables().values(), lambda table: table.paper):
-        lines += [paper, *(line for table in tables for line in _told(table, seeds, speeds)), ""]
+        lines += [paper, *(line for table in tables for line in _told(table, seeds, speeds, there)), ""]
     return "\n".join(
         [
             *lines,
-            "coterie reproduce TABLE or TABLE/COLUMN; --small for a machine with two cores",
+            "coterie reproduce TABLE or TABLE/COLUMN; --small for a machine with two cores. `list --record FILE` also"
+            " says what is there of each.",
             f"Times are rough estimates for this machine, with {count(seeds, 'seed')}: the training that a table asks"
             " for, at the speed with which three networks were trained here just now. Where other things run, it takes"
             " longer; `coterie plan` is more exact about a single run.",
@@ -180,15 +211,19 @@ def _list(seeds: int) -> str:
     )
 
 
-def _told(table: Table, seeds: int, speeds: Speeds) -> list[str]:
+def _told(table: Table, seeds: int, speeds: Speeds, there: Mapping[Place, State] | None) -> list[str]:
     from coterie.reproducing.estimates import about, seconds
+    from coterie.reproducing.states import grouped
 
     times = {
         small: [seconds(table, c, small, seeds, speeds) for c in table.columns.values()] for small in (False, True)
     }
-    columns = textwrap.fill(f"columns: {', '.join(table.columns)}", 110, break_on_hyphens=False)
+    said = [f"columns: {', '.join(table.columns)}"]
+    if there is not None:
+        said += [f"{state}: {', '.join(columns)}" for state, columns in grouped(table, there).items()]
+    filled = "\n".join(textwrap.fill(line, 110, break_on_hyphens=False) for line in said)
     whole = f"time here: about {about(sum(times[False]))}; --small about {about(sum(times[True]))}"
     if len(table.columns) > 1:
         full, small = (dict.fromkeys([about(min(of_form)), about(max(of_form))]) for of_form in times.values())
         whole += f". A column: {' to '.join(full)}; --small {' to '.join(small)}"
-    return [f"  {table.name}: {table.about}", textwrap.indent(columns, " " * 6), " " * 6 + whole]
+    return [f"  {table.name}: {table.about}", textwrap.indent(filled, " " * 6), " " * 6 + whole]

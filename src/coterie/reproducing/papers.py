@@ -1,8 +1,10 @@
 """What the papers say, and which runs say it again: the tables of `papers/*.toml`.
 
-A file has `paper`, `spread` (what the paper's ± is), `[rows]` (what to run for each label) and its tables. Of a table,
-`[columns]` are its settings (or the name of the table that has them), and each `[[figures]]` names some columns and has
-the paper's figures for them, label by label, as they are printed there.
+A file has `paper`, `spread` (what the paper's ± is), `left_out` (what of the paper is no table here, and why), `[rows]`
+(what to run for each label) and its tables. Of a table, `[columns]` are its settings (or the name of the table that has
+them), and each `[[figures]]` names some columns and has the paper's figures for them, label by label, as they are
+printed there. A row with `printed = "LABEL"` has the figures that the paper prints under that label; with
+`printed = ""` it has none.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from coterie.errors import ConfigError, unknown
 from coterie.experiment import Experiment, asked_for, over, read_tables
 from coterie.settings import overrides
 
+SEEDS = (0, 1, 2)  # that a table is run with, unless somebody says otherwise
 THE_TABLES_OWN = ("seed", "baseline", "method.name")  # keys that rows and --seeds decide
 
 
@@ -124,12 +127,18 @@ def _mark(words: Sequence[str]) -> str:
 @cache
 def tables() -> dict[str, Table]:
     """All tables of all papers, by name."""
-    found: dict[str, Table] = {}
-    for file in sorted((resources.files("coterie") / "papers").iterdir(), key=lambda f: f.name):
-        if file.name.endswith(".toml"):
-            read = tomllib.loads(file.read_text(encoding="utf-8"))
-            found |= {name: _table(name, read) for name in read["tables"]}
-    return found
+    return {name: _table(name, read) for read in _files() for name in read["tables"]}
+
+
+def left_out() -> dict[str, str]:
+    """By paper: what of it is no table here, and why."""
+    return {read["paper"]: read["left_out"] for read in _files()}
+
+
+@cache
+def _files() -> list[dict[str, Any]]:
+    files = sorted((resources.files("coterie") / "papers").iterdir(), key=lambda f: f.name)
+    return [tomllib.loads(file.read_text(encoding="utf-8")) for file in files if file.name.endswith(".toml")]
 
 
 def find(word: str) -> tuple[Table, list[Column]]:
@@ -177,7 +186,12 @@ def _rows(given: Mapping[str, Any], shared: Mapping[str, Any]) -> list[Row]:
                 paper.setdefault(label, {}).update(zip(block["columns"], cells, strict=True))
     rows = given.get("rows", list(paper))
     known = {**shared, **(rows if isinstance(rows, Mapping) else {})}
-    return [Row(label, _words(known[label]), paper.get(label, {})) for label in rows]
+    return [Row(label, _words(known[label]), paper.get(_printed(label, known[label]), {})) for label in rows]
+
+
+def _printed(label: str, row: Mapping[str, Any] | str) -> str:
+    """Under which label the paper has the figures of a row."""
+    return label if isinstance(row, str) else str(row.get("printed", label))
 
 
 def _words(given: Mapping[str, Any] | str) -> Words:

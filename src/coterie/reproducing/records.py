@@ -67,6 +67,15 @@ def read(path: Path) -> Records:
     return newest(_told_apart(_all_in(path))[0])
 
 
+def lines(path: Path) -> dict[str, int]:
+    """In which line of a file each record is, by its key; the first line is 1."""
+    found = {}
+    for number, record in enumerate(_all_in(path), 1):
+        for key, _ in _told_apart([record])[0]:
+            found[key] = number
+    return found
+
+
 def add(path: Path, new: Records) -> Records:
     """Into the file as it is now, for another process may have written since it was read; returns what is in it then.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,19 @@ from coterie.reproducing.figures import FIGURES, LAST, SELECTED, Figure, Summary
 from coterie.reproducing.papers import Column, Table
 from coterie.reproducing.records import Record, Records
 
+BEHIND, SOURCES = "Behind it:", "Sources:"  # how these sentences begin, for whoever reads a page again
 NUMBER = re.compile(r"[-+]?\d+(?:,\d{3})*(?:\.\d+)?")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run behind a column's figures."""
+
+    label: str
+    seed: int
+    key: str  # by which its record is known
+    record: Record
+    kept: bool  # whether it is in the file of records, and not in its folder alone
 
 
 @dataclass(frozen=True)
@@ -26,14 +38,23 @@ class Results:
     column: Column
     small: bool
     runs: Mapping[str, Sequence[Summary]]
-    made: str  # with which version, and when
+    behind: tuple[Run, ...]
     wanted: int
     outdated: tuple[str, ...] = ()  # which runs were computed with something else than there is now, and what changed
-    unknown: int = 0  # runs of which nobody recorded with what they were computed
 
     @property
     def done(self) -> int:
-        return sum(len(runs) for runs in self.runs.values())
+        return len(self.behind)
+
+    @property
+    def kept(self) -> int:
+        """Of how many runs there are records."""
+        return sum(run.kept for run in self.behind)
+
+    @property
+    def unknown(self) -> int:
+        """Of how many runs nobody recorded with what they were computed."""
+        return sum(run.record.made_with is None for run in self.behind)
 
 
 def results(table: Table, column: Column, small: bool, jobs: Sequence[Job], kept: Records) -> Results:
@@ -44,10 +65,12 @@ def results(table: Table, column: Column, small: bool, jobs: Sequence[Job], kept
         by_label[job.variant.label].append({**record.summary, "seed": job.seed})
     if table.against:
         _measure_changes(by_label, table.against)
-    made = [record for _, record, _ in found]
+    behind = []
+    for job, record, _ in found:
+        key = runs.key(job)
+        behind.append(Run(job.variant.label, job.seed, key, record, kept.get(key) == record))
     outdated = plan.why_again({job.name: why for job, _, why in found if why})
-    unknown = sum(record.made_with is None for record in made)
-    return Results(table, column, small, by_label, _made(made), len(jobs), tuple(outdated), unknown)
+    return Results(table, column, small, by_label, tuple(behind), len(jobs), tuple(outdated))
 
 
 def record_of(job: Job, kept: Records) -> list[tuple[Record, str]]:
@@ -78,13 +101,6 @@ def _measure_changes(runs: Mapping[str, Sequence[dict[str, Any]]], against: str)
     for run in (run for of_row in runs.values() for run in of_row):
         if run["seed"] in alone:
             run["change"] = change(run, alone[run["seed"]])
-
-
-def _made(found: Sequence[Record]) -> str:
-    if not found:
-        return ""
-    versions, days = sorted({record.version for record in found}), sorted(record.day for record in found)
-    return f"coterie {', '.join(versions)}; {' to '.join(dict.fromkeys((days[0], days[-1])))}"
 
 
 def rows(found: Results) -> list[list[str]]:
@@ -146,7 +162,44 @@ def notes(found: Results) -> list[str]:
     if found.small:
         preset, words = found.column.experiment(True)
         said.append(f"A small form, {' '.join([preset, *words])}: its figures are not to be expected equal.")
-    said += [f"OUTDATED: {line}." for line in found.outdated]
-    if found.done < found.wanted:
-        said.append(f"{found.done} of {found.wanted} runs are there.")
     return said
+
+
+def behind(found: Results) -> list[str]:
+    """Which runs are behind the figures, when and with what they were made, in sentences."""
+    which = _seeds({run.seed for run in found.behind}) if found.done == found.wanted else _rows_and_seeds(found)
+    days, versions = (sorted({getattr(run.record, key) for run in found.behind}) for key in ("day", "version"))
+    made = f"made on {' to '.join(dict.fromkeys((days[0], days[-1])))} with coterie {' and '.join(versions)}"
+    return [f"{BEHIND} {of_all(found.done, found.wanted)} ({which}), {made}.", *_sources(found)]
+
+
+def of_all(done: int, wanted: int) -> str:
+    """How many runs of how many, in words."""
+    if done == wanted:
+        return "1 run" if wanted == 1 else f"all {wanted} runs"
+    return f"{done} of {wanted} runs"
+
+
+def _rows_and_seeds(found: Results) -> str:
+    """Which rows have which seeds, rows with the same seeds together."""
+    seeds: dict[str, set[int]] = {}
+    for run in found.behind:
+        seeds.setdefault(run.label, set()).add(run.seed)
+    labels: dict[str, list[str]] = {}
+    for label, of_label in seeds.items():
+        labels.setdefault(_seeds(of_label), []).append(label)
+    return "; ".join(f"{', '.join(of_seeds)} with {named}" for named, of_seeds in labels.items())
+
+
+def _seeds(found: Iterable[int]) -> str:
+    *first, last = map(str, sorted(found))
+    return f"seeds {', '.join(first)} and {last}" if first else f"seed {last}"
+
+
+def _sources(found: Results) -> list[str]:
+    """Whether what the runs were computed with has changed since: as far as it was recorded, and as of now."""
+    said = [f"OUTDATED, {line}" for line in found.outdated]
+    if found.unknown:
+        whose = "these runs" if found.unknown == found.done else f"{found.unknown} of these runs"
+        said.append(f"not recorded for {whose}, so it is not known whether they changed since")
+    return [f"{SOURCES} {line}." for line in said or ["unchanged when this was written"]]

@@ -1,0 +1,103 @@
+"""How far every table and figure is: all its runs, some of them, without records, or only defined; in either form."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby, product
+from pathlib import Path
+
+from coterie.report.words import markdown
+from coterie.reproducing import papers, runs
+from coterie.reproducing.papers import Table
+from coterie.reproducing.records import Records
+from coterie.reproducing.results import of_all
+from coterie.reproducing.sections import Place, Section
+
+ONLY_DEFINED = "only defined: no run yet"
+
+
+@dataclass(frozen=True)
+class State:
+    """How far one column is in one form."""
+
+    done: int = 0
+    wanted: int = 0
+    recorded: bool = True
+    earlier: bool = False  # whether there are figures of earlier runs that left no records
+
+    def said(self, small: bool) -> str:
+        """Empty where there is nothing of it."""
+        form = "small form" if small else "full form"
+        parts = []
+        if self.done:
+            runs = of_all(self.done, self.wanted)
+            parts.append(runs if self.recorded else f"{runs}, without records")
+        if self.earlier:
+            parts.append("other rows without records" if self.done else "without records")
+        return f"{form}: {'; '.join(parts)}" if parts else ""
+
+
+def grouped(table: Table, states: Mapping[Place, State]) -> dict[str, list[str]]:
+    """The columns of a table, by what is said of them."""
+    found: dict[str, list[str]] = {}
+    for column in table.columns:
+        both = [states.get(Place(table.name, column, small), State()).said(small) for small in (False, True)]
+        found.setdefault("; ".join(filter(None, both)) or ONLY_DEFINED, []).append(column)
+    return dict(sorted(found.items(), key=lambda of_state: of_state[0] == ONLY_DEFINED))  # what is there comes first
+
+
+def of_page(sections: Iterable[Section]) -> dict[Place, State]:
+    """What the sections of a page amount to."""
+    found: dict[Place, State] = {}
+    for section in sections:
+        there = found.get(section.place, State())
+        done, wanted = (there.done, there.wanted) if section.without else section.runs or (0, 0)
+        recorded = there.recorded if section.without else section.recorded
+        earlier = there.earlier or section.without or section.runs is None
+        found[section.place] = State(done, wanted, recorded, earlier)
+    return found
+
+
+def of_records(kept: Records) -> dict[Place, State]:
+    """What there is of every column and form among these records."""
+    found = {}
+    for table in papers.tables().values():
+        for column, small in product(table.columns.values(), (False, True)):
+            jobs = table.jobs(column, small, papers.SEEDS, (), Path())
+            done = sum(runs.key(job) in kept for job in jobs)
+            found[Place(table.name, column.name, small)] = State(done, len(jobs))
+    return found
+
+
+def index(sections: Sequence[Section]) -> str:
+    """Every table and figure with its state, paper by paper, and what of the paper is left out."""
+    states = of_page(sections)
+    links = {section.place: section.anchor for section in reversed(sections)}  # the first one of a place wins
+    parts = []
+    for paper, tables in groupby(papers.tables().values(), lambda table: table.paper):
+        rows = [line for table in tables for line in _lines(table, states, links)]
+        parts += [f"### {paper}", "", markdown([["table", "columns", "state"], *rows]), ""]
+        parts += [f"Left out: {papers.left_out()[paper]}", ""]
+    return "\n".join(parts)
+
+
+def _lines(table: Table, states: Mapping[Place, State], links: Mapping[Place, str]) -> list[list[str]]:
+    """One for each state that columns of the table are in; the first also says what the table is about."""
+    found = grouped(table, states)
+    lines = [
+        ["", ", ".join(_linked(table, column, links) for column in found[state]), _marked(state)] for state in found
+    ]
+    lines[0][0] = f"`{table.name}`. {table.about}"
+    return lines
+
+
+def _marked(state: str) -> str:
+    return f"*{state}*" if state == ONLY_DEFINED else state
+
+
+def _linked(table: Table, column: str, links: Mapping[Place, str]) -> str:
+    """To its section in the full form; where there is none, to that of the small form."""
+    places = (Place(table.name, column, small) for small in (False, True))
+    anchor = next((links[place] for place in places if place in links), None)
+    return f"`{column}`" if anchor is None else f"[`{column}`](#{anchor})"
