@@ -194,6 +194,20 @@ def test_a_page_with_records_is_not_written_without_them(
     assert path.read_bytes() == before
 
 
+def test_a_page_that_cannot_be_written_shows_before_anything_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a file").write_text("")
+    Path("a folder").mkdir()
+    for place in ("a file/page.md", "a folder", "/proc/page.md"):
+        assert main(["reproduce", "panm-table2/mnist", "--small", "--print", "--page", place]) == FAILED
+        assert f"{place} cannot be written" in capsys.readouterr().err
+    assert not Path("runs").exists()
+    pages.check(Path("new/folder/page.md"), None)
+    pages.write(Path("new/folder/page.md"), [])
+
+
 # The page that ships.
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
 
 from coterie import provenance
-from coterie.cli import FAILED, OK, main
+from coterie.cli import FAILED, OK, STOPPED, main
 from coterie.comparing.plan import Job
 from coterie.errors import RunError
 from coterie.experiment import load
@@ -176,6 +178,29 @@ def test_each_run_is_recorded_as_soon_as_it_has_ended(tmp_path: Path, monkeypatc
     monkeypatch.setattr(Maker, "_ended", look)
     assert main([*WORDS, "--seeds", "0", "--jobs", "1"]) == OK
     assert seen == [1, 2]
+
+
+def test_who_stops_it_loses_nothing_and_the_same_command_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = [*WORDS, "--seeds", "0,1", "--jobs", "1"]
+    ended = Maker._ended
+
+    def stop(maker: Maker, job: Job) -> None:
+        ended(maker, job)
+        os.kill(os.getpid(), signal.SIGINT)  # Ctrl-C, after the first run
+
+    with monkeypatch.context() as with_ctrl_c:
+        with_ctrl_c.setattr(Maker, "_ended", stop)
+        assert main(words) == STOPPED
+    assert "what is done is kept, and the same command goes on" in capsys.readouterr().err
+    (first,) = records.read(Path("kept.jsonl")).values()
+    shutil.rmtree("runs")  # the record is enough
+    assert main(words) == OK
+    assert "all 4 runs (seeds 0 and 1)" in capsys.readouterr().out
+    assert first in records.read(Path("kept.jsonl")).values()
+    assert len(list(Path("runs").glob("*/*/summary.json"))) == 3
 
 
 def test_a_record_that_cannot_be_written_shows_before_anything_runs(

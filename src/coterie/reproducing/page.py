@@ -45,8 +45,15 @@ def command(found: Results, seeds: Sequence[int], words: Sequence[str]) -> str:
 
 
 def check(path: Path, record: Path | None) -> None:
-    """That a page whose tables have records is not written without them: they would seem to be lost."""
-    if record is None and any(section.recorded for section in parsed(_read(path))[0].values()):
+    """Before hours of runs: that the page can be written, and one whose tables have records not without them, for they
+    would seem to be lost."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        before = _read(path)
+        write_whole(path, before)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path} cannot be written ({error}): choose another --page") from error
+    if record is None and any(section.recorded for section in parsed(before)[0].values()):
         raise ConfigError(f"{path} has tables with records: say in which file they are, with --record FILE")
 
 
