@@ -64,7 +64,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def _reproduce(options: argparse.Namespace) -> int:
-    from coterie.report.words import aligned
+    from coterie.report.words import aligned, count
     from coterie.reproducing import page, records, results
     from coterie.reproducing.making import Maker
     from coterie.reproducing.papers import SEEDS
@@ -98,6 +98,8 @@ def _reproduce(options: argparse.Namespace) -> int:
             whole = found if seeds == options.seeds and not options.only else _whole(found, seeds, maker, options)
             on_page.append((whole, page.command(whole, seeds, options.settings)))
     _warn(shown)
+    if maker.added:
+        note([f"{count(maker.added, 'record')} of runs that are in {maker.out} added to {options.record}"])
     lines = records.lines(options.record) if options.record and options.table != ALL else {}
     for found in shown:
         head = [page.command(found, options.seeds, options.settings), *results.notes(found), ""]

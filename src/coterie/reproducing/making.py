@@ -20,6 +20,7 @@ class Maker:
         self.kept: records.Records = {}
         if record is not None:  # a file that cannot be written must show now, and not after hours of runs
             self.kept = records.read(record) if print_only else records.add(record, {})
+        self.added = 0  # records of runs that somebody else had made
         self._there = runs.known(out)
 
     def placed(self, jobs: Sequence[Job]) -> list[Job]:
@@ -36,12 +37,21 @@ class Maker:
         """Records of those that are whole and current, whoever made them."""
         if self.record is None:
             return
+        self.added += self._add(jobs)
+
+    def _add(self, jobs: Sequence[Job]) -> int:
+        """Returns how many were not in the file."""
+        assert self.record is not None
         found = {runs.key(job): one for job in jobs for one, why in results.record_of(job, self.kept) if not why}
-        if any(self.kept.get(key) != record for key, record in found.items()):
-            self.kept = records.add(self.record, found)
+        new = {key: record for key, record in found.items() if self.kept.get(key) != record}
+        if new:
+            self.kept = records.add(self.record, new)
+        return len(new)
 
     def _ended(self, job: Job) -> None:
+        if self.record is None:
+            return
         try:
-            self.keep([job])
+            self._add([job])
         except RunError as error:  # the other runs go on: the folder of this one is there, and it is tried again
             note([f"the record of {job.name} is not kept yet: {error}"])
