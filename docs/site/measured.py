@@ -36,8 +36,8 @@ def columns(table: str, names: Sequence[str]) -> tuple[list[str], list[list[str]
 
     A cell without a run is a dash.
     """
-    text = (ROOT / "docs/reproduced.md").read_text(encoding="utf-8")
-    sections = {column: cells(section) for name, column, _, section in SECTION.findall(text) if name == table}
+    there, _ = parsed((ROOT / "docs/reproduced.md").read_text(encoding="utf-8"))
+    sections = {place.column: section.cells for place, section in there.items() if place.table == table and place.small}
     rows = []
     for row in papers.tables()[table].rows:
         found = [sections.get(name, {}).get(row.label, {}) for name in names]

@@ -126,6 +126,16 @@ def test_of_one_days_records_a_current_one_wins_then_the_last_given(tmp_path: Pa
     assert accuracies(into) == [0.4]
 
 
+def test_a_record_does_not_age_with_edits_of_the_package() -> None:
+    e = load("panm-digits")
+    current = provenance.on_disk(e)
+    assert "coterie/methods/panm.py" in current
+    moved = {**current, "coterie/methods/panm.py": "sha256:0", "coterie/methods/gone.py": "sha256:1"}
+    assert record(0.1, made_with=moved).outdated(e) == ""
+    assert record(0.1, made_with={**moved, "torch": "0.0"}).outdated(e).startswith("torch 0.0 -> ")
+    assert record(0.1, made_with={**moved, "mine.py": "sha256:2"}).outdated(e).startswith("mine.py is no longer used")
+
+
 def test_prune_removes_what_no_table_asks_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     table, (column,) = papers.find("panm-table2/mnist")
     asked = table.jobs(column, True, (7,), (), tmp_path, ["Local"])[0].experiment  # a seed of the user's own

@@ -32,14 +32,22 @@ class Record:
     made_with: Mapping[str, str] | None = None  # None in records of older versions: they count as current
 
     def outdated(self, e: Experiment) -> str:
-        """What changed since it was made; empty where nothing did, or nobody knows."""
+        """What changed since it was made; empty where nothing did, or nobody knows.
+
+        Coterie's own sources do not count, unlike in a run's folder: records are kept for years, and a digest cannot
+        tell a renamed variable from another formula. Whoever changes what a method computes removes its records.
+        """
         if self.made_with is None:
             return ""
-        changes = provenance.differences(self.made_with, provenance.on_disk(e))
+        changes = provenance.differences(_not_of_package(self.made_with), _not_of_package(provenance.on_disk(e)))
         return f"{', '.join(changes)} since {self.day}" if changes else ""
 
 
 Records = dict[str, Record]  # by the settings' fingerprint
+
+
+def _not_of_package(made_with: Mapping[str, str]) -> dict[str, str]:
+    return {name: what for name, what in made_with.items() if not name.startswith("coterie/")}
 
 
 def of_run(folder: Path) -> Record:
