@@ -59,7 +59,7 @@ def test_a_section_has_the_commands_the_table_and_the_runs_behind_it(tmp_path: P
     assert rule.count("---") == head.count("|") - 1 == row.count("|") - 1
     assert row.startswith("| Local | 82.57 ±0.28 | 70.00 | 70.00 | -12.57 |")
     assert second.text.splitlines()[-3:] == [*behind(small), "Records: [docs/kept.jsonl](kept.jsonl)."]
-    assert second.runs == (1, 21)
+    assert second.runs == (1, 24)
     assert text.endswith("\n")
 
 
@@ -104,13 +104,13 @@ def test_figures_without_records_stay_until_recorded_runs_replace_them_row_by_ro
     found, without = parsed(second)
     assert list(found[MNIST].cells) == ["Local"]
     assert list(without[0].cells) == ["Random"]
-    assert "| small form: 1 of 21 runs; other rows without records |" in second
+    assert "| small form: 1 of 24 runs; other rows without records |" in second
 
     whole = recorded(tmp_path / "c", "panm-table2/mnist", every_row("panm-table2/mnist", 0.6))
     third = page([(whole, "line")], second, record=KEPT)
     assert not parsed(third)[1]
     assert "## Without records" not in third
-    assert "| small form: all 21 runs |" in third
+    assert "| small form: all 24 runs |" in third
 
 
 def test_a_table_whose_records_are_gone_is_marked_so(tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ def test_a_page_has_all_that_is_there_whatever_part_was_asked_for(
     assert "Random" not in capsys.readouterr().out.rpartition("coterie reproduce")[2]  # in the terminal: what was asked
     section = parsed((tmp_path / "page.md").read_text(encoding="utf-8"))[0][Place("panm-table2", "mnist", small=True)]
     assert list(section.cells) == ["Local", "Random"]
-    assert section.runs == (2, 21)  # all rows, with three seeds
+    assert section.runs == (2, 24)  # all rows, with three seeds
     assert "Records: [kept.jsonl](kept.jsonl)." in section.text
 
 
@@ -130,7 +130,7 @@ def test_the_list_says_what_is_there_of_each(
     assert main(["reproduce", "list", "--record", "kept.jsonl"]) == OK
     told = capsys.readouterr().out
     of_table = told.partition("  panm-table2: ")[2].partition("  panm-table3: ")[0]
-    assert "      small form: 3 of 21 runs: mnist\n" in of_table
+    assert "      small form: 3 of 24 runs: mnist\n" in of_table
     assert "      only defined: no run yet: fashion-mnist, cifar10\n" in of_table
     assert main(["reproduce", "list"]) == OK
     assert "no run yet" not in capsys.readouterr().out  # nobody said where to look

@@ -35,9 +35,9 @@ def test_ours_beside_the_papers_with_the_difference(tmp_path: Path) -> None:
     assert local["messages per peer"] == "2,500"
     assert (shown["Random"]["ours, last round"], shown["Random"]["seeds"]) == ("90.00", "1")  # one seed: no interval
     assert not {"precision", "own share", "helped", "messages of prototypes"} & local.keys()  # nothing to say
-    assert (found.done, found.wanted) == (4, 21)
+    assert (found.done, found.wanted) == (4, 24)
     assert behind(found)[0].startswith(
-        "Behind it: 4 of 21 runs (Local with seeds 0, 1 and 2; Random with seed 0), made on 20"
+        "Behind it: 4 of 24 runs (Local with seeds 0, 1 and 2; Random with seed 0), made on 20"
     )
     assert behind(found)[0].endswith(" with coterie 1.2.")
     assert "The paper's ±: the deviation over three seeds." in notes(found)
@@ -103,7 +103,7 @@ def test_without_the_papers_figure_there_is_no_difference(tmp_path: Path) -> Non
 
 def test_nothing_there(tmp_path: Path) -> None:
     found = there(tmp_path / "none", "panm-table2/mnist", {})
-    assert (found.done, found.kept, found.wanted) == (0, 0, 21)
+    assert (found.done, found.kept, found.wanted) == (0, 0, 24)
     assert len(rows(found)) == 1
 
 
