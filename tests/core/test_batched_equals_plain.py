@@ -16,10 +16,11 @@ from coterie.architecture import Architecture, Model
 from coterie.errors import ModelError
 from coterie.methods.class_means import feddistill_loss, fedproto_loss, head_loss
 from coterie.methods.experts import aligned_loss, taught_as_printed_loss, taught_loss
-from coterie.methods.fedrod import fedrod_loss
+from coterie.methods.fedrod import fedrod_loss, private_head_loss
 from coterie.methods.head_sharing import classavg_loss
 from coterie.methods.mapl_losses import authors_loss, mapl_loss
 from coterie.methods.mentees import fedkd_loss, fml_loss
+from coterie.methods.own_models import weighted
 from coterie.models import Net
 from coterie.training import (
     FitJob,
@@ -87,6 +88,8 @@ GIVEN: dict[Loss, Callable[[Model], Mapping[str, Tensor]]] = {
     aligned_loss: anchors,
     taught_loss: anchors,
     taught_as_printed_loss: anchors,
+    weighted: lambda _: {"weights": torch.tensor([0.5, 2.0, 1.0])},
+    private_head_loss: lambda _: {},
 }
 TARGETS = (taught_loss, taught_as_printed_loss)  # want something about every sample
 VIEWS: dict[Loss, int] = {classavg_loss: 2, mapl_loss: 2, authors_loss: 2}
@@ -96,8 +99,12 @@ PARTS: dict[Loss, tuple[str, ...]] = {
     fml_loss: ("mentee",),
     fedkd_loss: ("mentee", "adapter"),
     fedrod_loss: ("private",),
+    private_head_loss: ("private",),
 }
-ONLY: dict[Loss, str] = {head_loss: "head"}  # reads features: there is nothing else to train
+ONLY: dict[Loss, str] = {
+    head_loss: "head",
+    private_head_loss: "private",
+}  # reads features: there is nothing else to train
 SGD = TrainSettings(epochs=2, batch=4, lr=0.1, momentum=0.0)
 SETTINGS = {
     "sgd": SGD,

@@ -26,8 +26,10 @@ from coterie.report.html import write_report
 from coterie.report.run import Run
 from coterie.report.summary import summarise
 
-FIGURES = ["accuracy-test", "accuracy-validation", "accuracy-bytes", "accuracy-time", "neighbours", "graph", "matrix",
+FIGURES = ["accuracy-test", "accuracy-validation", "accuracy-architectures-test", "accuracy-architectures-validation",
+           "accuracy-bytes", "accuracy-time", "neighbours", "graph", "matrix",
            "embedding-1", "embedding-12", "prototypes-1", "prototypes-12", "front", "walks", "classes"]  # fmt: skip
+SWITCHED = {"accuracy-validation": "Accuracy on", "accuracy-architectures-validation": "By architecture, accuracy on"}
 OF_COMPARISON = ["test-round", "validation-round", "test-bytes", "validation-bytes", "test-simulated",
                  "validation-simulated", "peers"]  # fmt: skip
 SVG = "{http://www.w3.org/2000/svg}"
@@ -102,8 +104,9 @@ def test_every_figure_is_drawn_and_nobody_is_kept_out(open_page: Opened, report:
     with open_page(report, **LOOKS[look]) as page:
         assert page.locator("figure").evaluate_all("all => all.map(f => f.dataset.file)") == FIGURES
         for name in FIGURES:
-            if name == "accuracy-validation":
-                page.get_by_role("radio", name="Validation").check()
+            if name in SWITCHED:
+                choice = page.get_by_role("group", name=SWITCHED[name], exact=True)
+                choice.get_by_role("radio", name="Validation").check()
             box = drawing(page, name).bounding_box()
             assert box["width"] > 200, name
             assert box["height"] > 60, name
