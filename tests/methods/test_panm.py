@@ -45,8 +45,8 @@ class PerfectPANM(PANM):
         return models, {j: float(j % self.clusters == me.id % self.clusters) + x for j, x in zip(models, noise)}  # noqa: B905
 
 
-def play(method: PANM | PENS, peers: int, rounds: int, seed: int = 0) -> list[PeerRound]:
-    """The method over peers that do not train: its choices alone."""
+def play(method: PANM | PENS, peers: int, rounds: int, seed: int = 0, away: Sequence[int] = ()) -> list[PeerRound]:
+    """The method over peers that do not train: its choices alone. Those who are `away` never come."""
     architecture = Architecture("mlp", partial(build, "mlp", (2,), 2, ModelSettings(hidden=(1,))))
     pool = Pool(torch.randn(4, 2, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 1, 0, 1]))
     split = Split(pool, torch.arange(4))
@@ -56,7 +56,7 @@ def play(method: PANM | PENS, peers: int, rounds: int, seed: int = 0) -> list[Pe
         for i in range(peers)
     ]
     records: list[PeerRound] = []
-    clock = Clock(ClockSettings(), peers, seed)
+    clock = Clock(ClockSettings(offline=tuple((i, 0.0, math.inf) for i in away)), peers, seed)
     see = lambda r: records.append(r) if isinstance(r, PeerRound) else None  # noqa: E731
     Simulation(Stage(method, members, rounds, Trainer(), evaluate_every=10**6), clock, on_record=see).run()
     return records
@@ -262,6 +262,19 @@ def test_the_chosen_em_decides_who_stays() -> None:
         kept[em] = [r.notes["neighbours"] for r in records if r.peer == 0]
     assert kept["guarded"][1] == [1, 2, 3]
     assert kept["printed"][1] == [1, 2]
+
+
+def test_who_has_lost_all_neighbours_matches_with_somebody_who_is_there() -> None:
+    """Peer 0 of four knows peer 1 alone, which is gone: nobody is trusted, so the matching finds nobody. Peer 1 must not
+    stay its only neighbour: it would never answer, and strangers are asked again only when they are matched."""
+
+    class Alone(PANM):
+        async def setup(self, me: Peer) -> None:
+            me.state["neighbours"] = [1] if me.id == 0 else []
+
+    records = play(Alone(l=3, k=1, t1=0, tau=1), 4, 1, away=[1])
+    [kept] = [r.notes["neighbours"] for r in records if r.peer == 0]
+    assert kept in ([2], [3])
 
 
 def test_empty_components_end_the_matching() -> None:

@@ -107,10 +107,11 @@ class PANM(Method):
         selected = me.sample(self.l, known)
         strangers = self.strangers(me, 2 * self.l - len(selected))
         models, similar = await self.compare(me, [*selected, *strangers], update, samples=0)
-        kin = EM[self.em](similar, [j for j in selected if j in similar])
+        trusted = [j for j in selected if j in similar]
+        kin = EM[self.em](similar, trusted)
         neighbours = sorted((set(known) - set(selected)) | set(kin))
-        if not neighbours and similar:  # never left alone: the most similar of the selected
-            neighbours = [max(selected or similar, key=lambda j: similar.get(j, -np.inf))]
+        if not neighbours and similar:  # never left alone: the most similar of the selected, if any of them answered
+            neighbours = [max(trusted or similar, key=lambda j: similar[j])]
         me.state["neighbours"] = neighbours
         await average(me, {j: models[j] for j in me.sample(self.k, [j for j in neighbours if j in models])})
 
