@@ -429,6 +429,16 @@ def test_model_by_model_is_gossip_by_metropolis_weights() -> None:
         torch.testing.assert_close(me.model.part("backbone").vector, body, atol=1e-5, rtol=1e-4)
 
 
+def test_model_by_model_weights_stay_those_of_the_graph_while_somebody_is_away() -> None:
+    """Real peers know who is there. In a star of three, peer 0 in the middle knows that peer 2 is gone: its
+    neighbourhood still has three, as peer 1 may still think, so that each takes a third of the other's."""
+    e = small("compfl", "method.setting=model-by-model", "model.zoo=mlp", "graph.kind=star", rounds=1)
+    members = gather(e)
+    members[0].meet([1])
+    [record] = play(e, members).rounds(0)
+    assert record.notes["weights"] == pytest.approx({0: 2 / 3, 1: 1 / 3})
+
+
 def test_model_by_model_begins_with_the_largest() -> None:
     e = small("compfl", ZOO, "method.setting=model-by-model", "method.warmup=0", rounds=4, peers=4)
     played = play(e)

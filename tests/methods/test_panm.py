@@ -265,8 +265,8 @@ def test_the_chosen_em_decides_who_stays() -> None:
 
 
 def test_who_has_lost_all_neighbours_matches_with_somebody_who_is_there() -> None:
-    """Peer 0 of four knows peer 1 alone, which is gone: nobody is trusted, so the matching finds nobody. Peer 1 must not
-    stay its only neighbour: it would never answer, and strangers are asked again only when they are matched."""
+    """Peer 0 of four knows peer 1 alone, which is gone: nobody is trusted, so the matching finds nobody. Peer 1 must
+    not stay its only neighbour: it never answers."""
 
     class Alone(PANM):
         async def setup(self, me: Peer) -> None:

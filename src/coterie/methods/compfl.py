@@ -21,6 +21,7 @@ from coterie.methods import experts
 from coterie.methods.base import need, parameter
 from coterie.methods.class_means import class_means, head_loss
 from coterie.methods.fedavg import FedAvg, common_of
+from coterie.methods.gossip import metropolis, neighbourhood
 from coterie.methods.walks import Sign, Walk
 from coterie.peer import Peer
 from coterie.topology import check_connected, within
@@ -144,13 +145,12 @@ class CompFL(FedAvg):
             await self.train(me, kind, t, teachers=order[:phase], is_new=is_new)
             me.shelve(walker(kind), model.part("backbone"))
         # Also the pace: who has nothing to train must not run ahead.
-        me.shelve("turn", {}, trains=model is not None, near=1 + len(me.linked))
-        turns = await me.fetch(me.linked, "turn", facts=["near"])
+        me.shelve("turn", {}, trains=model is not None, near=neighbourhood(me))
+        turns = await me.fetch(me.peers, "turn", facts=["near"])
         if model is not None:
             near = {j: float(turn.facts["near"]) for j, turn in turns.items() if turn.facts.get("trains") is True}
             others = await me.fetch(near, walker(kind), like=model.part("backbone"))
-            shares = {j: 1 / max(1 + len(me.linked), near[j]) for j in others}
-            shares[me.id] = 1 - sum(shares.values())
+            shares = metropolis(me, {j: near[j] for j in others})
             bodies = {**others, me.id: model.part("backbone")}
             model.load(mean(list(bodies.values()), [shares[j] for j in bodies]))
             me.note(neighbours=list(others), weights=shares)
@@ -159,7 +159,7 @@ class CompFL(FedAvg):
     async def device_by_device(self, me: Peer, t: int) -> None:
         """Hear where the experts are; whoever one has come to trains it, or just sends it on."""
         me.shelve("walks", {labelled(kind): _row(walk_of(me, kind).sign) for kind in all_experts(me)})
-        heard = await me.fetch(me.linked, "walks")
+        heard = await me.fetch(me.peers, "walks")
         for kind in all_experts(me):
             signs = [_sign(said.get(labelled(kind))) for said in heard.values()]
             walk = walk_of(me, kind).heard(sign for sign in signs if sign is not None)
@@ -169,7 +169,7 @@ class CompFL(FedAvg):
             keep_walk(me, kind, walk)
             take_in(me, kind, t)
             if walk_of(me, kind).holds:
-                await self.visit(me, kind, t, list(heard) or list(me.linked))
+                await self.visit(me, kind, t, list(heard) or list(me.peers))
 
     async def visit(self, me: Peer, kind: str, t: int, near: Sequence[int]) -> None:
         """Train the expert that is here (one's own always, a smaller one with probability epsilon), and send it on."""

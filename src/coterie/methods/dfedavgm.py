@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from coterie.methods.base import Method, need, parameter
+from coterie.methods.gossip import metropolis, neighbourhood
 from coterie.peer import Peer
 from coterie.weights import mean_into
 
@@ -32,17 +33,16 @@ class DFedAvgM(Method):
         await me.train()
         if me.links is None:
             near = ring_neighbours(me, self.k)
-            size = 1 + len(near)  # in a ring, everybody's neighbourhood has the same
             me.shelve("model", me.model)
             others = await me.fetch(near, "model", like=me.model)
-            taken = dict.fromkeys(others, 1 / size)
-        else:  # Metropolis' weights: symmetric, whatever the graph; by its edges, also while somebody is away
-            near, size = list(me.peers), 1 + len(me.links)
-            me.shelve("model", me.model, near=size)
+            # In a ring, all neighbourhoods have the same size. The share of a neighbour that is absent is one's own.
+            taken = dict.fromkeys(others, 1 / (1 + len(near)))
+            shares = {me.id: 1 - math.fsum(taken.values()), **taken}
+        else:
+            near = list(me.peers)
+            me.shelve("model", me.model, near=neighbourhood(me))
             others = await me.fetch(near, "model", like=me.model, facts=["near"])
-            taken = {j: 1 / max(size, float(model.facts["near"])) for j, model in others.items()}
-        # The share of who is absent is one's own.
-        shares = {me.id: 1 - math.fsum(taken.values()), **taken}
+            shares = metropolis(me, {j: float(model.facts["near"]) for j, model in others.items()})
         mean_into(me.model, list(others.values()), list(shares.values()))
         me.note(neighbours=near, weights=shares)
 

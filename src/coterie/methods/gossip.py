@@ -1,5 +1,6 @@
 """Averaging with neighbours who are drawn at random, fixed, or known to be of one's kind: PANM's baselines."""
 
+import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,21 @@ async def average(me: Peer, models: Mapping[int, Artifact]) -> None:
     else:
         mean_into(me.model, others)
     me.note(weights=dict.fromkeys([me.id, *models], 1 / (1 + len(models))))
+
+
+def neighbourhood(me: Peer) -> int:
+    """How many are in one's neighbourhood, oneself included. In a [graph] by its edges, also while somebody is away."""
+    return 1 + len(me.peers if me.links is None else me.links)
+
+
+def metropolis(me: Peer, sizes: Mapping[int, float]) -> dict[int, float]:
+    """Metropolis' weights of oneself and of these neighbours, of each of whom the size of its neighbourhood is given.
+
+    They are symmetric whatever the graph, so that together they are doubly stochastic. The share of a neighbour that is
+    not among these is one's own.
+    """
+    taken = {j: 1 / max(neighbourhood(me), size) for j, size in sizes.items()}
+    return {me.id: 1 - math.fsum(taken.values()), **taken}
 
 
 @dataclass(frozen=True)
