@@ -612,6 +612,15 @@ def test_another_look_costs_so_many_heads_a_round(revisit: int, heads: int) -> N
     assert {r.messages["head"] for r in records if r.round == 4} == {heads}
 
 
+def test_another_look_is_at_somebody_who_is_there() -> None:
+    """Real peers know who is there: of 1, 2 and 3, which have no weight, 2 and 3 are gone."""
+    _, [me, *_] = play(MAPL(), 5, 1)
+    row = {j: Acquaintance(w, 4) for j, w in enumerate((0.5, 0.0, 0.0, 0.0, 0.5))}
+    assert MAPL(revisit=3)._again(me, row) == [1, 2, 3]
+    me.meet([1, 4])
+    assert [MAPL(revisit=1)._again(me, row) for _ in range(5)] == [[1]] * 5
+
+
 class OfTwoKinds(MAPL):
     """The heads of the first ten peers know the first class alone, those of the others the second."""
 
