@@ -156,12 +156,13 @@ def test_their_files_and_what_they_import_are_sources_of_a_run(written: Path) ->
 def test_peers_agree_on_the_function_wherever_its_file_lies(here: Path) -> None:
     for place in (here, here / "elsewhere"):
         place.mkdir(exist_ok=True)
-        (place / "mine.py").write_text("def likeness(mine, theirs):\n    return 1.0\n")
+        (place / "mine.py").write_text("def rows(mine, theirs):\n    return 1.0\n")
 
-    def terms(place: str) -> dict[str, Any]:
-        e = load(f"method.likeness={place}:likeness")
+    def terms(name: str) -> dict[str, Any]:
+        e = load(f"method.likeness={name}")
         circle = experiment.gather(e)
         return agreement(e, circle.dataset, circle.participants[0], "")
 
-    assert terms("mine.py") == terms("elsewhere/mine.py")
-    assert terms("mine.py")["method.likeness"] == '"likeness"'
+    assert terms("mine.py:rows") == terms("elsewhere/mine.py:rows")
+    assert terms("mine.py:rows")["method.likeness"] == '":rows"'
+    assert terms("rows")["method.likeness"] == '"rows"'  # which is another function

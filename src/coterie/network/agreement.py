@@ -44,7 +44,7 @@ def agreement(e: Experiment, dataset: Dataset, me: Peer, server: str) -> dict[st
     terms = {
         "protocol": PROTOCOL, "seed": e.seed, "rounds": e.rounds, "method.name": _code(e.method_name),
         **{f"method.{key}": value for key, value in dataclasses.asdict(e.method).items()},
-        **{f"method.{key}": _code(getattr(e.method, key)) for key in function_parameters(e.method)},
+        **{f"method.{key}": _function(getattr(e.method, key)) for key in function_parameters(e.method)},
         "engine.asynchronous": e.engine.asynchronous, "server": server, "number of labels": len(dataset.classes),
     }  # fmt: skip
     if e.graph.kind != COMPLETE:
@@ -120,6 +120,11 @@ def digest(terms: Mapping[str, str]) -> str:
 def _code(name: str) -> str:
     """Code of the user's own is named by its class or function: its file may lie elsewhere at another peer."""
     return name.rpartition(":")[2]
+
+
+def _function(name: str) -> str:
+    """The same with its colon: somebody's own `rows` is not ours."""
+    return "".join(name.rpartition(":")[1:])
 
 
 def _text(value: object) -> str:
