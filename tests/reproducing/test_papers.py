@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,25 @@ def test_every_column_and_row_is_an_experiment_in_both_forms(table: Table) -> No
         assert forms[0].isdisjoint(forms[1]), f"{table.name}/{column.name}: its small form is the whole one"
         jobs = table.jobs(column, True, (0, 1), [], OUT)
         assert len({job.folder for job in jobs}) == len(jobs) == 2 * len(table.rows)
+
+
+@pytest.mark.parametrize("is_small", [False, True])
+@pytest.mark.parametrize("table", TABLES.values(), ids=lambda table: table.name)
+def test_no_two_rows_are_the_same_run(table: Table, is_small: bool) -> None:
+    """But for compfl-choices, where either answer to a question is a row, and one of them is what is done anyway."""
+    for column in table.columns.values():
+        found = Counter(fingerprint(job.experiment) for job in table.jobs(column, is_small, (0,), [], OUT))
+        if table.name == "compfl-choices":
+            assert sum(many > 1 for many in found.values()) == 1, "more than the row 'as it is' is there twice"
+        else:
+            assert set(found.values()) == {1}, column.name
+
+
+@pytest.mark.parametrize("table", ["mapl-table1", "mapl-table5", "mapl-table9"])
+def test_the_baselines_of_mapl_take_nothing_over_from_it(table: str) -> None:
+    """FedClassAvg has a temperature, too: it is not the paper's MAPL's in one form, and our MAPL's in the other."""
+    for column in TABLES[table].columns:
+        assert {of_row(table, column, "FedClassAvg", is_small)["tau"] for is_small in (False, True)} == {0.5}
 
 
 @pytest.mark.parametrize("table", TABLES.values(), ids=lambda table: table.name)

@@ -184,8 +184,8 @@ class MAPL(Method):
         return on_simplex(me.id, {j: learned[j] for j in sorted([me.id, *kept])})
 
     def _again(self, me: Peer, row: Row) -> list[int]:
-        """Some of those who lost their weight and are there. A head may have been unlike while it was still learning, and
-        without another look the weight would stay zero for ever. (Who explores meets them again as strangers.)"""
+        """Some of those who lost their weight and are there. A head may have been unlike while it was still learning,
+        and without another look the weight would stay zero for ever. (Who explores meets them again as strangers.)"""
         lost = sorted(j for j in me.peers if j in row and row[j].weight == 0)
         return me.sample(self.revisit, lost) if self.revisit and lost and not self.explore else []
 
