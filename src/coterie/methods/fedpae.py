@@ -159,9 +159,8 @@ class FedPAE(LocalEnsemble):
 
     def curious(self, me: Peer) -> bool:
         """Whether to ask others than those whose models serve: until that was in vain often enough, then rarely."""
-        rested: int = me.state.get(
-            "rested", 0
-        )  # the times since others were asked; checkpoints of older versions lack it
+        # The times since others were asked; checkpoints of older versions lack it.
+        rested: int = me.state.get("rested", 0)
         curious: bool = me.state["fruitless"] < self.enough or 0 < self.again <= rested + 1
         me.state["rested"] = 0 if curious else rested + 1
         return curious
