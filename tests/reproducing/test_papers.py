@@ -68,6 +68,16 @@ def test_no_two_rows_are_the_same_run(table: Table, is_small: bool) -> None:
             assert set(found.values()) == {1}, column.name
 
 
+def test_compfl_is_as_printed_in_full_and_ours_in_the_small_form() -> None:
+    """But for the epochs of heads, which are the same for all rows of Table 2, and who teaches, which is the paper's."""
+    printed = {"per_feature": False, "reinit": True, "kl": "printed", "teachers": "held", "adapt_epochs": 10}
+    ours = {"per_feature": True, "reinit": False, "kl": "usual", "teachers": "held", "adapt_epochs": 10}
+    for column in TABLES["compfl-table2"].columns:
+        for is_small, expected in ((False, printed), (True, ours)):
+            found = of_row("compfl-table2", column, "CompFL", is_small)
+            assert {key: found[key] for key in expected} == expected
+
+
 @pytest.mark.parametrize("table", ["mapl-table1", "mapl-table5", "mapl-table9"])
 def test_the_baselines_of_mapl_take_nothing_over_from_it(table: str) -> None:
     """FedClassAvg has a temperature, too: it is not the paper's MAPL's in one form, and our MAPL's in the other."""
