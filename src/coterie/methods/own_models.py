@@ -37,7 +37,9 @@ class LocalEnsemble(Method):
     unforeseen: ClassVar[str] = "when models get no better, and stop: training to the last round is an upper bound"
 
     models: int = parameter(0, "models of model.zoo that each peer trains, from its own on; 0: one of each")
-    patience: int = parameter(50, "epochs without a better result on the validation data, by `stop`, after which a model is ready")
+    patience: int = parameter(
+        50, "epochs without a better result on the validation data, by `stop`, after which a model is ready"
+    )
     stop: str = parameter("accuracy", "what the best epoch is judged by, on the validation data: accuracy | loss")
     balanced: bool = parameter(False, "weigh training samples by class, so that all classes of a peer count alike")
     vote: str = parameter("soft", "soft (by the members' mean probability) | hard (by what most of them name)")
