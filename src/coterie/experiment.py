@@ -309,7 +309,8 @@ def built(tables: Mapping[str, Any]) -> Experiment:
     kind = find(method_name)
     provenance.remember(kind)
     for key in method_table.keys() & function_parameters(kind):
-        method_table[key] = _absolute(settings.convert(method_table[key], str, f"method.{key}"))
+        name = settings.convert(method_table[key], str, f"method.{key}")
+        method_table[key] = _absolute(name) if ":" in name else name  # one of ours, also beside a folder of its name
     method = settings.build(kind, method_table, "method.")
     cores, engine = os.cpu_count() or 1, sections["engine"]
     sections["engine"] = dataclasses.replace(engine, threads=engine.threads or cores, workers=engine.workers or cores)

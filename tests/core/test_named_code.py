@@ -55,6 +55,18 @@ def test_a_file_is_loaded_again_only_if_it_changed(here: Path) -> None:
     assert first(0) == 1
 
 
+def test_a_folder_of_the_same_name_does_not_hide_ours(here: Path) -> None:
+    for name in ("paper", "rows", "adam"):
+        (here / name).mkdir()
+    method: Any = load("method.losses=paper", "method.likeness=rows", "method.graph_step=adam").method
+    assert (method.losses, method.likeness, method.graph_step) == ("paper", "rows", "adam")
+
+
+def test_an_empty_name_is_shown_as_it_was_given(here: Path) -> None:
+    with pytest.raises(ConfigError, match="unknown losses ''"):
+        load("method.losses=")
+
+
 @pytest.mark.parametrize(
     ("name", "said"),
     [
