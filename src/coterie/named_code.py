@@ -10,6 +10,7 @@ import importlib
 import importlib.util
 import inspect
 import sys
+import sysconfig
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -20,6 +21,8 @@ from coterie.errors import ConfigError, CoterieError, MethodError, unknown
 from coterie.imports import LOADED, Source, digest_of, located, make_importable, refuse_mistaken, without_bytecode
 
 Function = Callable[..., Any]
+_OURS = str(Path(__file__).resolve().parent)
+_INSTALLED = (_OURS, *(sysconfig.get_path(key) for key in ("stdlib", "purelib", "platlib")), "<frozen ")
 
 
 def load_module(place: str) -> ModuleType:
@@ -62,7 +65,9 @@ def why_not_imported(error: Exception) -> str:
 
 
 def _line_of(error: Exception) -> str:
-    at = traceback.extract_tb(error.__traceback__)[-1]
+    """The last line of the user's own code: what failed may be inside a library that it calls."""
+    frames = traceback.extract_tb(error.__traceback__)
+    at = next((frame for frame in reversed(frames) if not frame.filename.startswith(_INSTALLED)), frames[-1])
     return f"{at.filename}, line {at.lineno}"
 
 

@@ -107,6 +107,13 @@ def test_an_error_in_it_names_the_parameter_and_the_line(here: Path) -> None:
         call("f", "mine.py:f", found, 3)
 
 
+def test_an_error_in_a_library_names_the_line_that_called_it(here: Path) -> None:
+    (here / "mine.py").write_text("from fractions import Fraction\n\ndef f(x):\n    return Fraction('nonsense')\n")
+    found = find_function("f", "mine.py:f", OURS, "x")
+    with pytest.raises(MethodError, match=r"Invalid literal for Fraction.*mine\.py, line 4\)"):
+        call("f", "mine.py:f", found, 3)
+
+
 # -- in an experiment --------------------------------------------------------------------------
 
 FILE = """
@@ -153,6 +160,17 @@ def test_a_run_with_them_equals_one_with_ours_where_they_say_the_same(written: P
     ours = running.run(load("method.step=0"), written / "ours")
     assert own["accuracy"] == ours["accuracy"]
     assert own["messages"] == ours["messages"]
+
+
+def test_a_likeness_that_is_never_a_number_ends_the_run(here: Path) -> None:
+    """One that is none for a single head does not: that model may have diverged."""
+    (here / "mine.py").write_text("def never(mine, theirs):\n    return float('nan')\n")
+    with pytest.raises(MethodError, match=r"method\.likeness = '.*mine\.py:never' returned nan, and no finite number"):
+        running.run(load("method.likeness=mine.py:never"), here / "run")
+    (here / "mine.py").write_text(
+        "def once(mine, theirs, seen=[]):\n    seen.append(1)\n    return 1.0 if len(seen) % 3 else float('nan')\n"
+    )
+    running.run(load("method.likeness=mine.py:once"), here / "other")
 
 
 def test_their_files_and_what_they_import_are_sources_of_a_run(written: Path) -> None:

@@ -35,7 +35,7 @@ from coterie.methods.collaboration import (
 from coterie.methods.mapl_losses import GIVEN, LOSSES
 from coterie.named_code import Function, call, find_function
 from coterie.peer import Peer
-from coterie.shelf import Fact
+from coterie.shelf import Artifact, Fact
 from coterie.training.losses import Loss
 from coterie.weights import mean
 
@@ -167,7 +167,7 @@ class MAPL(Method):
         head = {"weight": me.model["head.weight"]}
         asked = [*known, *strangers, *self._again(me, row)]
         heads = await me.fetch(asked, "head", like=head, facts=["samples"])
-        similar = similarities(me.model["head.weight"], heads, self._alike)
+        similar = self._similar(me.model["head.weight"], heads)
         samples = {j: int(head.facts["samples"]) for j, head in heads.items()}
         if t < self.t_thr:
             return equally({me.id: me.samples, **{j: samples[j] for j in most(similar, self.explore)}})
@@ -197,6 +197,23 @@ class MAPL(Method):
             raise MethodError(
                 f"method.likeness = '{self.likeness}' returned a {type(found).__name__}; it must return one number"
             ) from error
+
+    def _similar(self, mine: Tensor, heads: Mapping[int, Artifact]) -> dict[int, float]:
+        """How alike each head is to one's own. A function of the user's that is no number for any of them is wrong; for
+        a single one, that head may be: of a model that diverged, or sent to do harm."""
+        told: list[float] = []
+
+        def alike(mine: Tensor, theirs: Tensor) -> float:
+            told.append(self._alike(mine, theirs))
+            return told[-1]
+
+        similar = similarities(mine, heads, alike)
+        if ":" in self.likeness and told and not any(map(math.isfinite, told)) and mine.isfinite().all():
+            raise MethodError(
+                f"method.likeness = '{self.likeness}' returned {told[0]}, and no finite number for any head: look for a "
+                "division by 0 or a log of 0"
+            )
+        return similar
 
     def learn(self, own: int, row: Row, similar: Mapping[int, float]) -> Row:
         """CGL: steps on the graph's loss, each projected onto the simplex."""
