@@ -14,6 +14,7 @@ from coterie.display import results
 from coterie.errors import RunError
 from coterie.events import Event, PeerRound, RunStarted
 from coterie.report import summary as module
+from coterie.report.measures import by_architecture
 from coterie.report.summary import mass_by_round, neighbours_by_round, summarise, write_graph, write_json
 
 
@@ -56,6 +57,17 @@ def test_one_architecture_is_not_told_apart(tiny: list[Event]) -> None:
     summary = summarise(alike, 1.0)
     assert "by_architecture" not in summary["accuracy"]["last"]
     assert "by architecture" not in results(summary, Path("x"))
+
+
+@pytest.mark.parametrize("method", ["fedpae", "local-ensemble"])
+def test_an_ensemble_has_no_architecture(tiny: list[Event], method: str) -> None:
+    """Each peer has models of several: the one that it begins with does not tell what its accuracy is of."""
+    start = tiny[0]
+    assert isinstance(start, RunStarted)
+    assert len(set(start.architectures)) == 2
+    events = [replace(start, method=method), *tiny[1:]]
+    assert "by_architecture" not in summarise(events, 1.0)["accuracy"]["last"]
+    assert by_architecture(events, "test") == {}
 
 
 def test_what_peers_had_measured_beside_is_by_architecture_too(tiny: list[Event]) -> None:

@@ -43,6 +43,7 @@ class Method(ABC):
     any_model: ClassVar[bool] = False  # whether peers may bring what no gradient trains: estimators, ONNX files
     # whether the weights it notes are learned: shown as a heat map at the end of a run
     learns_weights: ClassVar[bool] = False
+    ensembles: ClassVar[bool] = False  # whether a peer predicts with several models: its accuracy is of none of them
     needs_truth: ClassVar[bool] = False  # whether it must be told the true clusters
     paced: ClassVar[bool] = False  # whether it needs rounds that all have in common
     unforeseen: ClassVar[str] = ""  # what of its course depends on how training goes, for `coterie plan`

@@ -33,6 +33,7 @@ class LocalEnsemble(Method):
     paper: ClassVar[str] = "the baseline of Mueller et al., FedPAE, 2024"
     mixed: ClassVar[bool] = True
     any_model: ClassVar[bool] = True
+    ensembles: ClassVar[bool] = True
     asynchronous: ClassVar[bool] = True
     unforeseen: ClassVar[str] = "when models get no better, and stop: training to the last round is an upper bound"
 

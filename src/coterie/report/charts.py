@@ -100,7 +100,7 @@ def architectures(lines: Mapping[str, Sequence[tuple[int, float]]], rounds: int,
     """The mean of the peers of each architecture, round by round, where peers have several."""
     lines = {name: spread_out(line, MAX_POINTS) for name, line in lines.items() if line}
     if not lines:
-        raise NothingToDraw("All peers have the same architecture, or none was measured.")
+        raise NothingToDraw("All peers have the same architecture, or each has several, or none was measured.")
     every = [float(round) for line in lines.values() for round, _ in line]
     plot = Plot((min(1.0, *every), max(rounds, *every)), ends)
     plot.axes("round", f"{split} accuracy", tick, whole=True)

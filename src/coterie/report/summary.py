@@ -17,6 +17,7 @@ from coterie.errors import RunError
 from coterie.events import Event, NotFinite, PeerRound, RunStarted, of_kind
 from coterie.files import write_whole
 from coterie.graph import Neighbourhood, mass_inside, neighbour_scores
+from coterie.methods import METHODS
 from coterie.report.timing import accuracy_over_time, idle_shares
 
 LF_OVER_CE = "lf_over_ce."  # the beginning of CompFL's notes of it, one for each expert
@@ -249,7 +250,9 @@ def _save(path: Path, **arrays: np.ndarray) -> None:
 
 
 def peers_by_architecture(start: RunStarted) -> dict[str, list[int]]:
-    """Who has which, where peers differ in it; empty where all have the same."""
+    """Who has which, where peers differ in it; empty where all have the same, or each has models of several."""
+    if start.method in METHODS and METHODS[start.method].ensembles:
+        return {}
     found: dict[str, list[int]] = defaultdict(list)
     for peer, architecture in enumerate(start.architectures[: start.peers]):
         found[architecture].append(peer)
