@@ -410,10 +410,10 @@ def _check(e: Experiment) -> None:
     for key in ("flip", "jitter", "grey", "blur", "drop"):
         if not 0 <= getattr(e.data, key) <= 1:
             raise ConfigError(f"data.{key} is a probability: from 0 to 1, not {getattr(e.data, key)}")
-    if not 0 < e.data.views.crop <= 1 or not e.data.noise >= 0:
-        raise ConfigError(
-            f"data.crop must be above 0 and at most 1 ({e.data.crop}), data.noise at least 0 ({e.data.noise})"
-        )
+    if not 0 < e.data.views.crop <= 1:
+        raise ConfigError(f"data.crop must be above 0 and at most 1, not {e.data.crop}")
+    if not e.data.noise >= 0:
+        raise ConfigError(f"data.noise must be at least 0, not {e.data.noise}")
     if not 0 < e.train.lr < math.inf:
         raise ConfigError(f"train.lr must be above 0, not {e.train.lr}")
     for key in ("momentum", "weight_decay"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import tomllib
 import types
 import typing
@@ -80,8 +81,22 @@ def overrides(words: Iterable[str]) -> dict[str, Any]:
             table = table.setdefault(step, {})
             if not isinstance(table, dict):
                 raise ConfigError(f"'{word}': '{step}' was already given a value")
-        table[last] = value(text.strip())
+        table[last] = value(_without_brackets(text.strip()))
     return tables
+
+
+def _without_brackets(text: str) -> str:
+    """`cnn3,mlp` of `[cnn3,mlp]`: a list as in a file, whose quotes the shell has taken. All else as it is."""
+    words = re.fullmatch(r"\[([^][{}\"']+)\]", text)
+    return words[1].replace(", ", ",") if words and not _is_toml(text) else text
+
+
+def _is_toml(text: str) -> bool:
+    try:
+        tomllib.loads(f"x = {text}")
+    except tomllib.TOMLDecodeError:
+        return False
+    return True
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

@@ -62,7 +62,7 @@ def test_a_folder_of_the_same_name_does_not_hide_ours(here: Path) -> None:
     assert (method.losses, method.likeness, method.graph_step) == ("paper", "rows", "adam")
 
 
-def test_an_empty_name_is_shown_as_it_was_given(here: Path) -> None:
+def test_an_empty_name_is_shown_as_it_was_given() -> None:
     with pytest.raises(ConfigError, match="unknown losses ''"):
         load("method.losses=")
 

@@ -110,7 +110,8 @@ def test_what_is_set_by_hand_wins(name: str, tmp_path: Path) -> None:
         ("data.flip=lots", r"data\.flip must be a number, or auto \(by dataset\), not 'lots'"),
         ("data.flip=2", r"data\.flip is a probability"),
         ("data.blur=true", r"data\.blur must be a number"),
-        ("data.crop=0", r"data\.crop must be above 0"),
+        ("data.crop=0", r"data\.crop must be above 0 and at most 1, not 0\.0$"),
+        ("data.noise=-1", r"^data\.noise must be at least 0, not -1\.0$"),
     ],
 )
 def test_what_is_neither_a_number_nor_auto_is_refused(word: str, said: str) -> None:

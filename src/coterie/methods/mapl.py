@@ -210,8 +210,8 @@ class MAPL(Method):
         similar = similarities(mine, heads, alike)
         if ":" in self.likeness and told and not any(map(math.isfinite, told)) and mine.isfinite().all():
             raise MethodError(
-                f"method.likeness = '{self.likeness}' returned {told[0]}, and no finite number for any head: look for a "
-                "division by 0 or a log of 0"
+                f"method.likeness = '{self.likeness}' returned {told[0]}, and no finite number for any head: look for "
+                "a division by 0 or a log of 0"
             )
         return similar
 
