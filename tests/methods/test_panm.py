@@ -18,7 +18,9 @@ from coterie.architecture import Architecture
 from coterie.engines.clock import Clock, ClockSettings
 from coterie.engines.simulation import Simulation
 from coterie.engines.stage import Stage
+from coterie.errors import ConfigError
 from coterie.events import PeerRound
+from coterie.experiment import load
 from coterie.methods.panm import PANM, SIMILARITY, Models, Similarities, same_cluster, same_cluster_as_printed
 from coterie.methods.pens import PENS
 from coterie.models import ModelSettings, build
@@ -393,3 +395,9 @@ def test_one_diverged_model_spoils_nothing() -> None:
     assert [s.rank for s in scores] == [math.inf, math.inf, 0.5]
     similar = {1: 1 / 0.2, 2: 1 / 0.196, 3: 1.0, 4: 1 / math.inf, 5: 0.9}
     assert same_cluster(similar, [1, 2]) == [1, 2]
+
+
+@pytest.mark.parametrize("method", ["panm", "pens"])
+def test_stage_one_cannot_be_shorter_than_no_round(method: str) -> None:
+    with pytest.raises(ConfigError, match=r"method\.t1 must be at least 0, not -1"):
+        load("panm-digits", [f"method.name={method}", "method.t1=-1"])

@@ -66,6 +66,7 @@ class PANM(Method):
         need(self.tries >= 0, "tries", f"must be 0 (all) or a number of samples, not {self.tries}")
         need_others(self.l, "l", peers)
         need(1 <= self.k <= self.l, "k", f"must be from 1 to l = {self.l}, not {self.k}")
+        need(self.t1 >= 0, "t1", f"must be at least 0, not {self.t1}")
         need(self.tau >= 1, "tau", f"must be at least 1, not {self.tau}")
         need(0 <= self.alpha <= 1, "alpha", f"must be from 0 to 1, not {self.alpha}")
 

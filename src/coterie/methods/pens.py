@@ -34,6 +34,7 @@ class PENS(Method):
     def check(self, peers: int) -> None:
         need_others(self.l, "l", peers)
         need(1 <= self.k <= self.l, "k", f"must be from 1 to l = {self.l}, not {self.k}")
+        need(self.t1 >= 0, "t1", f"must be at least 0, not {self.t1}")
         need(self.expected in EXPECTED, "expected", f"must be {' or '.join(EXPECTED)}, not '{self.expected}'")
         need(self.often >= 0, "often", f"must be at least 0, not {self.often}")
 
