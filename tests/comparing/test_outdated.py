@@ -181,7 +181,7 @@ def test_records_carry_it_and_older_ones_are_counted(capsys: pytest.CaptureFixtu
     assert main([*REPRODUCED, "--print"]) == OK
     told = capsys.readouterr()
     assert "OUTDATED: panm-table2/mnist: torch 1.0 -> " in told.err
-    assert "Sources: OUTDATED, torch 1.0 -> " in told.out
+    assert "Versions and own files: OUTDATED, torch 1.0 -> " in told.out
     assert main([*REPRODUCED]) == OK
     told = capsys.readouterr()
     assert "runs again, because its record is outdated: torch 1.0 -> " in told.err

@@ -66,16 +66,16 @@ def test_a_section_has_the_commands_the_table_and_the_runs_behind_it(tmp_path: P
 def test_how_far_the_sources_are_known(tmp_path: Path) -> None:
     unknown = recorded(tmp_path, "panm-table2/mnist", {("Local", 0): summary(0.8), ("Random", 0): summary(0.8)})
     assert behind(unknown)[1:] == [
-        "Sources: not recorded for these runs, so it is not known whether they changed since."
+        "Versions and own files: not recorded for these runs, so it is not known whether they changed since."
     ]
     one, other = unknown.behind
     known = replace(one, record=replace(one.record, made_with={"torch": "2"}))
     mixed = replace(unknown, behind=(known, other), outdated=("torch 2 -> 3 since today: Local, seed 0",))
     assert behind(mixed)[1:] == [
-        "Sources: OUTDATED, torch 2 -> 3 since today: Local, seed 0.",
-        "Sources: not recorded for 1 of these runs, so it is not known whether they changed since.",
+        "Versions and own files: OUTDATED, torch 2 -> 3 since today: Local, seed 0.",
+        "Versions and own files: not recorded for 1 of these runs, so it is not known whether they changed since.",
     ]
-    assert behind(replace(unknown, behind=(known,)))[1:] == ["Sources: unchanged when this was written."]
+    assert behind(replace(unknown, behind=(known,)))[1:] == ["Versions and own files: unchanged when this was written."]
 
 
 def test_figures_without_records_stay_until_recorded_runs_replace_them_row_by_row(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from coterie.reproducing.figures import FIGURES, LAST, SELECTED, Figure, Summary
 from coterie.reproducing.papers import Column, Table
 from coterie.reproducing.records import Record, Records
 
-BEHIND, SOURCES = "Behind it:", "Sources:"  # how these sentences begin, for whoever reads a page again
+BEHIND, SOURCES = "Behind it:", "Versions and own files:"  # how these sentences begin, for whoever reads a page again
 NUMBER = re.compile(r"[-+]?\d+(?:,\d{3})*(?:\.\d+)?")
 
 
