@@ -7,6 +7,8 @@ Each is the sum of four terms, times their weights. The terms are functions of t
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -15,6 +17,27 @@ from torch import Tensor
 from coterie.training.losses import Batch, BoundNet, Given, Loss, negative_log_likelihood, supervised_contrastive
 
 GIVEN = ("ce", "contrast", "proto", "uniform", "tau", "tau_proto")  # what a loss finds in `given`
+
+
+def _weighted_sum(
+    net: BoundNet,
+    batch: Batch,
+    given: Given,
+    contrast: Callable[[Tensor, Tensor, Tensor], Tensor],
+    to_prototypes: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor],
+    uniform: Callable[[Tensor], Tensor],
+) -> Tensor:
+    """Cross entropy and the three other terms, each times its weight in `given`."""
+    x, y = batch.stacked()
+    out, prototypes = net(x), net.parameters["prototypes"]
+    assert out.projection is not None
+    return (
+        given["ce"] * negative_log_likelihood(out.logits, y)
+        + given["contrast"] * contrast(out.projection, y, given["tau"])
+        + given["proto"] * to_prototypes(out.projection, y, prototypes, given["tau_proto"])
+        + given["uniform"] * uniform(prototypes)
+    )
+
 
 # -- as the paper prints them ------------------------------------------------------------------
 
@@ -33,15 +56,7 @@ def uniformity(prototypes: Tensor) -> Tensor:
 
 def mapl_loss(net: BoundNet, batch: Batch, given: Given) -> Tensor:
     """All four terms, each times its weight in `given`."""
-    x, y = batch.stacked()
-    out, prototypes = net(x), net.parameters["prototypes"]
-    assert out.projection is not None
-    return (
-        given["ce"] * negative_log_likelihood(out.logits, y)
-        + given["contrast"] * supervised_contrastive(out.projection, y, given["tau"])
-        + given["proto"] * to_prototypes(out.projection, y, prototypes, given["tau_proto"])
-        + given["uniform"] * uniformity(prototypes)
-    )
+    return _weighted_sum(net, batch, given, supervised_contrastive, to_prototypes, uniformity)
 
 
 # -- as the authors' code computes them --------------------------------------------------------
@@ -73,15 +88,8 @@ def exponential_uniformity(prototypes: Tensor, temperature: Tensor) -> Tensor:
 
 def authors_loss(net: BoundNet, batch: Batch, given: Given) -> Tensor:
     """The same four terms in the form of the authors' code."""
-    x, y = batch.stacked()
-    out, prototypes = net(x), net.parameters["prototypes"]
-    assert out.projection is not None
-    return (
-        given["ce"] * negative_log_likelihood(out.logits, y)
-        + given["contrast"] * contrastive_of_sums(out.projection, y, given["tau"])
-        + given["proto"] * to_long_prototypes(out.projection, y, prototypes, given["tau_proto"])
-        + given["uniform"] * exponential_uniformity(prototypes, given["tau"])
-    )
+    uniform = partial(exponential_uniformity, temperature=given["tau"])
+    return _weighted_sum(net, batch, given, contrastive_of_sums, to_long_prototypes, uniform)
 
 
 LOSSES: dict[str, Loss] = {"paper": mapl_loss, "authors": authors_loss}
