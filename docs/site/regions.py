@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import measured
+from wrap import wrapped
 
 import coterie
 from coterie import cli, events, settings
@@ -30,12 +31,14 @@ from coterie.reproducing.sections import WITHOUT
 
 ROOT = Path(__file__).resolve().parents[2]
 REGION = re.compile(r"(<!-- generated: (\w+) ?(\S*) -->\n).*?(<!-- end of generated -->)", re.DOTALL)
+REPRODUCED = "# The papers' tables, run again\n"  # written by `coterie reproduce --page`, which does not wrap
 FIELD = re.compile(r"(?:^ +# (.+)\n)?^ +([a-z]\w*): ([^=#\n]+?)(?: = [^#\n]*?)?(?:  # (.+))?$", re.MULTILINE)
 
 
 def current(text: str) -> str:
-    """A page's text with its regions as they should be."""
-    return REGION.sub(lambda m: f"{m[1]}\n{KINDS[m[2]](m[3]).strip()}\n\n{m[4]}", text)
+    """A page's text with its regions as they should be, and its prose wrapped."""
+    text = REGION.sub(lambda m: f"{m[1]}\n{KINDS[m[2]](m[3]).strip()}\n\n{m[4]}", text)
+    return text if text.startswith(REPRODUCED) else wrapped(text)
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -210,7 +213,7 @@ KINDS: dict[str, Callable[[str], str]] = {
 
 
 def main() -> int:
-    for page in sorted((ROOT / "docs").rglob("*.md")):
+    for page in sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]):
         before = page.read_text(encoding="utf-8")
         after = current(before)
         if after != before:
