@@ -13,10 +13,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from coterie import running
-from coterie.events import PeerRound, read
-from coterie.experiment import load
-from coterie.progress import RoundProgress
+from coterie.config.loading import load
+from coterie.core.events import PeerRound, read
+from coterie.running import simulated
+from coterie.running.progress import RoundProgress
 
 PRESET = "compfl-cifar10-small"
 BEFORE = 1  # rounds that are not counted: what is done once is done in them
@@ -37,7 +37,7 @@ def measure(name: str, rounds: int, folder: Path) -> None:
 
     words = ["baseline=", f"rounds={rounds}", f"evaluate.every={rounds}", "data.classes_per_peer=10"]
     more = ["method.warmup=0", "engine.workers=1", "engine.checkpoint=0", "engine.models=false"]
-    summary = running.run(load(PRESET, [*words, *more, *SETTINGS[name]]), folder / "run", on_round=note)
+    summary = simulated.run(load(PRESET, [*words, *more, *SETTINGS[name]]), folder / "run", on_round=note)
     seconds = (ends[-2] - ends[BEFORE - 1]) / (rounds - 1 - BEFORE)  # the last round is measured
     messages, size = summary["messages"]["total"] / rounds, summary["bytes"]["total"] / rounds
     records = (r for r in read(folder / "run" / "events.jsonl") if isinstance(r, PeerRound))

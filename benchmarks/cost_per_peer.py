@@ -14,9 +14,9 @@ from pathlib import Path
 
 from workloads import PRESET, words
 
-from coterie import running
-from coterie.experiment import load
-from coterie.progress import RoundProgress
+from coterie.config.loading import load
+from coterie.running import simulated
+from coterie.running.progress import RoundProgress
 
 UNUSUAL = 3  # rounds, at the beginning
 METHODS = {
@@ -34,7 +34,7 @@ def measure(name: str, peers: int, rounds: int, folder: Path) -> None:
 
     settings = [word for word in words("w2", folder, peers) if not word.startswith("method.")]
     more = (f"rounds={rounds}", "engine.checkpoint=0", "engine.models=false")
-    summary = running.run(load(PRESET, [*settings, *METHODS[name], *more]), folder / f"{name}-{peers}", on_round=note)
+    summary = simulated.run(load(PRESET, [*settings, *METHODS[name], *more]), folder / f"{name}-{peers}", on_round=note)
     seconds = (ends[-1] - ends[UNUSUAL - 1]) / (len(ends) - UNUSUAL)
     each = rounds * peers
     messages, size = summary["messages"]["total"] / each, summary["bytes"]["total"] / each

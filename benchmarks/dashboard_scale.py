@@ -23,8 +23,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from coterie.events import EventLog, PeerRound, RunStarted
-from coterie.run_state import RunState
+from coterie.core.events import EventLog, PeerRound, RunStarted
+from coterie.running.state import RunState
 
 CLUSTERS, NEIGHBOURS, CLASSES = 10, 10, 10
 

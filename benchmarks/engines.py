@@ -18,9 +18,10 @@ from typing import Any
 
 from workloads import PRESET, words
 
-from coterie import running
-from coterie.experiment import PROCESSES, RAY, SIMULATION, load
-from coterie.progress import RoundProgress
+from coterie.config.loading import load
+from coterie.config.sections import PROCESSES, RAY, SIMULATION
+from coterie.running import simulated
+from coterie.running.progress import RoundProgress
 
 WORKERS = os.cpu_count() or 1
 FEDPAE = (
@@ -49,7 +50,7 @@ def timed(settings: list[str], out: Path) -> tuple[Times, dict[str, Any]]:
         ends.append(time.perf_counter())
 
     began = time.perf_counter()
-    summary = running.run(load(PRESET, settings), out, on_round=note)
+    summary = simulated.run(load(PRESET, settings), out, on_round=note)
     whole = time.perf_counter() - began
     summary.pop("seconds")
     return Times((ends[-1] - ends[0]) / (len(ends) - 1), ends[0] - began, whole), summary

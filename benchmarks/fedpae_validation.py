@@ -20,15 +20,17 @@ from pathlib import Path
 
 import numpy as np
 
-from coterie import experiment, randomness
-from coterie.engines.clock import Clock
-from coterie.engines.simulation import Simulation
-from coterie.engines.stage import Stage
-from coterie.experiment import Experiment
+from coterie import wiring
+from coterie.config import loading
+from coterie.config.sections import Experiment
+from coterie.core import randomness
+from coterie.core.peer import Peer
 from coterie.methods.ensembles import Bench, choose
 from coterie.methods.fedpae import FedPAE
 from coterie.methods.own_models import LocalEnsemble, model_of, own_models
-from coterie.peer import Peer
+from coterie.simulation.clock import Clock
+from coterie.simulation.director import Simulation
+from coterie.simulation.stage import Stage
 from coterie.training import Trainer
 
 Gains = dict[str, float]  # in points, by the number of images
@@ -44,7 +46,7 @@ class Benches:
 
 def trained(e: Experiment) -> list[Peer]:
     """The peers, with models of their own that are ready."""
-    participants = experiment.gather(e).participants
+    participants = wiring.gather(e).participants
     trainer = Trainer(e.engine.batching, e.engine.workers, e.engine.threads)
     stage = Stage(e.method, participants, e.rounds, trainer, evaluate_every=e.rounds)
     try:
@@ -80,7 +82,7 @@ def gain(me: Peer, benches: Benches, size: int, method: FedPAE) -> float:
 
 def measured(preset: str, words: Sequence[str], sizes: Sequence[int]) -> Gains:
     """The mean gain over peers, by the number of images."""
-    e = experiment.load(preset, [*words, "method.name=fedpae", "baseline="])
+    e = loading.load(preset, [*words, "method.name=fedpae", "baseline="])
     method = e.method
     assert isinstance(method, FedPAE)
     alone = LocalEnsemble(**{field.name: getattr(method, field.name) for field in fields(LocalEnsemble)})

@@ -15,18 +15,19 @@ from collections.abc import Callable
 import numpy as np
 from torch import Tensor
 
-from coterie import experiment
-from coterie.engines.clock import Clock
-from coterie.engines.simulation import Simulation
-from coterie.engines.stage import Stage
-from coterie.experiment import Circle
+from coterie import wiring
+from coterie.config import loading
 from coterie.methods.collaboration import LIKENESS
+from coterie.simulation.clock import Clock
+from coterie.simulation.director import Simulation
+from coterie.simulation.stage import Stage
 from coterie.training import Trainer
+from coterie.wiring import Circle
 
 
 def trained(preset: str, words: list[str]) -> Circle:
-    e = experiment.load(preset, ["method.name=mapl", "method.graph=false", *words])
-    circle = experiment.gather(e)
+    e = loading.load(preset, ["method.name=mapl", "method.graph=false", *words])
+    circle = wiring.gather(e)
     trainer = Trainer(e.engine.batching, e.engine.workers, e.engine.threads)
     clock = Clock(e.clock, e.peers, e.seed)
     Simulation(Stage(e.method, circle.participants, e.rounds, trainer, evaluate_every=e.rounds), clock).run()

@@ -20,9 +20,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from coterie import experiment
-from coterie.events import PeerRound, of_kind, read
-from coterie.local_circle import LocalCircle, Member
+from coterie.config import loading
+from coterie.core.events import PeerRound, of_kind, read
+from coterie.running.local_circle import LocalCircle, Member
 
 # Digits has 1,797 samples: 30 for each of 50 peers.
 SMALL_SHARES = ("baseline=", "data.train=20", "data.validation=5", "data.test=5", "train.batch=10")
@@ -128,7 +128,7 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         out = options.out or Path(folder) / "run"
-        e = experiment.load("panm-digits", [*SMALL_SHARES, *options.settings, f"peers={options.peers}"])
+        e = loading.load("panm-digits", [*SMALL_SHARES, *options.settings, f"peers={options.peers}"])
         circle = LocalCircle(e, out, say=print)
         circle.prepare(overwrite=True)
         watch = Watch(circle)

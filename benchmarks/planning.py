@@ -11,9 +11,9 @@ from pathlib import Path
 
 from workloads import PRESET, ROUNDS, words
 
-from coterie.cli import main as coterie
-from coterie.experiment import load
-from coterie.planning.command import compared
+from coterie.cli.main import main as coterie
+from coterie.cli.plan import compared
+from coterie.config.loading import load
 from coterie.planning.plan import plan
 from coterie.report.summary import read_summary
 

@@ -21,9 +21,9 @@ import torch.nn.functional as F
 
 from coterie.bench.engine import Engine
 from coterie.bench.workloads import chosen
-from coterie.report.words import count
+from coterie.core.formatting import count
+from coterie.core.loss import surprise
 from coterie.training import batched
-from coterie.training.losses import surprise
 
 WARM_UP = 5  # calls: operations are recorded in the third
 

@@ -27,11 +27,11 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
 
-from coterie import experiment, settings
-from coterie.events import Offence, PeerRound, of_kind, read
-from coterie.local_circle import free_ports
+from coterie.config import loading, parsing
+from coterie.core.events import Offence, PeerRound, of_kind, read
 from coterie.network import authority
 from coterie.network.audit import verify
+from coterie.running.local_circle import free_ports
 
 # Gossip on digits; a round trains for a tenth of a second or so.
 GOSSIP = (
@@ -120,7 +120,7 @@ class Seat:
 class Soak:
     def __init__(self, folder: Path, peers: int, words: Sequence[str], seed: int) -> None:
         self.folder, self.chance, self.done = folder, random.Random(seed), Counter[str]()
-        self.e = experiment.load("panm-digits", [*GOSSIP, *words, f"peers={peers}"])
+        self.e = loading.load("panm-digits", [*GOSSIP, *words, f"peers={peers}"])
         self.troubles: list[str] = []
         authority.create_authority(folder / "keys", "soak", days=2)
         names = [f"peer-{i}" for i in range(peers)]
@@ -136,7 +136,7 @@ class Soak:
             "index": index,
         }  # fmt: skip
         file = self.folder / f"{name}.toml"
-        file.write_text(settings.dump({**self.e.tables(), "peer": peer}), encoding="utf-8")
+        file.write_text(parsing.dump({**self.e.tables(), "peer": peer}), encoding="utf-8")
         return Seat(name, file, self.folder / f"of-{name}")
 
     @property

@@ -22,12 +22,15 @@ import measured
 from wrap import wrapped
 
 import coterie
-from coterie import cli, events, settings
-from coterie.experiment import ORIGINS, PLAIN, SECTIONS, Experiment, preset_origins, presets
-from coterie.joining import PeerSettings
-from coterie.listing import needs
+from coterie.cli.listing import needs
+from coterie.cli.main import _parser
+from coterie.config import parsing
+from coterie.config.loading import ORIGINS, preset_origins, presets
+from coterie.config.sections import PLAIN, SECTIONS, Experiment
+from coterie.core import events
 from coterie.methods import METHODS
 from coterie.reproducing.sections import WITHOUT
+from coterie.running.real_peer import PeerSettings
 
 ROOT = Path(__file__).resolve().parents[2]
 REGION = re.compile(r"(<!-- generated: (\w+) ?(\S*) -->\n).*?(<!-- end of generated -->)", re.DOTALL)
@@ -113,7 +116,7 @@ def _sections() -> Iterator[tuple[str, type[Any]]]:
 
 def _rows(fields: Iterable[dataclasses.Field[Any]], prefix: str = "") -> Iterator[tuple[str, str, str]]:
     for f in fields:
-        yield f"`{prefix}{f.name}`", code(settings.literal(settings.default(f))), str(f.metadata.get("help", ""))
+        yield f"`{prefix}{f.name}`", code(parsing.literal(parsing.default(f))), str(f.metadata.get("help", ""))
 
 
 def all_presets(_: str) -> str:
@@ -130,7 +133,7 @@ def all_presets(_: str) -> str:
 
 
 def commands(_: str) -> str:
-    return "\n\n".join(_command(parser) for parser in _leaves(cli._parser()))
+    return "\n\n".join(_command(parser) for parser in _leaves(_parser()))
 
 
 def _leaves(parser: argparse.ArgumentParser, help: str = "") -> Iterator[argparse.ArgumentParser]:

@@ -16,8 +16,8 @@ from typing import Any
 
 import regions
 
+from coterie.core.formatting import NOTHING, size
 from coterie.methods import METHODS, Method
-from coterie.report.words import NOTHING, size
 
 HEADS = ("method", "in one line", "server", "several architectures", "accuracy", "hurt", "exchanged")
 

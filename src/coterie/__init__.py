@@ -16,43 +16,44 @@ TYPE_CHECKING = False  # importing typing for it would take longer than all the 
 if TYPE_CHECKING:
     from typing import Any
 
-    from coterie.architecture import Model
-    from coterie.comparing.carrying_out import compare
-    from coterie.errors import CoterieError
-    from coterie.experiment import Experiment, load
-    from coterie.frames import rounds, runs
+    from coterie.comparing.execution import compare
+    from coterie.config.loading import load
+    from coterie.config.sections import Experiment
+    from coterie.core.artifact import Artifact
+    from coterie.core.errors import CoterieError
+    from coterie.core.model import Model
+    from coterie.core.net import Net, Output
+    from coterie.core.peer import Peer
+    from coterie.core.weights import Layout, Weights, mean
     from coterie.methods.base import Method, parameter
-    from coterie.models import Net, Output
-    from coterie.peer import Peer
     from coterie.report.saving import figures
-    from coterie.running import resume, run
-    from coterie.shelf import Artifact
+    from coterie.running.frames import rounds, runs
+    from coterie.running.simulated import resume, run
     from coterie.training import Batch, cross_entropy, proximal
-    from coterie.weights import Layout, Weights, mean
 
 _HOMES = {
-    "Artifact": "coterie.shelf",
+    "Artifact": "coterie.core.artifact",
     "Batch": "coterie.training",
-    "CoterieError": "coterie.errors",
-    "Experiment": "coterie.experiment",
-    "Layout": "coterie.weights",
+    "CoterieError": "coterie.core.errors",
+    "Experiment": "coterie.config.loading",
+    "Layout": "coterie.core.weights",
     "Method": "coterie.methods.base",
-    "Model": "coterie.architecture",
+    "Model": "coterie.core.model",
     "Net": "coterie.models",
     "Output": "coterie.models",
-    "Peer": "coterie.peer",
-    "Weights": "coterie.weights",
-    "compare": "coterie.comparing.carrying_out",
+    "Peer": "coterie.core.peer",
+    "Weights": "coterie.core.weights",
+    "compare": "coterie.comparing.execution",
     "cross_entropy": "coterie.training",
     "figures": "coterie.report.saving",
-    "load": "coterie.experiment",
-    "mean": "coterie.weights",
+    "load": "coterie.config.loading",
+    "mean": "coterie.core.weights",
     "parameter": "coterie.methods.base",
     "proximal": "coterie.training",
-    "resume": "coterie.running",
-    "rounds": "coterie.frames",
-    "run": "coterie.running",
-    "runs": "coterie.frames",
+    "resume": "coterie.running.simulated",
+    "rounds": "coterie.running.frames",
+    "run": "coterie.running.simulated",
+    "runs": "coterie.running.frames",
 }
 
 __all__ = [

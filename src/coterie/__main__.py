@@ -13,7 +13,7 @@ def main() -> int:
     interrupts: list[int] = []
     try:
         _note_interrupts(interrupts)
-        from coterie.cli import main as command
+        from coterie.cli.main import main as command
 
         return command()
     except BaseException as error:

@@ -16,9 +16,9 @@ from coterie.bench.against_others import Contestant, Plan, contest, contestants,
 from coterie.bench.frameworks import FRAMEWORKS, Framework, named
 from coterie.bench.watching import Turn, watched
 from coterie.bench.workloads import chosen
-from coterie.cli import FAILED, OK, main
-from coterie.errors import ConfigError, RunError
-from coterie.steps import Steps
+from coterie.cli.main import FAILED, OK, main
+from coterie.core.errors import ConfigError, RunError
+from coterie.terminal.steps import Steps
 
 WORKS = """
 import json, sys

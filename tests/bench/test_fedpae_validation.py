@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from coterie.experiment import gather, load
+from coterie.config.loading import load
 from coterie.methods.ensembles import Bench
+from coterie.wiring import gather
 
 FILE = Path(__file__).resolve().parents[2] / "benchmarks" / "fedpae_validation.py"
 

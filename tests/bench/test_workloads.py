@@ -12,13 +12,13 @@ import pytest
 import torch
 
 from coterie.bench import against_loop, growth
-from coterie.bench.command import NAMES, OTHERS_DO
 from coterie.bench.engine import Engine
 from coterie.bench.frameworks import DRIVERS
 from coterie.bench.plain_loop import PlainLoop
 from coterie.bench.workloads import WORKLOADS, Workload, chosen
-from coterie.errors import ConfigError
-from coterie.events import PeerRound, read
+from coterie.cli.bench import NAMES, OTHERS_DO
+from coterie.core.errors import ConfigError
+from coterie.core.events import PeerRound, read
 
 TINY = Workload("tiny", "MLP 3-4-10", "mlp", (3,), 4, 6, 2, hidden=(4,), held_out=2)
 

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from coterie.cli import FAILED, OK, STOPPED, main
-from coterie.experiment import presets
+from coterie.cli.main import FAILED, OK, STOPPED, main
+from coterie.config.loading import presets
 from coterie.methods import METHODS
-from coterie.running import new_folder
+from coterie.running.simulated import new_folder
 
 TINY = (
     "peers=4", "rounds=3", "data.clusters=2", "data.train=10", "data.validation=5", "data.test=5", "model.hidden=[4]",

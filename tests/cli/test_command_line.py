@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from coterie.cli import FAILED, main
-from coterie.command_line import Request, names_and_settings, told_apart
-from coterie.errors import ConfigError
+from coterie.cli.main import FAILED, main
+from coterie.config.command_words import Request, names_and_settings, told_apart
+from coterie.core.errors import ConfigError
 
 
 def test_words_may_stand_in_any_order() -> None:

@@ -20,20 +20,21 @@ from PIL import Image
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
-from coterie import experiment, running
-from coterie.cli import FAILED, OK, main
+from coterie import wiring
+from coterie.cli.main import FAILED, OK, main
+from coterie.config import loading
+from coterie.config.sections import Experiment
+from coterie.core.ensemble import voted
+from coterie.core.errors import DivergedError, ModelError, RunError
 from coterie.data.loading import _embedded_table
-from coterie.engines.simulation import Simulation
-from coterie.ensemble import voted
-from coterie.errors import DivergedError, ModelError, RunError
-from coterie.experiment import Experiment
-from coterie.joining import read_file, take_part
-from coterie.local_circle import LocalCircle
+from coterie.export.predicting import probabilities
+from coterie.running import saved_models, simulated
+from coterie.running.local_circle import LocalCircle
+from coterie.running.model_manifest import from_tree, to_tree
+from coterie.running.real_peer import read_file, take_part
+from coterie.simulation.director import Simulation
 from coterie.training import EvaluateJob
 from coterie.training.plain import predict
-from coterie.using import keeping
-from coterie.using.manifest import from_tree, to_tree
-from coterie.using.predicting import probabilities
 
 TINY = (
     "baseline=", "rounds=2", "peers=3", "data.train=30", "data.validation=10", "data.test=20", "data.clusters=2",
@@ -43,12 +44,12 @@ TINY = (
 
 
 def tiny(method: str, *words: str) -> Experiment:
-    return experiment.load("panm-digits", [f"method.name={method}", *TINY, *words])
+    return loading.load("panm-digits", [f"method.name={method}", *TINY, *words])
 
 
 def rows_to_test(e: Experiment, peer: int) -> tuple[np.ndarray, np.ndarray, list[str]]:
     """A peer's test samples as its owner has them, before any scaling of pixels; and the names of their classes."""
-    dataset, shares = experiment.divide(e)
+    dataset, shares = wiring.divide(e)
     rows = shares[peer].test
     x, y = shares[peer].transform.apply(dataset.x[rows], dataset.y[rows])
     return rows, x, [dataset.classes[c] for c in y]
@@ -83,7 +84,7 @@ def accuracy(said: list[dict[str, str]], classes: list[str]) -> float:
 )
 def test_images(words: tuple[str, ...], tmp_path: Path) -> None:
     e = tiny(*words)
-    summary = running.run(e, tmp_path / "run")
+    summary = simulated.run(e, tmp_path / "run")
     for peer in range(3):
         _, x, classes = rows_to_test(e, peer)
         np.savez(tmp_path / "x.npz", x=x)
@@ -94,7 +95,7 @@ def test_images(words: tuple[str, ...], tmp_path: Path) -> None:
 
 
 def test_what_only_serves_training_is_not_kept(tmp_path: Path) -> None:
-    running.run(tiny("mapl", "method.t_thr=2", "model.projector_hidden=4", "rounds=1"), tmp_path / "run")
+    simulated.run(tiny("mapl", "method.t_thr=2", "model.projector_hidden=4", "rounds=1"), tmp_path / "run")
     tensors = load_file(tmp_path / "run" / "models" / "peer-0.safetensors")
     assert {key.removeprefix("0/").split(".")[0] for key in tensors} == {"backbone", "head"}
 
@@ -129,7 +130,7 @@ def own_nets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_a_part_that_a_net_of_ones_own_brings_is_kept(tmp_path: Path) -> None:
     """Whatever it is called: FedKD's adapter only serves training, and this one is used to predict."""
     e = tiny("local", "model.zoo=own_nets:Adapted")
-    summary = running.run(e, tmp_path / "run")
+    summary = simulated.run(e, tmp_path / "run")
     _, x, classes = rows_to_test(e, 0)
     np.savez(tmp_path / "x.npz", x=x)
     said = predicted(tmp_path / "run", tmp_path / "x.npz", "--peer", "0")
@@ -141,11 +142,11 @@ def test_a_part_that_a_net_of_ones_own_brings_is_kept(tmp_path: Path) -> None:
 def test_a_run_of_a_version_that_told_a_module_its_width(tmp_path: Path) -> None:
     """They wrote model.d_z = 0 and made 512 features. The manifest says 0; only the head knows."""
     e = tiny("local", "model.zoo=own_nets:wide", "model.d_z=7")
-    summary = running.run(e, tmp_path / "run")
+    summary = simulated.run(e, tmp_path / "run")
     path = tmp_path / "run" / "models" / "peer-0.safetensors"
-    personal = keeping.read(path)
+    personal = saved_models.read(path)
     manifest = replace(personal.manifest, model={**personal.manifest.model, "d_z": 0})
-    keeping._write(path, replace(personal, manifest=manifest))
+    saved_models._write(path, replace(personal, manifest=manifest))
     _, x, classes = rows_to_test(e, 0)
     np.savez(tmp_path / "x.npz", x=x)
     said = predicted(tmp_path / "run", tmp_path / "x.npz", "--peer", "0")
@@ -154,7 +155,7 @@ def test_a_run_of_a_version_that_told_a_module_its_width(tmp_path: Path) -> None
 
 def test_features_of_a_named_dataset(tmp_path: Path) -> None:
     e = tiny("fedavg", "data.name=breast-cancer", "data.partition=iid", "model.zoo=mlp")
-    summary = running.run(e, tmp_path / "run")
+    summary = simulated.run(e, tmp_path / "run")
     rows, _, classes = rows_to_test(e, 1)
     raw = _embedded_table("breast_cancer.csv", skip=1)[rows, :-1]
     np.savez(tmp_path / "x.npz", x=raw)
@@ -188,13 +189,13 @@ def weather(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run on a table of the user's own, and beside it the table."""
     folder = tmp_path_factory.mktemp("weather")
     write_weather(folder / "weather.csv")
-    running.run(tiny("local", f"data.name={folder / 'weather.csv'}", *WEATHER), folder / "run")
+    simulated.run(tiny("local", f"data.name={folder / 'weather.csv'}", *WEATHER), folder / "run")
     return folder
 
 
 def test_a_table_of_ones_own(weather: Path, tmp_path: Path) -> None:
     """Columns are found by name, whatever their order; the labels are ignored, and may be absent."""
-    e = running.of_folder(weather / "run")
+    e = simulated.of_folder(weather / "run")
     summary = json.loads((weather / "run" / "summary.json").read_text())
     rows, _, classes = rows_to_test(e, 2)
     head, *lines = [line.split(",") for line in (weather / "weather.csv").read_text().splitlines()]
@@ -203,7 +204,7 @@ def test_a_table_of_ones_own(weather: Path, tmp_path: Path) -> None:
         (tmp_path / "x.csv").write_text("\n".join(",".join(row[i] for i in order) for row in chosen))
         said = predicted(weather / "run", tmp_path / "x.csv", "--peer", "2")
         assert accuracy(said, classes) == summary["accuracy"]["last"]["per_peer"][2]
-    manifest = keeping.read(weather / "run" / "models" / "peer-2.safetensors").manifest
+    manifest = saved_models.read(weather / "run" / "models" / "peer-2.safetensors").manifest
     assert [c.name for c in manifest.columns] == ["warmth", "wind", "station"]
     assert (manifest.method, manifest.peer, manifest.round) == ("local", 2, 2)
 
@@ -215,10 +216,10 @@ def test_texts_that_look_like_numbers_stay_texts(weather: Path, tmp_path: Path) 
 
 def test_every_peer_scales_by_its_own_training_rows(weather: Path) -> None:
     """And that is what is kept with its model."""
-    e = running.of_folder(weather / "run")
-    dataset, shares = experiment.divide(e)
+    e = simulated.of_folder(weather / "run")
+    dataset, shares = wiring.divide(e)
     for peer, share in enumerate(shares):
-        manifest = keeping.read(weather / "run" / "models" / f"peer-{peer}.safetensors").manifest
+        manifest = saved_models.read(weather / "run" / "models" / f"peer-{peer}.safetensors").manifest
         assert manifest.scaling.mean[0] == pytest.approx(dataset.x[share.train, 0].mean(), rel=1e-12)
         assert manifest.scaling.deviation[0] == pytest.approx(dataset.x[share.train, 0].std(), rel=1e-12)
 
@@ -268,7 +269,7 @@ def of_any_shape(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_arrays_of_any_shape(data: str, model: str, kind: str, of_any_shape: Path) -> None:
     zoo = model if model == "mlp" else f"readers:{model}"
     e = tiny("fedavg", f"data.name={data}.npz", "data.partition=iid", f"model.zoo={zoo}", "model.d_z=8", "train.lr=0.1")
-    summary = running.run(e, of_any_shape / "run")
+    summary = simulated.run(e, of_any_shape / "run")
     _, x, classes = rows_to_test(e, 1)
     np.savez("x.npz", x=x)
     assert main(["export", "run", "--peer", "1", "--out", "out"]) == OK
@@ -283,7 +284,7 @@ def test_arrays_of_any_shape(data: str, model: str, kind: str, of_any_shape: Pat
 
 def test_arrays_that_do_not_fit(of_any_shape: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ("data.name=words.npz", "data.partition=iid", "model.zoo=readers:Words", "rounds=1")
-    running.run(tiny("local", *words), of_any_shape / "run")
+    simulated.run(tiny("local", *words), of_any_shape / "run")
     np.savez("half.npz", x=np.array([[1, 2, 3, 4, 5, 6], [1, 2, 3, 4, 5, 6.5]]))
     np.savez("long.npz", x=np.ones((2, 7), int))
     Path("x.csv").write_text("a,b,c,d,e,f\n1,2,3,4,5,6\n")
@@ -364,7 +365,7 @@ def ensembles(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Simulatio
     (folder / "voting.py").write_text(VOTING, encoding="utf-8")
     held: list[Simulation] = []
     e = tiny(f"{folder / 'voting.py'}:Voting", "method.vote=hard", "model.zoo=cnn3")
-    running.run(e, folder / "run", on_start=held.append)
+    simulated.run(e, folder / "run", on_start=held.append)
     return folder, held[0]
 
 
@@ -382,7 +383,7 @@ def expected_votes(simulation: Simulation, peer: int) -> np.ndarray:
 def test_an_ensemble_votes(ensembles: tuple[Path, Simulation], tmp_path: Path) -> None:
     folder, simulation = ensembles
     for peer in (0, 2):
-        _, x, _ = rows_to_test(running.of_folder(folder / "run"), peer)
+        _, x, _ = rows_to_test(simulated.of_folder(folder / "run"), peer)
         np.savez(tmp_path / "x.npz", x=x)
         want = expected_votes(simulation, peer)
         exported = tmp_path / f"of-{peer}"
@@ -413,7 +414,7 @@ def test_a_mixture_votes_by_its_weights(form: str, tmp_path: Path, capsys: pytes
     """CompFL's: the mean of its experts' probabilities by their weights, from the run's folder and from an export."""
     e = tiny("compfl", "model.zoo=cnn3,mlp", "method.predict=mixture", "method.tau=2")
     held: list[Simulation] = []
-    running.run(e, tmp_path / "run", on_start=held.append)
+    simulated.run(e, tmp_path / "run", on_start=held.append)
     me = held[0].stage.peers[0]
     assert me.data is not None
     assert me.ensemble is not None
@@ -452,7 +453,7 @@ def test_weights_that_cannot_be_are_named(ensembles: tuple[Path, Simulation], tm
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("digits") / "run"
-    running.run(tiny("gossip", "method.k=1", "model.zoo=cnn3"), folder)
+    simulated.run(tiny("gossip", "method.k=1", "model.zoo=cnn3"), folder)
     return folder
 
 
@@ -460,7 +461,7 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_an_export_says_what_the_run_says(digits: Path, form: str, tmp_path: Path) -> None:
     out = tmp_path / "out"
     assert main(["export", str(digits), "--peer", "1", "--format", form, "--out", str(out)]) == OK
-    _, x, _ = rows_to_test(running.of_folder(digits), 1)
+    _, x, _ = rows_to_test(simulated.of_folder(digits), 1)
     np.savez(tmp_path / "x.npz", x=x)
     one, two = (predicted(where, tmp_path / "x.npz", "--peer", "1") for where in (digits, out))
     assert [row["class"] for row in one] == [row["class"] for row in two]
@@ -472,7 +473,7 @@ def test_an_export_says_what_the_run_says(digits: Path, form: str, tmp_path: Pat
 def test_an_onnx_file_takes_raw_pixels_wherever_it_is_used(digits: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     assert main(["export", str(digits), "--peer", "0", "--out", str(out)]) == OK
-    _, x, _ = rows_to_test(running.of_folder(digits), 0)
+    _, x, _ = rows_to_test(simulated.of_folder(digits), 0)
     np.savez(tmp_path / "x.npz", x=x)
     session = onnxruntime.InferenceSession(str(out / "model.onnx"), providers=["CPUExecutionProvider"])
     [said] = session.run(["probabilities"], {"input": x.astype(np.float32)})
@@ -531,7 +532,7 @@ def test_a_network_that_onnx_would_change_is_refused(
     monkeypatch.chdir(tmp_path)
     module = f"moody_{fits}".lower()
     (tmp_path / f"{module}.py").write_text(BROUGHT.format(threshold=threshold), encoding="utf-8")
-    running.run(
+    simulated.run(
         tiny("local", f"model.zoo={module}:Moody", "rounds=1", "peers=1", "data.partition=iid"), tmp_path / "run"
     )
     assert main(["export", "run"]) == (OK if fits else FAILED)
@@ -542,7 +543,7 @@ def test_a_network_that_onnx_would_change_is_refused(
 def test_a_model_that_diverged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = str(tmp_path / "run")
     with pytest.raises(DivergedError):
-        running.run(tiny("local", "train.lr=1e30", "rounds=1"), tmp_path / "run")
+        simulated.run(tiny("local", "train.lr=1e30", "rounds=1"), tmp_path / "run")
     np.savez(tmp_path / "x.npz", x=np.zeros((2, 1, 8, 8), dtype=np.uint8))
     commands = (
         ("export", run, "--peer", "0", "--out", str(tmp_path / "out")),
@@ -558,7 +559,7 @@ def test_a_model_that_diverged(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 def test_predictions_that_are_no_numbers(digits: Path) -> None:
     """All weights are finite, but what they add up to is not: every one of them is close to the largest float32."""
-    personal = keeping.read(keeping.find(digits, "0"))
+    personal = saved_models.read(saved_models.find(digits, "0"))
     [content] = personal.contents
     assert not isinstance(content, bytes)
     largest = {key: np.full_like(tensor, 3e38) for key, tensor in content.items()}
@@ -570,7 +571,7 @@ def test_predictions_that_are_no_numbers(digits: Path) -> None:
 
 
 def test_a_folder_of_images_and_a_single_one(digits: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    _, x, _ = rows_to_test(running.of_folder(digits), 0)
+    _, x, _ = rows_to_test(simulated.of_folder(digits), 0)
     folder = tmp_path / "images"
     (folder / "more").mkdir(parents=True)
     for name, pixels in (("a.png", x[0, 0]), ("b.PNG", x[1, 0]), ("more/c.png", x[2, 0])):
@@ -692,7 +693,7 @@ def test_whose_model(digits: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 
 def test_runs_without_models(digits: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     off = tmp_path / "off"
-    running.run(tiny("local", "engine.models=false", "rounds=1"), off)
+    simulated.run(tiny("local", "engine.models=false", "rounds=1"), off)
     assert not (off / "models").exists()
     assert "engine.models = false. Run it again" in refused(capsys, "export", str(off), "--peer", "0")
     old = tmp_path / "old"
@@ -745,18 +746,18 @@ def test_a_full_disk(error: Exception, tmp_path: Path, monkeypatch: pytest.Monke
             raise error
 
     with monkeypatch.context() as patch:
-        patch.setattr(keeping, "save_file", full)
+        patch.setattr(saved_models, "save_file", full)
         with pytest.raises(RunError, match=r"models could not be written .*is the disk full\?"):
-            running.run(e, tmp_path / "run")
+            simulated.run(e, tmp_path / "run")
     assert {p.name for p in (tmp_path / "run").iterdir()} == {
         "config.toml", "events.jsonl", "provenance.json", "state.json",
     }  # fmt: skip
-    running.resume(tmp_path / "run")
+    simulated.resume(tmp_path / "run")
     assert len(list((tmp_path / "run" / "models").iterdir())) == 3
 
 
 def test_the_setting_changes_no_result(tmp_path: Path) -> None:
     e = tiny("gossip", "method.k=1")
-    one = running.run(e, tmp_path / "one")
-    two = running.run(replace(e, engine=replace(e.engine, models=False)), tmp_path / "two")
+    one = simulated.run(e, tmp_path / "one")
+    two = simulated.run(replace(e, engine=replace(e.engine, models=False)), tmp_path / "two")
     assert {**one, "seconds": 0} == {**two, "seconds": 0}

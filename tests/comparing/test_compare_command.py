@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from coterie.cli import FAILED, OK, STOPPED, main
+from coterie.cli.compare import ending
+from coterie.cli.main import FAILED, OK, STOPPED, main
 from coterie.comparing import plan
-from coterie.comparing.command import ending
 from coterie.comparing.plan import Job, Variant
 from coterie.comparing.workers import Crew, _Worker
 

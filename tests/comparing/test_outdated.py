@@ -14,12 +14,14 @@ from typing import Any
 
 import pytest
 
-from coterie import experiment, imports, provenance, running
-from coterie.cli import FAILED, OK, main
+from coterie.cli.main import FAILED, OK, main
 from coterie.comparing import plan
-from coterie.comparing.carrying_out import RunsFailed, compare
+from coterie.comparing.execution import RunsFailed, compare
 from coterie.comparing.plan import Job, Variant
-from coterie.errors import ConfigError, Interrupted, RunError
+from coterie.config import loading, provenance
+from coterie.core import imports
+from coterie.core.errors import ConfigError, Interrupted, RunError
+from coterie.running import simulated
 
 TINY = (
     "panm-digits", "peers=4", "rounds=2", "data.clusters=2", "data.train=10", "data.validation=5", "data.test=5",
@@ -99,7 +101,7 @@ def test_compare_edit_compare_shows_the_new_figure_and_says_why(capsys: pytest.C
     assert main(words) == OK  # nothing more to do
     assert "again" not in capsys.readouterr().err
     (job,) = plan.jobs(TINY[0], [Variant("x", ("method.name=mine.py:Mine",))], (0,), TINY[1:], Path("alone"))
-    alone = running.run(job.experiment, job.folder)
+    alone = simulated.run(job.experiment, job.folder)
     assert alone["accuracy"]["last"]["mean"] == after
 
 
@@ -200,7 +202,7 @@ def job(*words: str, label: str = "it", out: str = "here") -> Job:
 
 def done(*words: str) -> Job:
     found = job(*words)
-    running.run(found.experiment, found.folder)
+    simulated.run(found.experiment, found.folder)
     assert plan.standing(found).current
     return found
 
@@ -229,7 +231,7 @@ def test_networks_of_the_same_name_in_two_folders() -> None:
     Path("a/net.onnx").write_bytes(b"2")
 
     def made_with(*places: str) -> dict[str, str]:
-        e = experiment.load(TINY[0], [*TINY[1:], "method.name=local"])
+        e = loading.load(TINY[0], [*TINY[1:], "method.name=local"])
         zoo = tuple(str(Path(place).resolve()) for place in places)
         return provenance.on_disk(dataclasses.replace(e, model=dataclasses.replace(e.model, zoo=zoo)))
 
@@ -358,7 +360,7 @@ def test_what_is_recorded_is_what_this_process_has_loaded() -> None:
     write_method(helped="from helper_in_use import rate")
     Path("helper_in_use.py").write_text("rate = 1\n")
     importlib.import_module("helper_in_use")
-    loaded = experiment.load(TINY[0], [*TINY[1:], "method.name=mine.py:Mine"])
+    loaded = loading.load(TINY[0], [*TINY[1:], "method.name=mine.py:Mine"])
     before = provenance.on_disk(loaded)
     Path("helper_in_use.py").write_text("rate = 2\n")
     assert provenance.of(loaded) == before
@@ -373,13 +375,13 @@ def test_a_module_that_was_edited_between_its_import_and_the_run_is_run_again() 
     words = ("method.name=edited_mine:Mine",)
     found = job(*words)
     assert type(found.experiment.method) is loaded.Mine
-    running.run(found.experiment, found.folder)
+    simulated.run(found.experiment, found.folder)
     assert "edited_mine.py changed (edited after it was loaded, at " in plan.standing(found).outdated
     edit(mine, "lr=0.06", "lr=0.05")
     assert not plan.standing(found).current, "nobody knows that this is the source that ran"
 
     importlib.reload(loaded)  # from here on it is known again
-    running.run(job(*words).experiment, found.folder, overwrite=True)
+    simulated.run(job(*words).experiment, found.folder, overwrite=True)
     assert plan.standing(job(*words)).current
 
 
@@ -390,7 +392,7 @@ def test_a_module_that_was_loaded_before_coterie_looked(monkeypatch: pytest.Monk
         importlib.import_module(name)
         monkeypatch.delitem(imports._began, name)
         monkeypatch.setattr(imports, "_FIRST_SEEN", path.stat().st_ctime_ns - years * 365 * 86_400 * 10**9)
-        e = experiment.load(TINY[0], [*TINY[1:], f"method.name={name}:Mine"])
+        e = loading.load(TINY[0], [*TINY[1:], f"method.name={name}:Mine"])
         changes = provenance.differences(provenance.of(e), provenance.on_disk(e))
         assert [change.partition(" (")[0] for change in changes] == ([] if years < 0 else [f"{name}.py changed"])
 
@@ -398,9 +400,9 @@ def test_a_module_that_was_loaded_before_coterie_looked(monkeypatch: pytest.Monk
 def test_a_method_that_is_loaded_again_is_compiled_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
     mine = write_method()
-    first = experiment.load(TINY[0], ["method.name=mine.py:Mine"])
+    first = loading.load(TINY[0], ["method.name=mine.py:Mine"])
     edit(mine, "parameter(1.0,", "parameter(3.0,")
-    second = experiment.load(TINY[0], ["method.name=mine.py:Mine"])
+    second = loading.load(TINY[0], ["method.name=mine.py:Mine"])
     assert (first.tables()["method"]["speed"], second.tables()["method"]["speed"]) == (1.0, 3.0)
     assert not list(Path().rglob("*.pyc"))
 
@@ -415,7 +417,7 @@ def halted(found: Job) -> None:
         simulation.stop()
 
     with pytest.raises(Interrupted):
-        running.run(found.experiment, found.folder, on_start=stop)
+        simulated.run(found.experiment, found.folder, on_start=stop)
 
 
 def test_a_run_that_goes_on_with_other_sources_says_so_and_is_a_mixture(
@@ -441,12 +443,12 @@ def test_a_run_that_goes_on_as_it_was_is_none(caplog: pytest.LogCaptureFixture) 
     write_method()
     found = job("method.name=mine.py:Mine")
     halted(found)
-    summary = running.resume(found.folder)
+    summary = simulated.resume(found.folder)
     assert "mixture" not in summary
     assert caplog.text == ""
     assert plan.standing(found).current
     edit(Path("mine.py"), "lr=0.05", "lr=0.06")
-    assert running.resume(found.folder) == summary
+    assert simulated.resume(found.folder) == summary
     assert "is done, and its figures stay as they are, but they are outdated: mine.py changed" in caplog.text
 
 
@@ -455,13 +457,13 @@ def test_of_a_run_without_a_record_nobody_knows_whether_its_sources_changed(capl
     found = job("method.name=mine.py:Mine")
     halted(found)
     (found.folder / provenance.NAME).unlink()
-    summary = running.resume(found.folder)
+    summary = simulated.resume(found.folder)
     not_known = "it is not known whether its sources changed, as it was made before sources were recorded"
     assert f"goes on after round 1: {not_known}" in caplog.text
     assert "mixture" not in summary
     assert not plan.standing(found).current, "its first rounds are still of unknown sources"
     caplog.clear()
-    assert running.resume(found.folder) == summary
+    assert simulated.resume(found.folder) == summary
     assert f"is done, and its figures stay as they are, but {not_known}" in caplog.text
     assert "outdated" not in caplog.text
 
@@ -473,7 +475,7 @@ def test_a_run_that_begins_again_is_of_one_source() -> None:
     for checkpoint in (found.folder / "checkpoint").glob("*"):
         checkpoint.unlink()
     edit(Path("mine.py"), "lr=0.05", "lr=0.06")
-    assert "mixture" not in running.resume(found.folder)
+    assert "mixture" not in simulated.resume(found.folder)
     assert plan.standing(job("method.name=mine.py:Mine", "engine.checkpoint=0")).current
 
 

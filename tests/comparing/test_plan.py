@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from coterie import provenance
-from coterie.command_line import Request
 from coterie.comparing import plan
 from coterie.comparing.plan import Variant
-from coterie.errors import ConfigError, CoterieError, RunError
-from coterie.experiment import load
+from coterie.config import provenance
+from coterie.config.command_words import Request
+from coterie.config.loading import load
+from coterie.core.errors import ConfigError, CoterieError, RunError
 
 
 @pytest.mark.parametrize(

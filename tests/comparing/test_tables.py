@@ -8,13 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from coterie import experiment, methods
-from coterie.comparing import command, naming, plan, tables
+from coterie import methods
+from coterie.cli import compare
+from coterie.comparing import naming, plan, tables
 from coterie.comparing.comparison import Block, Comparison
 from coterie.comparing.naming import Presentation
 from coterie.comparing.plan import Job, Variant
 from coterie.comparing.statistics import Difference, Estimate, Line
-from coterie.errors import ConfigError
+from coterie.config import loading
+from coterie.core.errors import ConfigError
 
 
 def entry(label: str, against: Difference | None = None) -> Line:
@@ -74,7 +76,7 @@ def test_an_unknown_column_is_an_error_with_the_nearest() -> None:
 
 
 def test_the_help_names_every_column() -> None:
-    assert command.COLUMNS.split(",") == list(tables.COLUMNS)
+    assert compare.COLUMNS.split(",") == list(tables.COLUMNS)
 
 
 def with_figures(label: str, last: float, **figures: float | None) -> Line:
@@ -172,7 +174,7 @@ def test_the_rows_of_a_sweep_are_named_alike() -> None:
 
 
 def job(*words: str) -> Job:
-    made = experiment.load("panm-digits", ["baseline=", *words])
+    made = loading.load("panm-digits", ["baseline=", *words])
     return Job(Variant(" ".join(words), words), 0, made, Path("nowhere"))
 
 

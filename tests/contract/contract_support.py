@@ -17,12 +17,13 @@ import numpy as np
 import pytest
 import torch
 
-from coterie import experiment, running
-from coterie.engines.simulation import Simulation
-from coterie.experiment import Experiment
-from coterie.joining import read_file, take_part
-from coterie.local_circle import LocalCircle
+from coterie.config import loading
+from coterie.config.sections import Experiment
 from coterie.methods import METHODS
+from coterie.running import simulated
+from coterie.running.local_circle import LocalCircle
+from coterie.running.real_peer import read_file, take_part
+from coterie.simulation.director import Simulation
 
 # The temperature: with a colder one, steps of this size are chaotic, and no two loops would agree for long.
 MAPL = ("method.t_thr=2", "method.tau=5", "model.projector_hidden=4")
@@ -131,7 +132,7 @@ def small(case: str, *words: str) -> Experiment:
     """A tiny experiment of one case, with more `key=value` words on top."""
     if METHODS[method_of(case)].server and ASYNCHRONOUS[0] in words:
         pytest.skip("a server cannot be asynchronous: refused before anything runs, tested with the engines")
-    return experiment.load("panm-digits", [f"method.name={method_of(case)}", *SMALL, *CASES[case], *words])
+    return loading.load("panm-digits", [f"method.name={method_of(case)}", *SMALL, *CASES[case], *words])
 
 
 def when_two_rounds_are_done(case: str) -> float:
@@ -161,7 +162,7 @@ def simulate(e: Experiment, out: Path | None = None, *, resume: bool = False) ->
         with tempfile.TemporaryDirectory() as folder:
             return simulate(e, Path(folder) / "run")
     held: list[Simulation] = []
-    summary = running.resume(out, on_start=held.append) if resume else running.run(e, out, on_start=held.append)
+    summary = simulated.resume(out, on_start=held.append) if resume else simulated.run(e, out, on_start=held.append)
     return Outcome(summary, read_graph(out), [peer.model.vector.clone() for peer in held[0].stage.peers.values()])
 
 

@@ -22,10 +22,11 @@ from contract_support import (
     when_two_rounds_are_done,
 )
 
-from coterie.engines.board import Board
-from coterie.engines.stage import Stage
-from coterie.peer import Fetch, Peer, Send
-from coterie.shelf import Artifact
+from coterie.core.artifact import Artifact
+from coterie.core.peer import Peer
+from coterie.core.requests import Fetch, Send
+from coterie.engines.shelves import Board
+from coterie.simulation.stage import Stage
 from coterie.training.recording import Repeated
 
 pytestmark = [

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from contract_support import network, simulate, small
 
-from coterie.cli import FAILED, main
-from coterie.errors import MethodError
-from coterie.experiment import PROCESSES, RAY
+from coterie.cli.main import FAILED, main
+from coterie.config.sections import PROCESSES, RAY
+from coterie.core.errors import MethodError
 
 # Lines are counted from 1: the third round of peer 3 (it is in the last shard) forgets to await in line 6.
 FORGETS = """from coterie import Method
@@ -32,7 +32,7 @@ def written(folder: Path, text: str) -> str:
 
 @pytest.fixture(params=["simulation", PROCESSES, pytest.param(RAY, marks=pytest.mark.slow), "network"])
 def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    monkeypatch.setattr("coterie.engines.sharding.TO_DIRECT", 1e-9)
+    monkeypatch.setattr("coterie.simulation.placement.TO_DIRECT", 1e-9)
     if request.param == RAY:
         ray = pytest.importorskip("ray")
         ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="error")

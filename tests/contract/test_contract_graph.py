@@ -12,16 +12,19 @@ import numpy as np
 import pytest
 from contract_support import CASES, METHODS, method_of, network, simulate, small
 
-from coterie import experiment, running
-from coterie.cli import main
-from coterie.engines.fetching import Fetching
-from coterie.engines.participants import Participant
-from coterie.engines.post import Post
-from coterie.errors import ConfigError, MethodError
-from coterie.events import PeerRound, of_kind, read
-from coterie.experiment import Experiment
+from coterie import wiring
+from coterie.cli.main import main
+from coterie.config import loading
+from coterie.config.sections import Experiment
+from coterie.core.errors import ConfigError, MethodError
+from coterie.core.events import PeerRound, of_kind, read
+from coterie.core.peer import Others, Peer
+from coterie.core.requests import Fetch, Send
 from coterie.methods.base import Method
-from coterie.peer import Fetch, Others, Peer, Send
+from coterie.running import simulated
+from coterie.simulation.fetching import Fetching
+from coterie.simulation.mail import Post
+from coterie.simulation.participants import Participant
 
 PEERS = 10
 RING = ("graph.kind=ring", f"peers={PEERS}", "rounds=3", "evaluate.every=3")
@@ -145,17 +148,17 @@ def test_a_method_of_ones_own_cannot_go_around_the_graph(sends: bool, verb: str,
     e = small("gossip", *RING, f"engine.name={engine}", "engine.workers=2")
     tables = {**e.tables(), "method": {"name": named, "sends": sends}}
     with pytest.raises(MethodError, match=f"peer 0 {verb}, and there is no edge between the two.*me.peers") as error:
-        running.run(experiment.from_tables(tables), tmp_path / "run")
+        simulated.run(loading.from_tables(tables), tmp_path / "run")
     assert f"{Path(__file__).name}, line " in str(error.value)
-    complete = experiment.from_tables({**tables, "graph": {"kind": "complete"}})
-    assert running.run(complete, tmp_path / "complete")["messages"]["total"] == 3 * (9 + sends)
+    complete = loading.from_tables({**tables, "graph": {"kind": "complete"}})
+    assert simulated.run(complete, tmp_path / "complete")["messages"]["total"] == 3 * (9 + sends)
 
 
 def test_real_peers_refuse_around_the_graph_too(tmp_path: Path) -> None:
     e = small("gossip", "graph.kind=ring", "network.interval=0.2", "network.linger=1", "network.deadline=5")
     tables = {**e.tables(), "method": {"name": f"{Path(__file__).resolve()}:Stubborn", "sends": False}}
     with pytest.raises(MethodError, match="peer 0 fetches 'model' from peer 2"):  # a ring of four: 0 and 2 are opposite
-        network(experiment.from_tables(tables), tmp_path / "run")
+        network(loading.from_tables(tables), tmp_path / "run")
 
 
 @pytest.mark.parametrize("case", ["gossip", "panm", "mapl", "dfedavgm"])
@@ -174,14 +177,14 @@ def test_real_peers_compute_what_the_simulation_does(case: str) -> None:
 
 
 def test_who_is_a_peer_of_whom() -> None:
-    members = experiment.gather(small("gossip", *RING)).participants
+    members = wiring.gather(small("gossip", *RING)).participants
     assert [list(me.peers) for me in members] == [sorted(NEXT_TO[i]) for i in range(PEERS)]
     assert all(list(me.linked) == list(me.peers) for me in members)
     assert [list(me.circle) for me in members] == [[j for j in range(PEERS) if j != i] for i in range(PEERS)]
     members[0].meet([1, 5, 7])  # on a network: who is there now
     assert (list(members[0].peers), list(members[0].circle)) == ([1], [1, 5, 7])
     assert [j for j in range(PEERS) if members[0].may_exchange_with(j)] == [0, 1, 9]
-    free = experiment.gather(small("gossip", "peers=10")).participants[0]
+    free = wiring.gather(small("gossip", "peers=10")).participants[0]
     assert free.peers is free.circle
     assert all(free.may_exchange_with(j) for j in range(PEERS))
 

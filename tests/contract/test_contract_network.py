@@ -8,9 +8,9 @@ import pytest
 import torch
 from contract_support import CASES, METHODS, TIMING_MATTERS, Outcome, method_of, network, small
 
-from coterie.engines import checkpoint
-from coterie.experiment import Experiment
-from coterie.local_circle import LocalCircle
+from coterie.config.sections import Experiment
+from coterie.core import checkpoint
+from coterie.running.local_circle import LocalCircle
 
 # The engine of a real peer trains alone, so the simulation that it is compared with does, too. A deadline that is never
 # reached, however busy the machine is; short intervals, because the runs are.

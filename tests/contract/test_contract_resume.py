@@ -9,11 +9,11 @@ import pytest
 import torch
 from contract_support import ASYNCHRONOUS, CASES, once, same, simulate, small
 
-from coterie import running
-from coterie.engines import checkpoint
-from coterie.engines.simulation import Simulation
-from coterie.errors import Interrupted
-from coterie.weights import Frozen, Weights
+from coterie.core import checkpoint
+from coterie.core.errors import Interrupted
+from coterie.core.weights import Frozen, Weights
+from coterie.running import simulated
+from coterie.simulation.director import Simulation
 
 MODES = {
     "sync": (),
@@ -54,7 +54,7 @@ def kill_after(monkeypatch: pytest.MonkeyPatch, round: int) -> list[dict[str, An
 def test_stopped_and_resumed(case: str, mode: str, tmp_path: Path) -> None:
     e = small(case, *MODES[mode])
     with pytest.raises(Interrupted, match="stopped after round"):
-        running.run(e, tmp_path / "run", on_start=Simulation.stop)
+        simulated.run(e, tmp_path / "run", on_start=Simulation.stop)
     assert not (tmp_path / "run" / "summary.json").exists()
     same(once("simulation", case, *MODES[mode]), simulate(e, tmp_path / "run", resume=True))
 
@@ -65,7 +65,7 @@ def test_killed_and_resumed(case: str, mode: str, tmp_path: Path, monkeypatch: p
     with monkeypatch.context() as patch:
         assert kill_after(patch, 2) == []
         with pytest.raises(KilledError):
-            running.run(e, tmp_path / "run")
+            simulated.run(e, tmp_path / "run")
     same(once("simulation", case, *MODES[mode]), simulate(e, tmp_path / "run", resume=True))
 
 
@@ -89,7 +89,7 @@ def test_state_survives_a_checkpoint(case: str, tmp_path: Path, monkeypatch: pyt
     with monkeypatch.context() as patch:
         saved = kill_after(patch, 2)
         with pytest.raises(KilledError):
-            running.run(e, tmp_path / "run")
+            simulated.run(e, tmp_path / "run")
     restored: list[dict[str, Any]] = []
 
     def look(simulation: Simulation) -> None:
@@ -97,7 +97,7 @@ def test_state_survives_a_checkpoint(case: str, tmp_path: Path, monkeypatch: pyt
         raise KilledError
 
     with pytest.raises(KilledError):
-        running.resume(tmp_path / "run", on_start=look)
+        simulated.resume(tmp_path / "run", on_start=look)
     (tree,) = saved
     assert restored == [plain(p["state"]) for p in tree["participants"]]
     found = checkpoint.load(tmp_path / "run" / "checkpoint")

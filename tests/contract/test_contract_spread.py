@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 from contract_support import ASYNCHRONOUS, CASES, Outcome, read_graph, same, simulate, small
 
-from coterie import running
-from coterie.engines.simulation import Simulation
-from coterie.errors import ConfigError
-from coterie.experiment import PROCESSES, RAY
-from coterie.progress import RoundProgress
+from coterie.config.sections import PROCESSES, RAY
+from coterie.core.errors import ConfigError
+from coterie.running import simulated
+from coterie.running.progress import RoundProgress
+from coterie.simulation.director import Simulation
 
 ray = pytest.importorskip("ray")
-cluster = pytest.importorskip("coterie.engines.cluster")
+cluster = pytest.importorskip("coterie.simulation.ray_stage")
 
 # Models that walk (letters); views, a norm over the batch and peers that sit rounds out; no common rounds.
 SOME = [("compfl-walks", ()), ("mapl", ("clock.dropout=0.3",)), ("gossip", ASYNCHRONOUS)]
@@ -46,7 +46,7 @@ def on_two(request: pytest.FixtureRequest) -> Iterator[Words]:
 @pytest.fixture(autouse=True)
 def nobody_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """In circles this small, directing would be all that the first process does."""
-    monkeypatch.setattr("coterie.engines.sharding.TO_DIRECT", 1e-9)
+    monkeypatch.setattr("coterie.simulation.placement.TO_DIRECT", 1e-9)
 
 
 @ray_when_there_is_time
@@ -83,7 +83,7 @@ def test_goes_on_when_a_process_is_killed(tmp_path: Path, on_two: Words) -> None
             kill_one(held[0].stage)
 
     e = small(case, *words, *on_two, "rounds=6", "engine.checkpoint=2")
-    summary = running.run(e, tmp_path / "run", on_round=lose, on_start=held.append)
+    summary = simulated.run(e, tmp_path / "run", on_round=lose, on_start=held.append)
     assert len(held) == 2  # it was begun again
     assert held[1].start_after == 2
     vectors = [peer.model.vector for peer in held[1].stage.peers.values()]
@@ -102,7 +102,7 @@ def test_a_run_may_be_gone_on_with_on_another_engine(tmp_path: Path, on_two: Wor
 
     e = small("gossip", *on_two, "engine.checkpoint=1")
     with pytest.raises(KilledError):
-        running.run(e, tmp_path / "run", on_round=stop)
+        simulated.run(e, tmp_path / "run", on_round=stop)
     config = tmp_path / "run" / "config.toml"
     config.write_text(config.read_text().replace(f'name = "{e.engine.name}"', 'name = "simulation"'))
     same(simulate(small("gossip")), simulate(e, tmp_path / "run", resume=True))
@@ -113,7 +113,7 @@ def test_what_goes_wrong_at_a_peer_is_told_as_ever(tmp_path: Path, on_two: Words
     method = tmp_path / "wrong.py"
     method.write_text(
         "from coterie import Method\n"
-        "from coterie.errors import ConfigError\n"
+        "from coterie.core.errors import ConfigError\n"
         "class Wrong(Method):\n"
         "    async def round(self, me, t):\n"
         "        if me.id >= t:\n"
@@ -121,7 +121,7 @@ def test_what_goes_wrong_at_a_peer_is_told_as_ever(tmp_path: Path, on_two: Words
     )
     e = small("local", *on_two, f"method.name={method}:Wrong")
     with pytest.raises(ConfigError, match="peer 1 has had enough"):  # of several the first
-        running.run(e, tmp_path / "run")
+        simulated.run(e, tmp_path / "run")
 
 
 @pytest.mark.slow
@@ -195,5 +195,5 @@ def test_settings(words: tuple[Any, ...], told: str) -> None:
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "127.0.0.1:head"])
 def test_a_cluster_that_does_not_answer_is_told_before_anything_is_written(address: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=f"engine.address = '{address}' does not answer"):
-        running.run(small("gossip", "engine.name=ray", f"engine.address={address}"), tmp_path / "run")
+        simulated.run(small("gossip", "engine.name=ray", f"engine.address={address}"), tmp_path / "run")
     assert not (tmp_path / "run").exists()

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from contract_support import simulate, small
 
-from coterie import running
-from coterie.engines.simulation import Simulation
-from coterie.events import PeerRound, of_kind, read
-from coterie.experiment import PROCESSES, RAY, Experiment
-from coterie.local_circle import LocalCircle
+from coterie.config.sections import PROCESSES, RAY, Experiment
+from coterie.core.events import PeerRound, of_kind, read
+from coterie.running import simulated
+from coterie.running.local_circle import LocalCircle
+from coterie.simulation.director import Simulation
 
 # The peers have an mlp. What each keeps beside it: models of other architectures, two of which it trains, wherever a
 # state may hold them. Anything but a model there would not train. Who comes to round 3 first, ends.
@@ -71,7 +71,7 @@ def over(engine: str, out: Path, e: Experiment, go_on: bool) -> None:
 
 @pytest.mark.parametrize("engine", ["simulation", PROCESSES, pytest.param(RAY, marks=pytest.mark.slow), "network"])
 def test_models_of_other_architectures_survive(engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("coterie.engines.sharding.TO_DIRECT", 1e-9)
+    monkeypatch.setattr("coterie.simulation.placement.TO_DIRECT", 1e-9)
     (tmp_path / "mine.py").write_text(PROXIES)
     method = (f"method.name={tmp_path / 'mine.py'}:Mine", *WORDS)
     e = small("local", *method, *(() if engine == "network" else (f"engine.name={engine}", "engine.checkpoint=1")))
@@ -86,11 +86,11 @@ def test_models_of_other_architectures_survive(engine: str, tmp_path: Path, monk
 
 def test_models_come_home_from_other_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who reads `me.state` after a run finds models, wherever peers were."""
-    monkeypatch.setattr("coterie.engines.sharding.TO_DIRECT", 1e-9)
+    monkeypatch.setattr("coterie.simulation.placement.TO_DIRECT", 1e-9)
     (tmp_path / "mine.py").write_text(PROXIES)
     (tmp_path / "was-there").touch()
     held: list[Simulation] = []
     e = small("local", f"method.name={tmp_path / 'mine.py'}:Mine", *WORDS, f"engine.name={PROCESSES}")
-    running.run(e, tmp_path / "run", on_start=held.append)
+    simulated.run(e, tmp_path / "run", on_start=held.append)
     kinds = {peer.state["frozen"].content.architecture.name for peer in held[0].stage.peers.values()}
     assert kinds == {"resnet8"}

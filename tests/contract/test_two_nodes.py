@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from contract_support import Outcome, read_graph, same, simulate, small
 
-from coterie import running
-from coterie.engines.simulation import Simulation
-from coterie.progress import RoundProgress
+from coterie.running import simulated
+from coterie.running.progress import RoundProgress
+from coterie.simulation.director import Simulation
 
 ray = pytest.importorskip("ray")
 pytestmark = pytest.mark.slow
@@ -73,7 +73,7 @@ def test_goes_on_when_a_node_is_lost(nodes: object, tmp_path: Path) -> None:
             time.sleep(3)  # its processes notice it, too
 
     e = small("gossip", *on(nodes), "rounds=6", "engine.checkpoint=2")
-    summary = running.run(e, tmp_path / "run", on_round=lose_one, on_start=held.append)
+    summary = simulated.run(e, tmp_path / "run", on_round=lose_one, on_start=held.append)
     assert len(held) > 1
     vectors = [peer.model.vector for peer in held[-1].stage.peers.values()]
     undisturbed = simulate(small("gossip", "rounds=6", "engine.checkpoint=2"))

@@ -9,9 +9,10 @@ import pytest
 import torch
 from torch import nn
 
-from coterie.architecture import Architecture
+from coterie.core.model import Architecture
+from coterie.core.net import Net
 from coterie.data.augmentation import FeatureAugmentation, ImageAugmentation
-from coterie.models import ModelSettings, Net, build
+from coterie.models import ModelSettings, build
 from coterie.training import Pool
 
 

@@ -12,8 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from coterie import methods
-from coterie.architecture import Architecture, Model
-from coterie.errors import ModelError
+from coterie.core.errors import ModelError
+from coterie.core.model import Architecture, Model
+from coterie.core.net import Net
 from coterie.methods.class_means import feddistill_loss, fedproto_loss, head_loss
 from coterie.methods.experts import aligned_loss, taught_as_printed_loss, taught_loss
 from coterie.methods.fedrod import fedrod_loss, private_head_loss
@@ -21,7 +22,6 @@ from coterie.methods.head_sharing import classavg_loss
 from coterie.methods.mapl_losses import authors_loss, mapl_loss
 from coterie.methods.mentees import fedkd_loss, fml_loss
 from coterie.methods.own_models import weighted
-from coterie.models import Net
 from coterie.training import (
     FitJob,
     Loss,

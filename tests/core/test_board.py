@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.engines.board import MOST_VERSIONS, Board
-from coterie.shelf import Artifact
+from coterie.core.artifact import Artifact
+from coterie.engines.shelves import MOST_VERSIONS, Board
 
 
 def version(round: int, author: int = 0, name: str = "model") -> Artifact:

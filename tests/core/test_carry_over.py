@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie import experiment
-from coterie.carry_over import CarriedOver, carry_over, same, told
-from coterie.cli import OK, main
-from coterie.errors import ConfigError
+from coterie.cli.main import OK, main
+from coterie.config import loading
+from coterie.config.carry_over import CarriedOver, carry_over, same, told
+from coterie.core.errors import ConfigError
 from coterie.methods import METHODS
-from coterie.running import baseline_of
+from coterie.running.simulated import baseline_of
 
 FEDAVG = {
     "fedavg", "fedprox", "fedavg-ft", "fedper", "fedrep", "fedbabu", "ditto", "fedrod", "pfedsim", "flt", "compfl",
@@ -61,11 +61,11 @@ def test_nothing_is_lost_and_nothing_else_is_taken(
 
 
 def test_the_command_that_gave_mapl_a_temperature_of_five() -> None:
-    mapl = experiment.load("panm-digits", ["method.name=mapl"])
+    mapl = loading.load("panm-digits", ["method.name=mapl"])
     assert mapl.tables()["method"]["tau"] == 0.5  # its own default, not PANM's 5 rounds
-    fedpae = experiment.load("panm-digits", ["method.name=fedpae"])
+    fedpae = loading.load("panm-digits", ["method.name=fedpae"])
     assert fedpae.tables()["method"]["k"] == 5  # its own default, not PANM's 3 neighbours
-    gossip = experiment.load("panm-digits", ["method.name=gossip"])
+    gossip = loading.load("panm-digits", ["method.name=gossip"])
     assert gossip.tables()["method"] == {"name": "gossip", "k": 3}
     assert told(gossip.carried) == [
         "gossip takes k=3 from panm's parameters; not taken: metric=loss, tries=0, l=6, t1=15, tau=5"
@@ -128,7 +128,7 @@ def test_the_same_method_by_another_path_keeps_everything(tmp_path: Path, monkey
     monkeypatch.chdir(tmp_path)
     Path("own.py").write_text(OWN)
     Path("base.toml").write_text(f'[method]\nname = "{tmp_path}/own.py:Alike"\nk = 4\nt1 = 9\n')
-    loaded = experiment.load("base.toml", ["method.name=own.py:Alike"])
+    loaded = loading.load("base.toml", ["method.name=own.py:Alike"])
     assert (loaded.carried, loaded.tables()["method"]["t1"]) == ((), 9)
 
 
@@ -136,11 +136,11 @@ def test_a_method_that_is_not_run_need_not_be_there(tmp_path: Path) -> None:
     """Its file is gone, or its parameters do not fit so many peers: whoever runs another need not care."""
     file = tmp_path / "mine.toml"
     file.write_text('base = "panm-digits"\n[method]\nname = "gone.py:Gone"\nk = 3\n')
-    loaded = experiment.load(str(file), ["method.name=gossip"])
+    loaded = loading.load(str(file), ["method.name=gossip"])
     assert told(loaded.carried) == ["gossip takes none of gone.py:Gone's parameters: k=3"]
-    assert experiment.load("panm-digits", ["peers=4", "method.name=local"]).method_name == "local"
+    assert loading.load("panm-digits", ["peers=4", "method.name=local"]).method_name == "local"
     with pytest.raises(ConfigError, match=r"gone\.py"):
-        experiment.load(str(file))
+        loading.load(str(file))
 
 
 def test_methods_that_could_take_nothing_share_a_line() -> None:
@@ -154,12 +154,12 @@ def test_methods_that_could_take_nothing_share_a_line() -> None:
 
 
 def test_a_baseline_takes_over_what_means_the_same_and_its_mistakes_are_its_own() -> None:
-    beside = baseline_of(experiment.load("panm-digits", ["baseline=gossip"]))
+    beside = baseline_of(loading.load("panm-digits", ["baseline=gossip"]))
     assert beside is not None
     assert beside.tables()["method"]["k"] == 3
     assert told(beside.carried)[0].startswith("gossip takes k=3 from panm's parameters; not taken: ")
     with pytest.raises(ConfigError, match=r"baseline = ifca: method\.c"):
-        baseline_of(experiment.load("panm-digits", ["baseline=ifca", "peers=1", "method.name=local"]))
+        baseline_of(loading.load("panm-digits", ["baseline=ifca", "peers=1", "method.name=local"]))
 
 
 def test_the_list_of_a_method_says_what_is_common(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,12 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from coterie import experiment
-from coterie.architecture import Architecture
-from coterie.engines import checkpoint
-from coterie.errors import RunError
-from coterie.peer import Peer
-from coterie.weights import Frozen, Layout, Weights
+from coterie import wiring
+from coterie.config import loading
+from coterie.core import checkpoint
+from coterie.core.errors import RunError
+from coterie.core.model import Architecture
+from coterie.core.peer import Peer
+from coterie.core.weights import Frozen, Layout, Weights
 
 plain = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text('aé!\n"', max_size=4)
 tensors = st.sampled_from(
@@ -217,9 +218,9 @@ def test_copied_is_isolated_all_the_way_down() -> None:
 
 
 def a_peer() -> Peer:
-    return experiment.gather(
-        experiment.load("panm-digits", ["method.name=local", "peers=4", "data.clusters=2"])
-    ).participants[0]
+    return wiring.gather(loading.load("panm-digits", ["method.name=local", "peers=4", "data.clusters=2"])).participants[
+        0
+    ]
 
 
 def test_a_model_comes_back_as_one_of_its_architecture(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from coterie.files import write_whole
+from coterie.core.files import write_whole
 
 
 def test_a_file_is_replaced_and_nothing_is_left_beside_it(tmp_path: Path) -> None:

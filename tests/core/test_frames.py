@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 import coterie
-from coterie.errors import RunError
-from coterie.events import Event, EventLog, PeerRound, RunStarted
+from coterie.core.errors import RunError
+from coterie.core.events import Event, EventLog, PeerRound, RunStarted
 
 CONFIG = """
 seed = {seed}

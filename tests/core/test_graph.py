@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.graph import mass_inside, neighbour_scores
+from coterie.report.graph_scores import mass_inside, neighbour_scores
 
 worlds = st.lists(st.integers(0, 3), min_size=1, max_size=7).flatmap(
     lambda clusters: st.tuples(

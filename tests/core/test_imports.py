@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import coterie
-from coterie.errors import ConfigError
-from coterie.imports import LOADED, Source, closure, imported_at, is_own, located
+from coterie.core.errors import ConfigError
+from coterie.core.imports import LOADED, Source, closure, imported_at, is_own, located
 from coterie.methods import find
 
 # A package of modules a to f, one of them in a package inside: ways to import one from another.
@@ -80,7 +80,9 @@ def test_packages_on_the_way_count_as_they_run_too(tmp_path: Path, monkeypatch: 
 
 def test_what_of_coterie_counts(tmp_path: Path) -> None:
     mine = tmp_path / "mine.py"
-    mine.write_text("from coterie import Method, mean\nfrom coterie.methods.panm import PANM\nimport coterie.weights")
+    mine.write_text(
+        "from coterie import Method, mean\nfrom coterie.methods.panm import PANM\nimport coterie.core.weights"
+    )
     found = {source.label for source in closure([Source(mine, "mine")])}
     assert found == {"mine.py", *(f"coterie/methods/{name}.py" for name in ("base", "panm", "gossip"))}
 

@@ -11,11 +11,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from coterie.architecture import Architecture
-from coterie.errors import ConfigError, LossError
+from coterie.core.errors import ConfigError, LossError
+from coterie.core.loss import BoundNet, Given
+from coterie.core.model import Architecture
 from coterie.training import Batch, FitJob, Loss, Pool, Split, Trainer, TrainSettings, batched, cross_entropy, plain
 from coterie.training.checking import MOST_LOSSES
-from coterie.training.losses import BoundNet, Given
 
 MakeMLP = Callable[..., Architecture]
 MakePool = Callable[..., Pool]

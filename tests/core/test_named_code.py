@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
-from coterie import experiment, provenance, running
-from coterie.errors import ConfigError, MethodError
-from coterie.named_code import call, find_function, function_parameters, own_code
+from coterie import wiring
+from coterie.config import loading, provenance, sections
+from coterie.core.errors import ConfigError, MethodError
+from coterie.core.named_code import call, find_function, function_parameters, own_code
 from coterie.network.agreement import agreement
+from coterie.running import simulated
 
 OURS = {"twice": lambda x: 2 * x, "half": lambda x: x / 2}
 SMALL = (
@@ -32,9 +34,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def load(*words: str) -> experiment.Experiment:
+def load(*words: str) -> sections.Experiment:
     name, *rest = SMALL
-    return experiment.load(name, [*rest, *words])
+    return loading.load(name, [*rest, *words])
 
 
 def test_ours_by_name_and_ones_own_by_place(here: Path) -> None:
@@ -156,8 +158,8 @@ def test_mapl_has_three_of_them(written: Path) -> None:
 
 def test_a_run_with_them_equals_one_with_ours_where_they_say_the_same(written: Path) -> None:
     """The loss is ours, by way of two files; a step that does not move is one of length zero."""
-    own = running.run(load(*OWN), written / "own")
-    ours = running.run(load("method.step=0"), written / "ours")
+    own = simulated.run(load(*OWN), written / "own")
+    ours = simulated.run(load("method.step=0"), written / "ours")
     assert own["accuracy"] == ours["accuracy"]
     assert own["messages"] == ours["messages"]
 
@@ -166,11 +168,11 @@ def test_a_likeness_that_is_never_a_number_ends_the_run(here: Path) -> None:
     """One that is none for a single head does not: that model may have diverged."""
     (here / "mine.py").write_text("def never(mine, theirs):\n    return float('nan')\n")
     with pytest.raises(MethodError, match=r"method\.likeness = '.*mine\.py:never' returned nan, and no finite number"):
-        running.run(load("method.likeness=mine.py:never"), here / "run")
+        simulated.run(load("method.likeness=mine.py:never"), here / "run")
     (here / "mine.py").write_text(
         "def once(mine, theirs, seen=[]):\n    seen.append(1)\n    return 1.0 if len(seen) % 3 else float('nan')\n"
     )
-    running.run(load("method.likeness=mine.py:once"), here / "other")
+    simulated.run(load("method.likeness=mine.py:once"), here / "other")
 
 
 def test_their_files_and_what_they_import_are_sources_of_a_run(written: Path) -> None:
@@ -190,7 +192,7 @@ def test_peers_agree_on_the_function_wherever_its_file_lies(here: Path) -> None:
 
     def terms(name: str) -> dict[str, Any]:
         e = load(f"method.likeness={name}")
-        circle = experiment.gather(e)
+        circle = wiring.gather(e)
         return agreement(e, circle.dataset, circle.participants[0], "")
 
     assert terms("mine.py:rows") == terms("elsewhere/mine.py:rows")

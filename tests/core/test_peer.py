@@ -9,10 +9,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.architecture import Architecture
-from coterie.errors import ConfigError
-from coterie.peer import Others, Peer, PeerData
-from coterie.shelf import Artifact
+from coterie.core.artifact import Artifact
+from coterie.core.errors import ConfigError
+from coterie.core.model import Architecture
+from coterie.core.peer import Others, Peer, PeerData
 from coterie.training import Pool, Split, TrainSettings, cross_entropy
 
 

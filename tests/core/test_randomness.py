@@ -12,7 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.randomness import distinct, generator, number, passing, permutations, torch_seeded, uniforms
+from coterie.core.randomness import distinct, generator, number, passing, permutations, torch_seeded, uniforms
 
 keys = st.lists(st.integers() | st.sampled_from(["train", "sample", "speed", "a", "aa"]), min_size=1, max_size=4)
 

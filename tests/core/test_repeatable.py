@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from coterie.repeatable import MKL_CHOOSES_BY_ALIGNMENT, mkl_mode
+from coterie.core.repeatable import MKL_CHOOSES_BY_ALIGNMENT, mkl_mode
 
 AUTO, COMPATIBLE = 2, 3  # of mkl_types.h
 TINY = (

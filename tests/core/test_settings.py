@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie import experiment, settings
-from coterie.errors import ConfigError
+from coterie.config import loading, parsing, sections
+from coterie.core.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -37,14 +37,14 @@ def test_a_table_becomes_an_instance() -> None:
         "count": 2, "share": 3, "on": True, "name": "y", "names": ["a", "b"],
         "pair": [1, 2], "windows": [[0, 1], [2.5, 3]], "size": "big",
     }  # fmt: skip
-    built = settings.build(Section, table, "part.")
+    built = parsing.build(Section, table, "part.")
     assert built == Section(2, 3.0, True, "y", ("a", "b"), (1.0, 2), ((0.0, 1.0), (2.5, 3.0)), "big")
     assert type(built.share) is float
-    assert settings.build(Section, {}, "") == Section()
+    assert parsing.build(Section, {}, "") == Section()
 
 
 def test_one_item_serves_as_a_list_of_one() -> None:
-    assert settings.build(Section, {"names": "a"}, "").names == ("a",)
+    assert parsing.build(Section, {"names": "a"}, "").names == ("a",)
 
 
 @pytest.mark.parametrize(
@@ -69,13 +69,13 @@ def test_one_item_serves_as_a_list_of_one() -> None:
 )
 def test_an_error_names_the_key(table: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError) as raised:
-        settings.build(Section, table, "part.")
+        parsing.build(Section, table, "part.")
     assert str(raised.value).startswith(message)
 
 
 def test_an_unknown_key_lists_the_valid_ones() -> None:
     with pytest.raises(ConfigError, match="Valid: count, name, names, on, pair, share, size, windows"):
-        settings.build(Section, {"zzzzz": 1}, "")
+        parsing.build(Section, {"zzzzz": 1}, "")
 
 
 # -- words of the command line -------------------------------------------------------------------
@@ -83,7 +83,7 @@ def test_an_unknown_key_lists_the_valid_ones() -> None:
 
 def test_words_become_nested_tables() -> None:
     words = ["rounds=20", "method.k=3", "method.name=panm", "train.lr = 0.1", "a.b.c=true"]
-    assert settings.overrides(words) == {
+    assert parsing.overrides(words) == {
         "rounds": 20,
         "method": {"k": 3, "name": "panm"},
         "train": {"lr": 0.1},
@@ -101,7 +101,7 @@ def test_words_become_nested_tables() -> None:
     ],
 )  # fmt: skip
 def test_a_value_is_toml_where_it_reads_as_such_else_text(text: str, value: object) -> None:
-    read = settings.overrides([f"key={text}"])["key"]
+    read = parsing.overrides([f"key={text}"])["key"]
     assert read == value
     assert type(read) is type(value)
 
@@ -109,16 +109,16 @@ def test_a_value_is_toml_where_it_reads_as_such_else_text(text: str, value: obje
 @pytest.mark.parametrize("word", ["rounds", "=5", ""])
 def test_a_word_that_is_no_assignment_is_named(word: str) -> None:
     with pytest.raises(ConfigError, match=f"'{word}' is not key=value"):
-        settings.overrides([word])
+        parsing.overrides([word])
 
 
 def test_a_value_cannot_be_a_section_too() -> None:
     with pytest.raises(ConfigError, match="'a' was already given a value"):
-        settings.overrides(["a=1", "a.b=2"])
+        parsing.overrides(["a=1", "a.b=2"])
 
 
 def test_a_later_word_wins() -> None:
-    assert settings.overrides(["a.b=1", "a.b=2"]) == {"a": {"b": 2}}
+    assert parsing.overrides(["a.b=1", "a.b=2"]) == {"a": {"b": 2}}
 
 
 # -- merging -------------------------------------------------------------------------------------
@@ -126,14 +126,14 @@ def test_a_later_word_wins() -> None:
 
 def test_merge_goes_table_by_table_and_changes_neither() -> None:
     base, over = {"a": 1, "b": {"x": 1, "y": {"z": 1}}}, {"b": {"y": {"w": 2}}, "c": 3}
-    assert settings.merge(base, over) == {"a": 1, "b": {"x": 1, "y": {"z": 1, "w": 2}}, "c": 3}
+    assert parsing.merge(base, over) == {"a": 1, "b": {"x": 1, "y": {"z": 1, "w": 2}}, "c": 3}
     assert base == {"a": 1, "b": {"x": 1, "y": {"z": 1}}}
     assert over == {"b": {"y": {"w": 2}}, "c": 3}
 
 
 def test_a_section_cannot_be_replaced_by_a_value() -> None:
     with pytest.raises(ConfigError, match=r"method is a section: set one of its keys, such as method.name="):
-        settings.merge({"method": {"name": "panm"}}, {"method": "local"})
+        parsing.merge({"method": {"name": "panm"}}, {"method": "local"})
 
 
 # -- TOML ----------------------------------------------------------------------------------------
@@ -160,12 +160,12 @@ def typed(value: Any) -> Any:
 
 @given(tables)
 def test_toml_reads_back_what_was_dumped(table: dict[str, Any]) -> None:
-    assert typed(tomllib.loads(settings.dump(table))) == typed(with_lists(table))
+    assert typed(tomllib.loads(parsing.dump(table))) == typed(with_lists(table))
 
 
 def test_control_characters_survive_in_text() -> None:
     table = {"name": "".join(map(chr, [*range(0x20), 0x7F]))}
-    assert tomllib.loads(settings.dump(table)) == table
+    assert tomllib.loads(parsing.dump(table)) == table
 
 
 # -- experiments ---------------------------------------------------------------------------------
@@ -190,33 +190,33 @@ def file(tmp_path: Path) -> str:
 
 
 def test_words_win_over_the_file_and_the_file_over_defaults(file: str) -> None:
-    loaded = experiment.load(file, ["rounds=9", "method.k=3", "train.batch=5"])
+    loaded = loading.load(file, ["rounds=9", "method.k=3", "train.batch=5"])
     assert (loaded.rounds, loaded.peers, loaded.seed) == (9, 6, 0)  # word, file, default
     assert (loaded.method.k, loaded.method.l, loaded.method.tau) == (3, 4, 10)  # type: ignore[attr-defined]
     assert (loaded.train.batch, loaded.train.lr, loaded.train.momentum) == (5, 0.25, 0.9)
 
 
 def test_another_method_keeps_the_parameters_they_share(file: str) -> None:
-    loaded = experiment.load(file, ["method.name=gossip"])
+    loaded = loading.load(file, ["method.name=gossip"])
     assert loaded.method_name == "gossip"
     shared = {f.name for f in dataclasses.fields(loaded.method)} & {"l", "k"}
     for name, value in {"l": 4, "k": 2}.items():
         if name in shared:
             assert getattr(loaded.method, name) == value
-    local = experiment.with_method(experiment.load(file), "local")
+    local = loading.with_method(loading.load(file), "local")
     assert (local.method_name, local.train.lr) == ("local", 0.25)
 
 
-@pytest.mark.parametrize("name", sorted(experiment.presets()))
+@pytest.mark.parametrize("name", sorted(loading.presets()))
 def test_every_preset_loads_and_says_what_it_is(name: str) -> None:
-    loaded = experiment.load(name)
+    loaded = loading.load(name)
     assert loaded.engine.workers == (os.cpu_count() or 1)
-    assert experiment.presets()[name]
-    assert experiment.from_tables(tomllib.loads(loaded.toml())) == loaded
+    assert loading.presets()[name]
+    assert loading.from_tables(tomllib.loads(loaded.toml())) == loaded
 
 
 def test_there_are_presets() -> None:
-    assert experiment.DEMO in experiment.presets()
+    assert loading.DEMO in loading.presets()
 
 
 @pytest.mark.parametrize(
@@ -234,10 +234,10 @@ def test_the_config_of_a_run_reloads_to_an_equal_experiment(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path('C:\\data\\"mine".csv').touch()  # a name such as no shell likes
-    loaded = experiment.load("panm-digits", words)
+    loaded = loading.load("panm-digits", words)
     path = tmp_path / "config.toml"
     path.write_text(loaded.toml(), encoding="utf-8")
-    assert experiment.load(str(path)) == loaded
+    assert loading.load(str(path)) == loaded
 
 
 @pytest.mark.parametrize(
@@ -265,22 +265,22 @@ def test_the_config_of_a_run_reloads_to_an_equal_experiment(
 )
 def test_a_bad_experiment_names_the_key(file: str, words: list[str], message: str) -> None:
     with pytest.raises(ConfigError) as raised:
-        experiment.load(file, words)
+        loading.load(file, words)
     assert message in str(raised.value)
 
 
 @pytest.mark.parametrize("word", ["method.name=5", "method.name=true", "method.name=a,b", "method.name.x=1"])
 def test_a_method_name_that_is_no_text_is_an_error(file: str, word: str) -> None:
     with pytest.raises(ConfigError, match=r"method\.name"):
-        experiment.load(file, [word])
+        loading.load(file, [word])
 
 
 def test_a_file_whose_method_is_no_section_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "wrong.toml"
     path.write_text('method = "panm"\n')
     with pytest.raises(ConfigError, match="method is a section"):
-        experiment.load(str(path))
-    assert experiment.load(str(path), ["method.name=local"]).method_name == "local"
+        loading.load(str(path))
+    assert loading.load(str(path), ["method.name=local"]).method_name == "local"
 
 
 @pytest.mark.parametrize(
@@ -289,40 +289,40 @@ def test_a_file_whose_method_is_no_section_is_an_error(tmp_path: Path) -> None:
 )
 def test_numbers_that_no_optimiser_takes_are_an_error(file: str, word: str) -> None:
     with pytest.raises(ConfigError, match=word.partition("=")[0]):
-        experiment.load(file, [word])
+        loading.load(file, [word])
 
 
 def test_a_preset_or_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"unknown preset 'dmeo'. Did you mean 'demo'"):
-        experiment.load("dmeo")
+        loading.load("dmeo")
     with pytest.raises(ConfigError, match=r"none.toml cannot be read"):
-        experiment.load(str(tmp_path / "none.toml"))
+        loading.load(str(tmp_path / "none.toml"))
     broken = tmp_path / "broken.toml"
     broken.write_text("rounds = = 5")
     with pytest.raises(ConfigError, match=r"broken.toml is not valid TOML"):
-        experiment.load(str(broken))
+        loading.load(str(broken))
 
 
 def test_a_file_that_is_not_text_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "bytes.toml"
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ConfigError, match=r"bytes.toml"):
-        experiment.load(str(path))
+        loading.load(str(path))
 
 
 def test_categories_of_columns_are_a_table(tmp_path: Path) -> None:
     """From a file or from words, in any order; they come back from a run's own file, and settings stay keys."""
     words = ["data.categories.sex=f,m", 'data.categories={ "chest pain" = ["1", "2"] }']
-    e = experiment.load("panm-digits", words[:1])
+    e = loading.load("panm-digits", words[:1])
     assert e.data.categories == {"sex": ("f", "m")}
-    assert experiment.load("panm-digits", words[1:]).data.categories == {"chest pain": ("1", "2")}
+    assert loading.load("panm-digits", words[1:]).data.categories == {"chest pain": ("1", "2")}
     (tmp_path / "again.toml").write_text(e.toml(), encoding="utf-8")
-    again = experiment.load(str(tmp_path / "again.toml"))
+    again = loading.load(str(tmp_path / "again.toml"))
     assert again == e
-    assert len({again.data, e.data, experiment.load("panm-digits", []).data}) == 2
+    assert len({again.data, e.data, loading.load("panm-digits", []).data}) == 2
     two = {"sex": ["f"], "site": ["a", "b"]}
     one, other = (dict(order) for order in (two.items(), reversed(two.items())))
-    made = [settings.build(experiment.DataSettings, {"categories": table}, "data.") for table in (one, other)]
+    made = [parsing.build(sections.DataSettings, {"categories": table}, "data.") for table in (one, other)]
     assert len(set(made)) == 1
 
 
@@ -339,4 +339,4 @@ def test_categories_of_columns_are_a_table(tmp_path: Path) -> None:
 )
 def test_categories_and_labels_that_are_none(word: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        experiment.load("panm-digits", [word])
+        loading.load("panm-digits", [word])

@@ -15,9 +15,9 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from coterie.errors import ArtifactError
-from coterie.shelf import MAX_HEADER, Artifact
-from coterie.weights import Weights
+from coterie.core.artifact import MAX_HEADER, Artifact
+from coterie.core.errors import ArtifactError
+from coterie.core.weights import Weights
 
 DTYPES = [
     torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16,

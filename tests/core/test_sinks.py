@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 
-from coterie import experiment, running
-from coterie.errors import ConfigError, Interrupted
-from coterie.events import PeerRound, RunStarted
-from coterie.sinks import Sink, Sinks
+from coterie import wiring
+from coterie.config import loading, sections
+from coterie.core.errors import ConfigError, Interrupted
+from coterie.core.events import PeerRound, RunStarted
+from coterie.running import simulated
+from coterie.running.sinks import Sink, Sinks
 
 TINY = (
     "peers=3", "rounds=3", "data.clusters=2", "data.train=10", "data.validation=5", "data.test=5", "model.hidden=[4]",
@@ -22,8 +24,8 @@ TINY = (
 )  # fmt: skip
 
 
-def load(*words: str) -> experiment.Experiment:
-    return experiment.load("panm-digits", [*TINY, *words])
+def load(*words: str) -> sections.Experiment:
+    return loading.load("panm-digits", [*TINY, *words])
 
 
 def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
@@ -47,7 +49,7 @@ def expected(folder: Path) -> dict[int, float]:
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of packages that are not ours
 def test_tensorboard_shows_what_the_events_say(tmp_path: Path) -> None:
-    summary = running.run(load("engine.sinks=tensorboard"), tmp_path / "run")
+    summary = simulated.run(load("engine.sinks=tensorboard"), tmp_path / "run")
     found = scalars(tmp_path / "run")
     assert dict(found["accuracy/validation"]) == pytest.approx(expected(tmp_path / "run"))
     assert found["test/last"] == [(3, pytest.approx(summary["accuracy"]["last"]["mean"]))]
@@ -65,8 +67,8 @@ def test_a_run_that_goes_on_tells_each_round_once(tmp_path: Path) -> None:
 
     e = load("engine.sinks=tensorboard")
     with pytest.raises(Interrupted):
-        running.run(e, tmp_path / "run", on_start=stop)
-    running.resume(tmp_path / "run")
+        simulated.run(e, tmp_path / "run", on_start=stop)
+    simulated.resume(tmp_path / "run")
     steps = [step for step, _ in scalars(tmp_path / "run")["accuracy/validation"]]
     assert steps == [1, 2, 3]
 
@@ -94,7 +96,7 @@ def noting(tmp_path: Path) -> str:
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_numbers_that_a_method_notes_are_curves(tmp_path: Path, noting: str) -> None:
-    running.run(load(noting, "engine.sinks=tensorboard"), tmp_path / "run")
+    simulated.run(load(noting, "engine.sinks=tensorboard"), tmp_path / "run")
     found = {tag: points for tag, points in scalars(tmp_path / "run").items() if "notes/" in tag}
     # The mean of 10 t + 0, 1 and 2.
     assert found["notes/loss_x"] == [(1, 11.0), (2, 21.0), (3, 31.0)]
@@ -113,8 +115,8 @@ def test_numbers_that_a_method_notes_are_curves(tmp_path: Path, noting: str) -> 
 def test_notes_of_a_run_that_goes_on_are_told_once(tmp_path: Path, noting: str) -> None:
     e = load(noting, "engine.sinks=tensorboard")
     with pytest.raises(Interrupted):
-        running.run(e, tmp_path / "run", on_start=lambda simulation: simulation.stop())
-    running.resume(tmp_path / "run")
+        simulated.run(e, tmp_path / "run", on_start=lambda simulation: simulation.stop())
+    simulated.resume(tmp_path / "run")
     assert scalars(tmp_path / "run")["notes/loss_x"] == [(1, 11.0), (2, 21.0), (3, 31.0)]
 
 
@@ -178,7 +180,7 @@ def test_wandb_offline_has_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_SILENT", "true")
     monkeypatch.setenv("WANDB_DISABLE_GIT", "true")
-    summary = running.run(load("engine.sinks=wandb"), tmp_path / "run")
+    summary = simulated.run(load("engine.sinks=wandb"), tmp_path / "run")
     (written,) = (tmp_path / "run").glob("wandb/offline-run-*/run-*.wandb")
     until = time.monotonic() + 30  # the package's own process writes the end of the file
     history, totals = read_wandb(written)
@@ -225,7 +227,7 @@ def wandb_records(data: bytes, block: int = 32768) -> list[bytes]:
 def test_a_sink_that_fails_is_left_and_the_run_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tmp_path.joinpath("tensorboard").write_text("a file where a folder should be")
     sinks = Sinks(["tensorboard"], tmp_path, {})
-    sinks.see(running.run_started(load(), experiment.gather(load())))
+    sinks.see(simulated.run_started(load(), wiring.gather(load())))
     sinks.finish({"accuracy": {"last": {"mean": 0.5}}, "rounds": 3})
     sinks.close()
     assert capsys.readouterr().err.count("tensorboard is left out") == 1

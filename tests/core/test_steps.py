@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from coterie.steps import Steps
+from coterie.terminal.steps import Steps
 
 
 class Clock:

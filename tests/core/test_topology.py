@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie import settings
-from coterie.errors import ConfigError
-from coterie.topology import TopologySettings, check_connected, neighbours, parts, within
+from coterie.config import parsing
+from coterie.core.errors import ConfigError
+from coterie.core.topology import TopologySettings, check_connected, neighbours, parts, within
 
 Edges = set[frozenset[int]]
 World = tuple[int, set[tuple[int, int]]]
@@ -317,7 +317,7 @@ def test_a_file_whose_graph_falls_apart(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_settings_that_cannot_be(wrong: dict[str, object], peers: int, error: str) -> None:
     with pytest.raises(ConfigError) as raised:
-        neighbours(settings.build(TopologySettings, wrong, "graph."), peers, seed=0)
+        neighbours(parsing.build(TopologySettings, wrong, "graph."), peers, seed=0)
     assert str(raised.value).startswith(error)
 
 

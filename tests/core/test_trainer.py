@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from coterie.architecture import Architecture
-from coterie.errors import ConfigError
+from coterie.core.errors import ConfigError
+from coterie.core.model import Architecture
 from coterie.training import (
     EvaluateJob,
     FitJob,

@@ -15,8 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from coterie.architecture import Architecture, Model
-from coterie.models import Net, Output
+from coterie.core.jobs import batches
+from coterie.core.loss import BoundNet, Given
+from coterie.core.model import Architecture, Model
+from coterie.core.net import Net, Output
 from coterie.training import (
     Batch,
     EvaluateJob,
@@ -29,8 +31,6 @@ from coterie.training import (
     plain,
     proximal,
 )
-from coterie.training.jobs import batches
-from coterie.training.losses import BoundNet, Given
 
 MakeMLP = Callable[..., Architecture]
 Fit = Callable[[FitJob], float]

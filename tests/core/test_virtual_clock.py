@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from coterie.engines.clock import Clock, ClockSettings
-from coterie.errors import ConfigError
+from coterie.config.sections import ClockSettings
+from coterie.core.errors import ConfigError
+from coterie.simulation.clock import Clock
 
 INF, NAN = float("inf"), float("nan")
 

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from coterie.architecture import Architecture, Model
-from coterie.errors import ArtifactError
-from coterie.shelf import Artifact
-from coterie.weights import Layout, Slot, Weights, mean, mean_into, settle_side_by_side, side_by_side
+from coterie.core.artifact import Artifact
+from coterie.core.errors import ArtifactError
+from coterie.core.model import Architecture, Model
+from coterie.core.weights import Layout, Slot, Weights, mean, mean_into, settle_side_by_side, side_by_side
 
 SHAPES = {"backbone.w": (2, 3), "backbone.b": (), "head.w": (4,), "head.b": (0, 2), "stat": (2,)}
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from coterie.events import EventLog, PeerRound, RunStarted
+from coterie.core.events import EventLog, PeerRound, RunStarted
 
 CONFIG = 'seed = 0\nrounds = {}\npeers = {}\n[method]\nname = "gossip"\n[data]\nname = "digits"\npartition = "iid"\n'
 

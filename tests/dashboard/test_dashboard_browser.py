@@ -19,9 +19,9 @@ from browser_support import axe_violations, browser, launch
 from dashboard_support import make_run, serving, write_round
 from playwright.sync_api import Browser
 
-from coterie.events import EventLog, Offence, PeerRound
-from coterie.report import words
-from coterie.run_state import RunState
+from coterie.core import formatting
+from coterie.core.events import EventLog, Offence, PeerRound
+from coterie.running.state import RunState
 
 PHONE = {"width": 390, "height": 844}
 SOON = 15_000  # milliseconds, on a busy machine
@@ -83,9 +83,9 @@ def test_a_page_rounds_as_the_terminal_does(opened: Opened) -> None:
     }"""
     with opened() as page:
         percents, sizes = page.evaluate(script, [values, bytes])
-    assert percents == [words.percent(value) for value in values]
+    assert percents == [formatting.percent(value) for value in values]
     figures = [(float(figure), unit) for figure, unit in map(str.split, sizes)]  # a page does not leave 0 away: 1.20 kB
-    assert figures == [(float(figure), unit) for figure, unit in (words.size(n).split() for n in bytes)]
+    assert figures == [(float(figure), unit) for figure, unit in (formatting.size(n).split() for n in bytes)]
 
 
 def six_peers(folder: Path) -> EventLog:

@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 from dashboard_support import make_run, record, start, write_round
 
+from coterie.config.loading import load
+from coterie.core.events import EventLog, PeerAway, PeerRound
 from coterie.dashboard import tail
-from coterie.dashboard.folders import Run, find_runs
 from coterie.dashboard.history import MOST_POINTS, History
 from coterie.dashboard.tail import Tail
 from coterie.dashboard.ties import favourites, matrix, rows
 from coterie.dashboard.versions import Versions
 from coterie.dashboard.view import RunView
-from coterie.events import EventLog, PeerAway, PeerRound
-from coterie.experiment import load
-from coterie.progress import Progress, RoundProgress
+from coterie.running.folders import Run, find_runs
+from coterie.running.progress import Progress, RoundProgress
 
 
 def line(**values: object) -> bytes:

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from dashboard_support import make_run, record
 
-from coterie.dashboard.folders import Run, find_runs
+from coterie.core.events import Offence
 from coterie.dashboard.view import RunView
-from coterie.events import Offence
 from coterie.network.audit import AuditLog
+from coterie.running.folders import Run, find_runs
 
 DIGEST = "0" * 64
 

@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
-from coterie import experiment, running
-from coterie.engines.participants import OpenFetch, Participant, doings
-from coterie.errors import Interrupted, RunError
-from coterie.peer import Fetch, Receive
-from coterie.run_state import RunState, process_lives, read_state
+from coterie.config import loading
+from coterie.core.errors import Interrupted, RunError
+from coterie.core.requests import Fetch, Receive
+from coterie.running import simulated
+from coterie.running.state import RunState, process_lives, read_state
+from coterie.simulation.participants import OpenFetch, Participant, doings
 
 SMALL = ("peers=4", "rounds=2", "baseline=", "method.l=1", "method.k=1", "engine.models=false")
 BROKEN = """
@@ -40,8 +41,8 @@ def state_of(folder: Path) -> dict[str, Any]:
 
 def test_a_run_tells_how_it_is_while_it_runs_and_how_it_ended(tmp_path: Path) -> None:
     seen: list[dict[str, Any]] = []
-    summary = running.run(
-        experiment.load("panm-digits", SMALL),
+    summary = simulated.run(
+        loading.load("panm-digits", SMALL),
         tmp_path / "run",
         on_round=lambda _: seen.append(state_of(tmp_path / "run")),
     )
@@ -56,8 +57,8 @@ def test_a_run_tells_how_it_is_while_it_runs_and_how_it_ended(tmp_path: Path) ->
 def test_events_can_be_read_as_soon_as_a_round_is_done(tmp_path: Path) -> None:
     lines: list[int] = []
     events = tmp_path / "run" / "events.jsonl"
-    running.run(
-        experiment.load("panm-digits", SMALL), tmp_path / "run",
+    simulated.run(
+        loading.load("panm-digits", SMALL), tmp_path / "run",
         on_round=lambda _: lines.append(len(events.read_text(encoding="utf-8").splitlines())),
     )  # fmt: skip
     assert lines == [1 + 4, 1 + 4 + 4]
@@ -67,7 +68,7 @@ def test_a_failed_run_leaves_its_traceback(tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text(BROKEN, encoding="utf-8")
     words = ["peers=4", "rounds=3", "baseline=", f"method.name={tmp_path / 'broken.py'}:Broken"]
     with pytest.raises(RuntimeError):
-        running.run(experiment.load("panm-digits", words), tmp_path / "run")
+        simulated.run(loading.load("panm-digits", words), tmp_path / "run")
     state = state_of(tmp_path / "run")
     assert (state["state"], state["error"]) == ("failed", "RuntimeError: the roof is on fire")
     assert 'raise RuntimeError("the roof is on fire")' in state["traceback"]

@@ -15,12 +15,12 @@ import httpx
 import pytest
 from dashboard_support import make_run, serving, write_round
 
-from coterie import cli
-from coterie.dashboard.command import PORT
+from coterie.cli import main
+from coterie.cli.dashboard import PORT
+from coterie.core.errors import CoterieError
 from coterie.dashboard.guard import token_from
 from coterie.dashboard.server import Dashboard
 from coterie.dashboard.watch import Watcher
-from coterie.errors import CoterieError
 
 HERE = f"http://127.0.0.1:{PORT}"
 TOKEN = "a-token-of-some-length"
@@ -269,14 +269,14 @@ def test_a_stream_ends_when_the_server_stops(tmp_path: Path) -> None:
 
 
 def test_bad_arguments_are_told_in_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["dashboard", str(tmp_path / "nowhere")]) == 2
+    assert main.main(["dashboard", str(tmp_path / "nowhere")]) == 2
     assert "there is no folder" in capsys.readouterr().err
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        assert cli.main(["dashboard", str(tmp_path), "--port", str(taken.getsockname()[1])]) == 2
+        assert main.main(["dashboard", str(tmp_path), "--port", str(taken.getsockname()[1])]) == 2
     assert "choose another --port" in capsys.readouterr().err
-    assert cli.main(["dashboard", str(tmp_path), "--port", "99999"]) == 2
+    assert main.main(["dashboard", str(tmp_path), "--port", "99999"]) == 2
 
 
 def test_it_ends_at_once_even_with_pages_that_do_not_read(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from coterie.core.errors import DataError
 from coterie.data.augmentation import Augmentation, FeatureAugmentation, ImageAugmentation, NoAugmentation
-from coterie.errors import DataError
 
 SHAPES = ((1, 8, 8), (1, 28, 28), (3, 32, 32), (4, 16, 16), (3, 12, 20), (3, 64, 64))
 # The whole image (0), square (1/2), and no step that has a probability (their numbers are above it).

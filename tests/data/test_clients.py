@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import coterie.data as data
+from coterie.core.errors import DataError
 from coterie.data.fetching import download, run_client
-from coterie.errors import DataError
 
 
 class Handler(BaseHTTPRequestHandler):

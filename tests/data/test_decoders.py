@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from coterie.core.errors import DataError
 from coterie.data import decoders
 from coterie.data.fetching import unpack
-from coterie.errors import DataError
 
 RNG = np.random.default_rng(0)
 

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 import coterie.data as data
+from coterie.core.errors import DataError
 from coterie.data import catalog, fetching
 from coterie.data.dataset import checksum, read_arrays, write_arrays
-from coterie.errors import DataError
 
 IMAGES = np.arange(6 * 4, dtype=np.uint8).reshape(6, 2, 2)
 LABELS = np.array([0, 1, 2, 0, 1, 2])

@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 import coterie.data as data
-from coterie import experiment
+from coterie import wiring
+from coterie.config import loading
+from coterie.config.sections import DataSettings
+from coterie.core.errors import DataError
 from coterie.data import Dataset, Share
+from coterie.data.pool import Holding, hold
 from coterie.data.scaling import Scaling
-from coterie.errors import DataError
-from coterie.experiment import DataSettings
-from coterie.holding import Holding, hold
-from coterie.joining import PeerFile, PeerSettings, place
+from coterie.running.real_peer import PeerFile, PeerSettings, place
 
 
 def share(train: list[int], validation: list[int], test: list[int]) -> Share:
@@ -96,15 +97,15 @@ def test_images() -> None:
 def test_a_real_peer_has_the_rows_that_it_has_in_the_simulation(peer: int, tmp_path: Path) -> None:
     """Of a named table; and a file with only its rows is scaled alike."""
     words = ["data.name=wine", "data.partition=iid", "peers=3", "method.name=local", "data.train=0.5"]
-    e = experiment.load("panm-digits", [*words, "data.validation=0.25", "data.test=0.25"])
-    simulated = experiment.gather(e).participants[peer].data
+    e = loading.load("panm-digits", [*words, "data.validation=0.25", "data.test=0.25"])
+    simulated = wiring.gather(e).participants[peer].data
     identity = type("Identity", (), {"name": "north", "number": peer})()
     real = place(PeerFile(tmp_path / "north.toml", PeerSettings(), e), identity)[0].data
     assert simulated is not None
     assert real is not None
     assert real.scaling == simulated.scaling
     assert real.train.x.tolist() == simulated.train.x.tolist()
-    dataset, shares = experiment.divide(e)
+    dataset, shares = wiring.divide(e)
     rows = shares[peer].train
     np.savez(tmp_path / "mine.npz", x=dataset.x[rows], y=dataset.y[rows])
     alone = data.load(str(tmp_path / "mine.npz"))

@@ -10,8 +10,8 @@ import pytest
 from PIL import Image
 
 import coterie.data as data
+from coterie.core.errors import DataError
 from coterie.data.dataset import Column
-from coterie.errors import DataError
 
 TABLE = pandas.DataFrame(
     {

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from coterie.core.errors import ConfigError
 from coterie.data import PARTITIONS, Dataset, PartitionSettings, Shares, Transform, check_fits, partition
 from coterie.data.partitions.deal import _deal
 from coterie.data.partitions.plan import Plan
 from coterie.data.partitions.rounding import largest_remainder, round_matrix, split_counts
-from coterie.errors import ConfigError
 
 STRATIFIED = ("iid", "rotation", "label-swap", "independent", "quantity")
 CLUSTERED = {"windows", "rotation", "label-swap", "scenario1", "scenario2", "scenario3", "scenario4"}

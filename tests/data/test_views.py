@@ -10,16 +10,19 @@ import pytest
 import torch
 from PIL import Image
 
-from coterie import data, running
-from coterie.cli import OK, main
+from coterie import data
+from coterie.cli.main import OK, main
 from coterie.comparing.plan import fingerprint
+from coterie.config.loading import from_tables, load
+from coterie.config.sections import DataSettings, Experiment
+from coterie.core.errors import ConfigError, DataError
 from coterie.data.augmentation import ImageAugmentation
+from coterie.data.pool import hold
 from coterie.data.views import NAMES, PHOTOGRAPHS, Views, usual_views
-from coterie.errors import ConfigError, DataError
-from coterie.experiment import DataSettings, Experiment, divide, from_tables, gather, load
-from coterie.holding import hold
 from coterie.methods import METHODS
 from coterie.reproducing import papers
+from coterie.running import simulated
+from coterie.wiring import divide, gather
 
 # crop, flip, jitter, grey, blur. CIFAR's are those of MAPL's Table 8, and of all records in docs/measured.jsonl.
 TABLE_8 = Views(0.2, 0.5, 0.8, 0.2, 0.5)
@@ -229,11 +232,11 @@ def test_a_run_folder_of_a_former_version_goes_on_with_its_numbers(tmp_path: Pat
     tables = e.tables()
     tables["data"] |= OLD
     old = from_tables(tables)
-    running.run(old, out)
+    simulated.run(old, out)
     (out / "summary.json").unlink()
     assert "flip = 0.5\n" in (out / "config.toml").read_text()
-    assert running.of_folder(out) == old
-    assert running.resume(out)["method"] == "mapl"
+    assert simulated.of_folder(out) == old
+    assert simulated.resume(out)["method"] == "mapl"
 
 
 # -- what results depend on
@@ -249,9 +252,9 @@ def test_a_method_says_whether_it_trains_on_views(method: str, tmp_path: Path) -
     assert e.trains_on_views == (METHODS[method].views > 0)
     if e.trains_on_views:
         with pytest.raises(DataError, match="there are none of whole numbers"):
-            running.run(e, tmp_path / "run")
+            simulated.run(e, tmp_path / "run")
     else:
-        running.run(e, tmp_path / "run")
+        simulated.run(e, tmp_path / "run")
 
 
 def test_views_that_nobody_makes_do_not_tell_two_runs_apart() -> None:

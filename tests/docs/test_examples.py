@@ -22,7 +22,7 @@ import pytest
 import torch
 from docs_support import PAGES, ROOT, blocks, name
 
-from coterie import cli
+from coterie.cli import main
 from coterie.data import catalog
 from coterie.training.recording import Repeated
 
@@ -64,7 +64,7 @@ def run_command(line: str, number: int, monkeypatch: pytest.MonkeyPatch) -> None
         # By default a run's folder has the time in its name: two runs of one second would want the same.
         named = words[0] not in ("run", "up") or {"--out", "--resume"} & set(words)
         out = [] if named else ["--plain", "--out", f"runs/{number}"]
-        assert cli.main([*words, *out]) == 0, f"failed: {line}"
+        assert main.main([*words, *out]) == 0, f"failed: {line}"
     elif command == "python":
         monkeypatch.setattr(sys, "argv", words)
         runpy.run_path(words[0], run_name="__main__")

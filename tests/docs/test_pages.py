@@ -9,16 +9,15 @@ from pathlib import Path
 import pytest
 from docs_support import PAGES, ROOT, name
 
-from coterie import data, settings
-from coterie.engines.clock import ClockSettings
-from coterie.events import PeerRound, RunStarted
-from coterie.experiment import DataSettings
-from coterie.joining import PeerSettings
-from coterie.listing import needs
+from coterie import data
+from coterie.cli.listing import needs
+from coterie.config import parsing
+from coterie.config.sections import ClockSettings, DataSettings, NetworkSettings
+from coterie.core.events import PeerRound, RunStarted
+from coterie.core.topology import TopologySettings
 from coterie.methods import METHODS
-from coterie.network.settings import NetworkSettings
 from coterie.report.summary import summarise
-from coterie.topology import TopologySettings
+from coterie.running.real_peer import PeerSettings
 
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
@@ -74,7 +73,7 @@ def test_every_method_has_a_page_with_its_parameters(method: str) -> None:
     rows = dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", text_of(page), re.MULTILINE))
     for field in dataclasses.fields(METHODS[method]):
         assert field.name in rows, f"{page.name} has no row for {field.name} in its table of parameters"
-        default = settings.literal(field.default)
+        default = parsing.literal(field.default)
         assert rows[field.name] == f"`{default}`", f"{page.name}: {field.name} is {default} by default"
 
 

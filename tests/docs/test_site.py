@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 from docs_support import PAGES, ROOT, name
 
-from coterie import events
+from coterie.core import events
 
 sys.path.insert(0, str(ROOT / "docs" / "site"))
 import regions

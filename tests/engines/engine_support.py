@@ -10,15 +10,16 @@ from typing import Any
 
 import torch
 
-from coterie import experiment
-from coterie.engines.clock import Clock, ClockSettings
-from coterie.engines.simulation import Simulation
-from coterie.engines.stage import Stage
-from coterie.events import PeerAway, PeerRound
-from coterie.experiment import Experiment
+from coterie import wiring
+from coterie.config import loading
+from coterie.config.sections import ClockSettings, Experiment
+from coterie.core.artifact import Artifact
+from coterie.core.events import PeerAway, PeerRound
+from coterie.core.peer import Peer
 from coterie.methods import Method
-from coterie.peer import Peer
-from coterie.shelf import Artifact
+from coterie.simulation.clock import Clock
+from coterie.simulation.director import Simulation
+from coterie.simulation.stage import Stage
 from coterie.training import Trainer
 
 SAMPLES = 12  # of every peer: at a speed of 12 samples a second, training takes one second
@@ -33,7 +34,7 @@ WORD_BYTES = Artifact.snapshot("word", 0, 1, WORD, {}).nbytes  # the same for on
 
 def tiny(method: str, *words: str, peers: int = 3, rounds: int = 3) -> Experiment:
     settings = [f"method.name={method}", f"peers={peers}", f"rounds={rounds}", *TINY, *words]
-    return experiment.load("panm-digits", settings)
+    return loading.load("panm-digits", settings)
 
 
 @dataclass
@@ -75,7 +76,7 @@ def play(
     settings = ClockSettings(speed=tuple(SAMPLES / s for s in seconds), **clock)
     trainer = Trainer("never", 1, 1)
     played: list[PeerRound | PeerAway] = []
-    stage = Stage(method, experiment.gather(e).participants, rounds, trainer)
+    stage = Stage(method, wiring.gather(e).participants, rounds, trainer)
     simulation = Simulation(
         stage, Clock(settings, peers, e.seed),
         asynchronous=asynchronous, folder=folder, checkpoint_every=checkpoint_every, on_record=played.append,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.engines.agenda import EXPIRE, RESUME, SERVE, Agenda
+from coterie.simulation.event_queue import EXPIRE, RESUME, SERVE, Agenda
 
 EVENTS = st.lists(st.tuples(st.sampled_from([0.0, 0.5, 1.5]), st.integers(0, 4), st.integers(0, 3)), max_size=12)
 

@@ -17,14 +17,14 @@ import pytest
 import torch
 from engine_support import WORD, Played, Swap, now, play, tiny
 
-from coterie import running
-from coterie.engines import checkpoint
-from coterie.engines.simulation import Simulation
-from coterie.errors import Interrupted, RunError
-from coterie.experiment import Experiment
+from coterie.config.sections import Experiment
+from coterie.core import checkpoint
+from coterie.core.errors import Interrupted, RunError
+from coterie.core.peer import Peer
+from coterie.core.weights import Weights
 from coterie.methods import Method
-from coterie.peer import Peer
-from coterie.weights import Weights
+from coterie.running import simulated
+from coterie.simulation.director import Simulation
 
 WALK = '''
 """A model that walks: sent on to a random peer, averaged with what has come."""
@@ -78,12 +78,12 @@ def checkpoints(out: Path) -> list[Path]:
 @pytest.mark.parametrize("mode", ["sync", "async"])
 def test_kill_9_and_resume(mode: str, tmp_path: Path) -> None:
     e = walk(tmp_path, f"engine.asynchronous={str(mode == 'async').lower()}")
-    running.run(e, tmp_path / "whole")
+    simulated.run(e, tmp_path / "whole")
     (tmp_path / "config.toml").write_text(e.toml(), encoding="utf-8")
     killed = tmp_path / "killed"
     program = (
         "import sys; from pathlib import Path; from coterie import experiment, running;"
-        "running.run(experiment.load(sys.argv[1]), Path(sys.argv[2]))"
+        "simulated.run(experiment.load(sys.argv[1]), Path(sys.argv[2]))"
     )
     process = subprocess.Popen(
         [sys.executable, "-c", program, str(tmp_path / "config.toml"), str(killed)],
@@ -101,7 +101,7 @@ def test_kill_9_and_resume(mode: str, tmp_path: Path) -> None:
     found = checkpoint.load(killed / "checkpoint")
     assert found is not None
     assert found[1]["in_flight"], "letters were on their way"
-    running.resume(killed)
+    simulated.resume(killed)
     equal(tmp_path / "whole", killed)
 
 
@@ -126,18 +126,18 @@ def test_a_corrupt_newest_checkpoint_falls_back(
     harm: str, mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     e = walk(tmp_path, f"engine.asynchronous={str(mode == 'async').lower()}")
-    running.run(e, tmp_path / "whole")
+    simulated.run(e, tmp_path / "whole")
     with monkeypatch.context() as patch:
         die_at(patch, 6)
         with pytest.raises(KilledError):
-            running.run(e, tmp_path / "killed")
+            simulated.run(e, tmp_path / "killed")
     older, newest = checkpoints(tmp_path / "killed")
     data = newest.read_bytes()
     newest.write_bytes({"cut": data[: len(data) // 2], "empty": b"", "rubbish": b"\xff" * len(data)}[harm])
     found = checkpoint.load(tmp_path / "killed" / "checkpoint")
     assert found is not None
     assert found[0] == 4
-    running.resume(tmp_path / "killed")
+    simulated.resume(tmp_path / "killed")
     equal(tmp_path / "whole", tmp_path / "killed")
     for path in (older, newest):
         path.write_bytes(b"")
@@ -150,32 +150,32 @@ def test_a_corrupt_newest_checkpoint_falls_back(
 @pytest.mark.parametrize("mode", ["sync", "async"])
 def test_killed_again_and_again(mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     e = walk(tmp_path, f"engine.asynchronous={str(mode == 'async').lower()}")
-    running.run(e, tmp_path / "whole")
+    simulated.run(e, tmp_path / "whole")
     for at in (2, 4, 8):
         with monkeypatch.context() as patch:
             die_at(patch, at)
             with pytest.raises(KilledError):
-                running.run(e, tmp_path / "killed") if at == 2 else running.resume(tmp_path / "killed")
-    running.resume(tmp_path / "killed")
+                simulated.run(e, tmp_path / "killed") if at == 2 else simulated.resume(tmp_path / "killed")
+    simulated.resume(tmp_path / "killed")
     equal(tmp_path / "whole", tmp_path / "killed")
 
 
 def test_killed_before_the_first_checkpoint(tmp_path: Path) -> None:
     e = tiny("gossip", "method.k=1")
-    running.run(e, tmp_path / "whole")
+    simulated.run(e, tmp_path / "whole")
 
     def die(simulation: Simulation) -> None:  # noqa: ARG001
         raise KilledError
 
     with pytest.raises(KilledError):
-        running.run(e, tmp_path / "killed", on_start=die)
-    running.resume(tmp_path / "killed")
+        simulated.run(e, tmp_path / "killed", on_start=die)
+    simulated.resume(tmp_path / "killed")
     equal(tmp_path / "whole", tmp_path / "killed")
 
 
 def test_checkpoints_change_nothing(tmp_path: Path) -> None:
-    running.run(walk(tmp_path, "engine.asynchronous=true"), tmp_path / "with")
-    running.run(walk(tmp_path, "engine.asynchronous=true", "engine.checkpoint=0"), tmp_path / "without")
+    simulated.run(walk(tmp_path, "engine.asynchronous=true"), tmp_path / "with")
+    simulated.run(walk(tmp_path, "engine.asynchronous=true", "engine.checkpoint=0"), tmp_path / "without")
     equal(tmp_path / "with", tmp_path / "without")
     assert len(checkpoints(tmp_path / "with")) == 2
     assert not checkpoints(tmp_path / "without")
@@ -192,9 +192,9 @@ def test_a_stop_comes_soon_even_when_somebody_is_done(tmp_path: Path) -> None:
         held[0].stop()
 
     with pytest.raises(Interrupted):
-        running.run(e, tmp_path / "run", on_start=held.append, on_round=stop_when_done)
-    running.resume(tmp_path / "run")
-    running.run(e, tmp_path / "whole")
+        simulated.run(e, tmp_path / "run", on_start=held.append, on_round=stop_when_done)
+    simulated.resume(tmp_path / "run")
+    simulated.run(e, tmp_path / "whole")
     one, other = (json.loads((tmp_path / n / "summary.json").read_text())["accuracy"] for n in ("run", "whole"))
     assert one == other
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import pytest
 from engine_support import WORD, WORD_BYTES, Swap, now, play
 
-from coterie.errors import CoterieError
-from coterie.events import PeerAway
+from coterie.core.errors import CoterieError
+from coterie.core.events import PeerAway
+from coterie.core.peer import Peer
 from coterie.methods import Method
 from coterie.methods.local import Local
-from coterie.peer import Peer
 
 BYTES = float(WORD_BYTES)
 

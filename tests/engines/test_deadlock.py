@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import pytest
 from engine_support import WORD, play
 
-from coterie.errors import CoterieError, DeadlockError
+from coterie.core.errors import CoterieError, DeadlockError
+from coterie.core.peer import Peer
 from coterie.methods import Method
-from coterie.peer import Peer
 
 
 @dataclass(frozen=True)

@@ -12,14 +12,16 @@ from typing import Any
 import pytest
 from engine_support import WORD, play, tiny
 
-from coterie import experiment
-from coterie.engines.clock import Clock, ClockSettings
-from coterie.engines.simulation import Simulation
-from coterie.engines.stage import Stage
-from coterie.errors import ConfigError, MethodError
+from coterie import wiring
+from coterie.config.sections import ClockSettings
+from coterie.core.errors import ConfigError, MethodError
+from coterie.core.peer import Peer
+from coterie.core.requests import Request
 from coterie.methods import Method
 from coterie.methods.gossip import average_with
-from coterie.peer import Peer, Request
+from coterie.simulation.clock import Clock
+from coterie.simulation.director import Simulation
+from coterie.simulation.stage import Stage
 from coterie.training import Trainer
 
 THIS_FILE = __file__
@@ -83,7 +85,7 @@ def test_in_every_part_of_a_method(part: str) -> None:
                 me.fetch(me.peers, "word")  # in serve
 
     trainer = Trainer("never", 1, 1)
-    stage = Stage(Forgets(), experiment.gather(tiny("fedavg", peers=2)).participants, 2, trainer)
+    stage = Stage(Forgets(), wiring.gather(tiny("fedavg", peers=2)).participants, 2, trainer)
     with pytest.raises(MethodError) as caught:
         Simulation(stage, Clock(ClockSettings(), 2, 0)).run()
     trainer.close()

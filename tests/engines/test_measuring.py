@@ -8,8 +8,8 @@ import pytest
 import torch
 from engine_support import play
 
+from coterie.core.peer import Peer
 from coterie.methods import Method
-from coterie.peer import Peer
 
 
 @dataclass(frozen=True)

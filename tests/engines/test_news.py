@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from engine_support import WORD, play
 
+from coterie.core.peer import Peer
 from coterie.methods import Method
-from coterie.peer import Peer
 
 
 @dataclass(frozen=True)

@@ -11,18 +11,18 @@ import pytest
 import torch
 from engine_support import tiny
 
-from coterie import experiment, running
-from coterie.cli import OK, main
-from coterie.dashboard.folders import find_runs
-from coterie.ensemble import Ensemble, Member
-from coterie.errors import DivergedError
-from coterie.events import NotFinite, of_kind, read
-from coterie.experiment import PROCESSES, Experiment
-from coterie.local_circle import LocalCircle
-from coterie.network import status
-from coterie.peer import Peer
+from coterie import wiring
+from coterie.cli.main import OK, main
+from coterie.config import loading
+from coterie.config.sections import PROCESSES, Experiment
+from coterie.core.ensemble import Ensemble, Member
+from coterie.core.errors import DivergedError
+from coterie.core.events import NotFinite, of_kind, read
+from coterie.core.peer import Peer
 from coterie.report.run import open_run
-from coterie.using import finite
+from coterie.running import finite, peer_status, simulated
+from coterie.running.folders import find_runs
+from coterie.running.local_circle import LocalCircle
 
 # Peers 1 and 3 have a NaN among their weights from round 2 on; peer 2 had one, and got over it.
 RUINED = """
@@ -46,10 +46,10 @@ def ruined(folder: Path, *words: str) -> Experiment:
 
 @pytest.mark.parametrize("words", [(), (f"engine.name={PROCESSES}", "engine.workers=2"), ("engine.models=false",)])
 def test_a_run(words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("coterie.engines.sharding.TO_DIRECT", 1e-9)
+    monkeypatch.setattr("coterie.simulation.placement.TO_DIRECT", 1e-9)
     out = tmp_path / "run"
     with pytest.raises(DivergedError, match=TOLD):
-        running.run(ruined(tmp_path, *words), out)
+        simulated.run(ruined(tmp_path, *words), out)
     state = json.loads((out / "state.json").read_text())
     assert (state["state"], state["round"]) == ("failed", 3)
     assert "2 of 4 peers (1, 3)" in state["error"]
@@ -80,21 +80,21 @@ def test_nobody_looks_for_a_slip_in_a_method_that_diverged(
     (tmp_path / "mine.py").write_text(ASKS_IN_VAIN.replace("VALUE", value))
     asked = tiny(f"{tmp_path / 'mine.py'}:Mine", "clock.deadline=1.0", rounds=1)
     with nullcontext() if warned else pytest.raises(DivergedError):
-        running.run(asked, tmp_path / "run")
+        simulated.run(asked, tmp_path / "run")
     assert ("nobody ever shelved 'grail'" in caplog.text) == warned
 
 
 def test_folders_are_texts_or_paths(tmp_path: Path) -> None:
     out = str(tmp_path / "run")
-    summary = running.run(tiny("local", rounds=1), out)
-    assert running.resume(out) == summary
-    assert running.run(tiny("local", rounds=1), out, overwrite=True)["accuracy"] == summary["accuracy"]
+    summary = simulated.run(tiny("local", rounds=1), out)
+    assert simulated.resume(out) == summary
+    assert simulated.run(tiny("local", rounds=1), out, overwrite=True)["accuracy"] == summary["accuracy"]
 
 
 def test_resuming_and_reporting(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "run"
     with pytest.raises(DivergedError):
-        running.run(ruined(tmp_path), out)
+        simulated.run(ruined(tmp_path), out)
     before = (out / "events.jsonl").read_bytes()
     assert main(["run", "--resume", str(out)]) == DivergedError.exit_code == 3
     assert "2 of 4 peers (1, 3)" in capsys.readouterr().err
@@ -107,7 +107,7 @@ def test_resuming_and_reporting(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 
 def test_a_finite_run_has_no_word_of_it(tmp_path: Path) -> None:
-    assert "not_finite" not in running.run(tiny("local", rounds=1), tmp_path / "run")
+    assert "not_finite" not in simulated.run(tiny("local", rounds=1), tmp_path / "run")
 
 
 def test_compare_lists_it_as_failed(
@@ -148,9 +148,9 @@ def test_real_peers(tmp_path: Path) -> None:
         summary = json.loads((member.out / "summary.json").read_text())
         expected = {"peers": [int(member.name[-1])], "since": 2} if member.name in ("peer-1", "peer-3") else None
         assert summary.get("not_finite") == expected
-    seen = status.text(tmp_path / "run").splitlines()
+    seen = peer_status.text(tmp_path / "run").splitlines()
     assert [line.split()[1] for line in seen[1:]] == ["finished", "failed", "finished", "failed"]
-    assert "error: " in status.text(circle.members[1].out)
+    assert "error: " in peer_status.text(circle.members[1].out)
     assert "peer 1 ended with a model that is not finite" in (circle.members[1].out / "output.txt").read_text()
     listed = find_runs(circle.members[1].out, {})[circle.members[1].name].listed()
     assert listed["state"] == "failed"
@@ -160,7 +160,7 @@ def test_real_peers(tmp_path: Path) -> None:
 
 
 def peer(*words: str) -> Peer:
-    return experiment.gather(tiny("local", *words, peers=2)).participants[0]
+    return wiring.gather(tiny("local", *words, peers=2)).participants[0]
 
 
 def found(me: Peer) -> bool:
@@ -215,4 +215,4 @@ def test_a_model_that_diverges_is_not_the_fault_of_a_built_in_loss(tmp_path: Pat
     """Weights so large that the loss overflows while logits are still finite numbers."""
     words = ["method.name=mapl", "train.lr=1e4", "rounds=4", "peers=4", "data.clusters=2", "baseline="]
     with pytest.raises(DivergedError, match=r"lower train\.lr"):
-        running.run(experiment.load("panm-digits", words), tmp_path / "run")
+        simulated.run(loading.load("panm-digits", words), tmp_path / "run")

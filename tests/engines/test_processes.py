@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 from engine_support import tiny
 
-from coterie import running
-from coterie.engines import processes, sharding
-from coterie.engines.processes import Processes, spread
-from coterie.engines.shard_process import _sendable
-from coterie.engines.stage import Stage
-from coterie.errors import RunError
-from coterie.experiment import gather
+from coterie.core.errors import RunError
 from coterie.report.summary import read_summary
+from coterie.running import simulated
+from coterie.simulation import placement, processes
+from coterie.simulation.processes import Processes
+from coterie.simulation.shard_process import _sendable
+from coterie.simulation.stage import Stage
+from coterie.wiring import gather, spread
 
 ON_TWO = ("engine.name=processes", "engine.workers=2")
 
@@ -31,11 +31,11 @@ def test_one_worker_is_this_process() -> None:
 
 
 def test_who_directs_may_have_no_peers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    running.run(tiny("gossip", "method.k=1"), tmp_path / "one")
-    monkeypatch.setattr(sharding, "TO_DIRECT", 1000.0)
+    simulated.run(tiny("gossip", "method.k=1"), tmp_path / "one")
+    monkeypatch.setattr(placement, "TO_DIRECT", 1000.0)
     held = []
     e = tiny("gossip", "method.k=1", *ON_TWO)
-    running.run(e, tmp_path / "two", on_start=lambda simulation: held.append(simulation.stage))
+    simulated.run(e, tmp_path / "two", on_start=lambda simulation: held.append(simulation.stage))
     assert isinstance(held[0], Processes)
     assert held[0].members[0] == []
     events = [(tmp_path / name / "events.jsonl").read_bytes() for name in ("one", "two")]
@@ -56,7 +56,7 @@ def test_a_mistake_in_a_method_is_shown_where_it_was_made(tmp_path: Path) -> Non
     )
     e = tiny("local", *ON_TWO, f"method.name={method}:Wrong", peers=4)
     with pytest.raises(ZeroDivisionError) as caught:
-        running.run(e, tmp_path / "run")
+        simulated.run(e, tmp_path / "run")
     assert "in divided_by_nothing" in caught.value.__notes__[0]
 
 
@@ -71,7 +71,7 @@ def test_an_error_that_cannot_cross_is_told_all_the_same() -> None:
 def test_a_process_that_cannot_begin_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "MODULE", "coterie.engines.not_there")
     with pytest.raises(RunError, match=r"a process for a part of the peers ended by itself \(exit code 1\) before it"):
-        running.run(tiny("gossip", "method.k=1", *ON_TWO), tmp_path / "run")
+        simulated.run(tiny("gossip", "method.k=1", *ON_TWO), tmp_path / "run")
 
 
 def test_processes_end_with_the_one_that_began_them(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_processes_end_with_the_one_that_began_them(tmp_path: Path) -> None:
         "def on_start(simulation):\n"
         "    print(*simulation.stage.pids, flush=True)\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
-        f"running.run(e, Path({str(tmp_path / 'run')!r}), on_start=on_start)\n"
+        f"simulated.run(e, Path({str(tmp_path / 'run')!r}), on_start=on_start)\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False)
     [pid] = map(int, done.stdout.split())

@@ -14,10 +14,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.engines import rooms
-from coterie.engines.rooms import Room, heard
-from coterie.errors import RunError
-from coterie.weights import Layout, Weights
+from coterie.core.errors import RunError
+from coterie.core.weights import Layout, Weights
+from coterie.simulation import shared_memory
+from coterie.simulation.shared_memory import Room, heard
 
 VALUES = st.recursive(
     st.none() | st.integers() | st.text(max_size=5) | st.lists(st.floats(width=32, allow_nan=False)).map(torch.tensor),
@@ -104,14 +104,14 @@ def test_no_memory_is_an_error_and_not_the_end(monkeypatch: pytest.MonkeyPatch) 
     def full(*_: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(rooms, "_allocate", full)
+    monkeypatch.setattr(shared_memory, "_allocate", full)
     with pytest.raises(RunError, match=r"no room for 8 MB of memory that processes share \(No space left on device\)"):
         Room(0).put(np.zeros(1_000_000))
 
 
 @pytest.mark.parametrize("awake", [0.0, 5.0])
 def test_a_word_is_heard_whether_one_is_awake_or_not(awake: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rooms, "AWAKE", awake)
+    monkeypatch.setattr(shared_memory, "AWAKE", awake)
     ours, theirs = Pipe()
     speaker = threading.Thread(target=lambda: (time.sleep(0.05), theirs.send("word")))
     speaker.start()

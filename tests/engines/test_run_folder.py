@@ -10,22 +10,23 @@ from pathlib import Path
 import pytest
 from engine_support import tiny
 
-from coterie import events, running
-from coterie.errors import CoterieError, RunError
-from coterie.events import EventLog, PeerRound
-from coterie.progress import RoundProgress
+from coterie.core import events
+from coterie.core.errors import CoterieError, RunError
+from coterie.core.events import EventLog, PeerRound
+from coterie.running import simulated
+from coterie.running.progress import RoundProgress
 
 
 def test_an_existing_folder_is_refused_then_overwritten(tmp_path: Path) -> None:
     out = tmp_path / "run"
     out.mkdir()  # an empty one is as good as none
-    first = running.run(tiny("local", rounds=1), out)
+    first = simulated.run(tiny("local", rounds=1), out)
     before = (out / "summary.json").read_bytes()
     with pytest.raises(RunError, match=r"exists already.*--overwrite.*--resume"):
-        running.run(tiny("local", rounds=2), out)
+        simulated.run(tiny("local", rounds=2), out)
     assert (out / "summary.json").read_bytes() == before
     (out / "stale").touch()
-    second = running.run(tiny("local", rounds=2), out, overwrite=True)
+    second = simulated.run(tiny("local", rounds=2), out, overwrite=True)
     assert (first["rounds"], second["rounds"]) == (1, 2)
     assert not (out / "stale").exists()
 
@@ -34,9 +35,9 @@ def test_what_is_not_a_run_is_never_deleted(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("years of work", encoding="utf-8")
     for overwrite in (False, True):
         with pytest.raises(RunError):
-            running.run(tiny("local", rounds=1), tmp_path, overwrite=overwrite)
+            simulated.run(tiny("local", rounds=1), tmp_path, overwrite=overwrite)
     with pytest.raises(RunError):
-        running.run(tiny("local", rounds=1), tmp_path / "thesis.tex", overwrite=True)
+        simulated.run(tiny("local", rounds=1), tmp_path / "thesis.tex", overwrite=True)
     assert (tmp_path / "thesis.tex").read_text(encoding="utf-8") == "years of work"
 
 
@@ -45,29 +46,29 @@ def test_a_config_alone_does_not_make_a_run(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text("[tool.other]\n", encoding="utf-8")
     (tmp_path / "thesis.tex").write_text("years of work", encoding="utf-8")
     with pytest.raises(RunError, match="not the folder of a run"):
-        running.run(tiny("local", rounds=1), tmp_path, overwrite=True)
+        simulated.run(tiny("local", rounds=1), tmp_path, overwrite=True)
     assert (tmp_path / "thesis.tex").exists()
 
 
 def test_overwriting_with_a_mistake_keeps_the_old_run(tmp_path: Path) -> None:
-    running.run(tiny("local", rounds=1), tmp_path / "run")
+    simulated.run(tiny("local", rounds=1), tmp_path / "run")
     with pytest.raises(CoterieError):
-        running.run(tiny("local", "data.name=nowhere.csv", rounds=1), tmp_path / "run", overwrite=True)
+        simulated.run(tiny("local", "data.name=nowhere.csv", rounds=1), tmp_path / "run", overwrite=True)
     assert (tmp_path / "run" / "summary.json").exists()
 
 
 def test_resuming_a_finished_run_returns_its_summary(tmp_path: Path) -> None:
-    summary = running.run(tiny("gossip", "method.k=1"), tmp_path / "run")
+    summary = simulated.run(tiny("gossip", "method.k=1"), tmp_path / "run")
     files = {p: p.stat().st_mtime_ns for p in (tmp_path / "run").iterdir()}
-    assert running.resume(tmp_path / "run") == json.loads(json.dumps(summary))
+    assert simulated.resume(tmp_path / "run") == json.loads(json.dumps(summary))
     assert {p: p.stat().st_mtime_ns for p in (tmp_path / "run").iterdir()} == files
 
 
 def test_a_damaged_summary_is_named(tmp_path: Path) -> None:
-    running.run(tiny("local", rounds=1), tmp_path / "run")
+    simulated.run(tiny("local", rounds=1), tmp_path / "run")
     (tmp_path / "run" / "summary.json").write_text('{"x', encoding="utf-8")
     with pytest.raises(RunError, match=r"summary.json cannot be read .*delete it"):
-        running.resume(tmp_path / "run")
+        simulated.resume(tmp_path / "run")
 
 
 class StoppedError(Exception):
@@ -82,7 +83,7 @@ def stopped(out: Path) -> None:
             raise StoppedError
 
     with pytest.raises(StoppedError):
-        running.run(tiny("gossip", "method.k=1", "engine.checkpoint=1", rounds=6), out, on_round=stop)
+        simulated.run(tiny("gossip", "method.k=1", "engine.checkpoint=1", rounds=6), out, on_round=stop)
 
 
 def test_events_that_lack_rounds_are_not_gone_on_with(tmp_path: Path) -> None:
@@ -91,13 +92,13 @@ def test_events_that_lack_rounds_are_not_gone_on_with(tmp_path: Path) -> None:
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
     path.write_text("".join(line for line in lines if '"round":2,' not in line), encoding="utf-8")
     with pytest.raises(RunError, match=r"events.jsonl has nothing of round 2, .*--overwrite"):
-        running.resume(tmp_path / "run")
+        simulated.resume(tmp_path / "run")
 
 
 def test_without_a_checkpoint_it_says_that_it_begins_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     stopped(tmp_path / "run")
     shutil.rmtree(tmp_path / "run" / "checkpoint")
-    assert running.resume(tmp_path / "run")["rounds"] == 6
+    assert simulated.resume(tmp_path / "run")["rounds"] == 6
     assert "has no checkpoint: it begins again, at round 1" in caplog.text
 
 
@@ -105,27 +106,27 @@ def test_a_circle_of_real_peers_is_not_gone_on_with_as_a_simulation(tmp_path: Pa
     stopped(tmp_path / "run")
     (tmp_path / "run" / "peers").mkdir()
     with pytest.raises(RunError, match="coterie up --resume"):
-        running.resume(tmp_path / "run")
+        simulated.resume(tmp_path / "run")
 
 
 def test_resuming_what_is_not_a_run(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="not the folder of a run"):
-        running.resume(tmp_path)
+        simulated.resume(tmp_path)
 
 
 def test_the_config_repeats_the_run(tmp_path: Path) -> None:
-    from coterie import experiment
+    from coterie.config import loading
 
     words = ["clock.offline=[[1, 0.5, inf]]", "clock.latency=[0.25, 1e-05]", "engine.asynchronous=true"]
     e = tiny("gossip", "method.k=1", *words)
-    running.run(e, tmp_path / "run")
-    assert experiment.load(str(tmp_path / "run" / "config.toml")) == e
+    simulated.run(e, tmp_path / "run")
+    assert loading.load(str(tmp_path / "run" / "config.toml")) == e
 
 
 def test_a_peer_that_left_early_has_no_accuracy_of_another(tmp_path: Path) -> None:
     """`per_peer` has one entry for every peer, whoever left before its first measurement."""
     e = tiny("local", "clock.speed=12", "clock.offline=[[0, 0.5, inf]]")
-    accuracy = running.run(e, tmp_path / "run")["accuracy"]["last"]
+    accuracy = simulated.run(e, tmp_path / "run")["accuracy"]["last"]
     assert len(accuracy["per_peer"]) == 3
     assert accuracy["per_peer"][0] is None
 

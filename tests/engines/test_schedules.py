@@ -14,11 +14,11 @@ from engine_support import Played, play
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from coterie.engines import checkpoint
+from coterie.core import checkpoint
+from coterie.core.peer import Peer
+from coterie.core.weights import mean
 from coterie.methods import Method
 from coterie.methods.gossip import Gossip
-from coterie.peer import Peer
-from coterie.weights import mean
 
 PEERS, ROUNDS = 4, 6
 times = st.sampled_from([0.5, 1.0, 1.5, 2.0, 3.0, 7.0])

@@ -10,20 +10,21 @@ import torch
 import torch.nn.functional as F
 from engine_support import Played, tiny
 
-from coterie import experiment, running
-from coterie.engines.clock import Clock
-from coterie.engines.simulation import Simulation
-from coterie.engines.stage import Stage
-from coterie.errors import ConfigError
-from coterie.experiment import Experiment
-from coterie.peer import Peer
-from coterie.randomness import number, permutations
+from coterie import wiring
+from coterie.config.sections import Experiment
+from coterie.core.errors import ConfigError
+from coterie.core.peer import Peer
+from coterie.core.randomness import number, permutations
+from coterie.running import simulated
+from coterie.simulation.clock import Clock
+from coterie.simulation.director import Simulation
+from coterie.simulation.stage import Stage
 from coterie.training import Split, Trainer
 
 
 def unequal(e: Experiment) -> list[Peer]:
     """The experiment's participants, with 12, 9 and 6 training samples."""
-    participants = experiment.gather(e).participants
+    participants = wiring.gather(e).participants
     for peer, count in zip(participants, (12, 9, 6), strict=False):
         assert peer.data is not None
         train = peer.data.train
@@ -96,14 +97,14 @@ def test_local_trains_alone() -> None:
 def test_fedavg_s_messages(fraction: float, tmp_path: Path) -> None:
     # 4 clients, 3 rounds: every client fetches the model; those who train (all, or half) send theirs.
     e = tiny("fedavg", f"method.fraction={fraction}", peers=4)
-    messages = running.run(e, tmp_path / "run")["messages"]
+    messages = simulated.run(e, tmp_path / "run")["messages"]
     assert messages["by_artifact"] == {"global.mlp": 4 * 3, "update": int(4 * 3 * fraction)}
     assert messages["total"] == (24 if fraction == 1 else 18)  # 2 per client and round, or 1.5
 
 
 def test_ifca_s_messages(tmp_path: Path) -> None:
     # 3 clients, 3 rounds, c = 2: one update up and two models down.
-    messages = running.run(tiny("ifca", "method.c=2", "engine.batching=always"), tmp_path / "run")["messages"]
+    messages = simulated.run(tiny("ifca", "method.c=2", "engine.batching=always"), tmp_path / "run")["messages"]
     assert messages["by_artifact"] == {"model-0": 9, "model-1": 9, "update": 9}
     assert messages["total"] == 3 * 3 * (1 + 2)
 

@@ -7,8 +7,8 @@ from engine_support import tiny
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.engines.sharding import divided, sharded
-from coterie.experiment import gather
+from coterie.simulation.placement import divided, sharded
+from coterie.wiring import gather
 
 
 @pytest.mark.parametrize(
@@ -50,11 +50,11 @@ def test_those_of_one_architecture_stay_together(monkeypatch: pytest.MonkeyPatch
     # What is trained here is nothing beside acting: two are as much as two. The server, 4, is with the last.
     assert shards_of() == [[0, 2], [1, 3, 4]]
     # If only training counts: 64 x 10 multiplications a sample at a linear model, 64 x 2 + 2 x 10 at the other.
-    monkeypatch.setattr("coterie.engines.sharding.TO_ACT", 0.0)
+    monkeypatch.setattr("coterie.simulation.placement.TO_ACT", 0.0)
     assert shards_of() == [[0], [2, 1, 3, 4]]  # 640 | 640 + 2 x 148
 
 
 def test_who_directs_has_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("coterie.engines.sharding.TO_ACT", 1.0)
-    monkeypatch.setattr("coterie.engines.sharding.TO_DIRECT", 0.5)
+    monkeypatch.setattr("coterie.simulation.placement.TO_ACT", 1.0)
+    monkeypatch.setattr("coterie.simulation.placement.TO_DIRECT", 0.5)
     assert shards_of(directs=True) == [[0], [2, 1, 3, 4]]  # 4 x 0.5 + 1 | 3

@@ -8,15 +8,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from coterie import experiment, running
-from coterie.engines import spill
-from coterie.engines.spill import Spill
-from coterie.engines.stage import Stage
-from coterie.errors import ConfigError, RunError
-from coterie.events import PeerRound, of_kind, read
-from coterie.shelf import Artifact
+from coterie import wiring
+from coterie.config import loading
+from coterie.core.artifact import Artifact
+from coterie.core.errors import ConfigError, RunError
+from coterie.core.events import PeerRound, of_kind, read
+from coterie.core.weights import Weights
+from coterie.running import simulated
+from coterie.simulation import spill
+from coterie.simulation.spill import Spill
+from coterie.simulation.stage import Stage
 from coterie.training import Trainer
-from coterie.weights import Weights
 
 SMALL = (
     "peers=4", "rounds=3", "baseline=", "data.clusters=2", "data.train=12", "data.validation=5", "data.test=5",
@@ -43,9 +45,9 @@ def artifact(*numbers: float) -> Artifact:
 def test_changes_no_number(method: str, tmp_path: Path) -> None:
     outcomes = []
     for words in ((), (f"engine.spill={tmp_path / 'spill'}",)):
-        e = experiment.load("panm-digits", [*SMALL, f"method.name={method}", *METHODS[method], *words])
+        e = loading.load("panm-digits", [*SMALL, f"method.name={method}", *METHODS[method], *words])
         out = tmp_path / f"run{len(outcomes)}"
-        summary = running.run(e, out)
+        summary = simulated.run(e, out)
         del summary["seconds"]
         outcomes.append((summary, [vars(r) for r in of_kind(read(out / "events.jsonl"), PeerRound)]))
     assert outcomes[0] == outcomes[1]
@@ -55,8 +57,8 @@ def test_changes_no_number(method: str, tmp_path: Path) -> None:
 def test_peers_models_stay_in_its_files(tmp_path: Path) -> None:
     """Without it, the trainer moves them to where they lie side by side."""
     for words, stay in (((), False), ((f"engine.spill={tmp_path / 'spill'}",), True)):
-        e = experiment.load("panm-digits", [*SMALL, "method.name=gossip", "method.k=2", *words])
-        circle = experiment.gather(e)
+        e = loading.load("panm-digits", [*SMALL, "method.name=gossip", "method.k=2", *words])
+        circle = wiring.gather(e)
         before = [peer.model.vector.data_ptr() for peer in circle.participants]
         stage = Stage(e.method, circle.participants, e.rounds, Trainer(), spill=e.engine.spill)
         assert ([peer.model.vector.data_ptr() for peer in circle.participants] == before) is stay

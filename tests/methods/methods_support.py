@@ -10,14 +10,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from coterie import experiment
-from coterie.engines.clock import Clock
-from coterie.engines.simulation import Simulation
-from coterie.engines.stage import Stage
-from coterie.events import PeerAway, PeerRound
-from coterie.experiment import Experiment
-from coterie.models import Output
-from coterie.peer import Peer
+from coterie import wiring
+from coterie.config import loading
+from coterie.config.sections import Experiment
+from coterie.core.events import PeerAway, PeerRound
+from coterie.core.net import Output
+from coterie.core.peer import Peer
+from coterie.simulation.clock import Clock
+from coterie.simulation.director import Simulation
+from coterie.simulation.stage import Stage
 from coterie.training import Split, Trainer
 
 SAMPLES = (12, 9, 6)  # of the peers, modulo
@@ -31,12 +32,12 @@ MIXED = ("model.zoo=mlp,cnn3", "model.d_z=4")
 
 def small(method: str, *words: str, peers: int = 3, rounds: int = 1) -> Experiment:
     settings = [f"method.name={method}", f"peers={peers}", f"rounds={rounds}", *SMALL, *words]
-    return experiment.load("panm-digits", settings)
+    return loading.load("panm-digits", settings)
 
 
 def gather(e: Experiment) -> list[Peer]:
     """The participants, with different models and amounts of data."""
-    participants = experiment.gather(e).participants
+    participants = wiring.gather(e).participants
     for me in participants[: e.peers]:
         me.model.vector.copy_(torch.from_numpy(np.random.default_rng(me.id).normal(size=me.model.layout.size)))
         assert me.data is not None
@@ -64,7 +65,7 @@ class Played:
 
 def play(e: Experiment, participants: Sequence[Peer] | None = None) -> Played:
     """Run an experiment, with participants that a test has prepared or with the experiment's own."""
-    members = list(participants or experiment.gather(e).participants)
+    members = list(participants or wiring.gather(e).participants)
     records: list[PeerRound | PeerAway] = []
     trainer = Trainer("never", 1, 1)
     simulation = Simulation(

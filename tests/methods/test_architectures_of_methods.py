@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from methods_support import MIXED, small
 
-from coterie import experiment
-from coterie.errors import ModelError
+from coterie import wiring
+from coterie.core.errors import ModelError
 
 AGNOSTIC = ["fedsim", "lg-fedavg", "fedclassavg", "fedproto", "fedgh"]
 
@@ -16,12 +16,12 @@ def test_one_architecture_only(method: str) -> None:
     with pytest.raises(
         ModelError, match=f"{method} needs one architecture at all peers, but model.zoo gives cnn3, mlp"
     ):
-        experiment.gather(small(method, *MIXED, peers=4))
+        wiring.gather(small(method, *MIXED, peers=4))
 
 
 @pytest.mark.parametrize("method", AGNOSTIC)
 def test_any_architectures_with_as_many_features(method: str) -> None:
-    *peers, server = experiment.gather(small(method, *MIXED)).participants
+    *peers, server = wiring.gather(small(method, *MIXED)).participants
     assert [me.architecture.name for me in peers] == ["mlp", "cnn3", "mlp"]
     assert server.architecture is peers[0].architecture
 
@@ -29,4 +29,4 @@ def test_any_architectures_with_as_many_features(method: str) -> None:
 @pytest.mark.parametrize("method", AGNOSTIC)
 def test_different_numbers_of_features_are_refused(method: str) -> None:
     with pytest.raises(ModelError, match=f"{method} exchanges what reads features.*set model.d_z"):
-        experiment.gather(small(method, MIXED[0]))
+        wiring.gather(small(method, MIXED[0]))

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from methods_support import MIXED, STILL, LinearNet, cross_entropy, gather, play, small
 
+from coterie.core.loss import Batch
 from coterie.methods.class_means import (
     FedDistill,
     FedGH,
@@ -19,7 +20,6 @@ from coterie.methods.class_means import (
     head_loss,
 )
 from coterie.training import EvaluateJob, plain
-from coterie.training.losses import Batch
 
 
 @settings(deadline=None, max_examples=40)

@@ -16,16 +16,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from methods_support import LinearNet, cross_entropy, gather, play, small
 
-from coterie import experiment
-from coterie.architecture import Model
-from coterie.errors import CoterieError
+from coterie import wiring
+from coterie.core.errors import CoterieError
+from coterie.core.loss import Batch
+from coterie.core.model import Model
+from coterie.core.peer import Peer
+from coterie.core.weights import Weights
 from coterie.methods import experts
 from coterie.methods.class_means import class_means
 from coterie.methods.compfl import SETTINGS, CompFL, all_experts, can_train, expert, trainings, walk_of
-from coterie.peer import Peer
 from coterie.reproducing import papers
-from coterie.training.losses import Batch
-from coterie.weights import Weights
 
 ZOO = "model.zoo=cnn3,mlp"  # the even peers are the strong ones
 PLAIN = ("method.epsilon=0", "method.lam=0", "method.mu=0", "method.adapt_epochs=0")
@@ -122,7 +122,7 @@ def strong_and_weak(*words: str, rounds: int = 1, peers: int = 4) -> list[Peer]:
 
 
 def test_experts_are_in_the_order_of_their_sizes() -> None:
-    strong, weak, *_ = experiment.gather(small("compfl", ZOO, "model.hidden=[4]", peers=2)).participants
+    strong, weak, *_ = wiring.gather(small("compfl", ZOO, "model.hidden=[4]", peers=2)).participants
     assert (strong.kind, weak.kind) == ("cnn3", "mlp")
     assert all_experts(strong) == all_experts(weak) == ["mlp", "cnn3"]
     assert can_train(strong) == ["mlp", "cnn3"]
@@ -236,7 +236,7 @@ def test_everybody_gets_the_average_of_each_expert_that_it_can_train() -> None:
 
 def test_what_teaches_whom() -> None:
     """A strong client's model is taught by the smaller one, and the smaller by its own; a weak client has nobody."""
-    strong, weak, *_ = experiment.gather(small("compfl", ZOO, peers=2)).participants
+    strong, weak, *_ = wiring.gather(small("compfl", ZOO, peers=2)).participants
     method: Any = small("compfl", ZOO, peers=2).method
     for me in (strong, weak):
         me.state |= {"said": {k: torch.full((me.samples, 10), 0.1 * (1 + i)) for i, k in enumerate(can_train(me))}}
@@ -363,7 +363,7 @@ def test_held_teachers_weigh_by_their_accuracy() -> None:
     rest. The own expert says 0.2 of each class, the smaller one 0.1."""
     e = small("compfl", ZOO, "method.teachers=held", "method.tau=0.5", peers=2)
     method: Any = e.method
-    strong = experiment.gather(e).participants[0]
+    strong = wiring.gather(e).participants[0]
     small_one, own = can_train(strong)
     strong.state["said"] = {
         small_one: torch.full((strong.samples, 10), 0.1),
@@ -545,4 +545,4 @@ def test_training_that_diverges_is_taken_back() -> None:
 )
 def test_wrong_parameters(words: tuple[str, ...], message: str) -> None:
     with pytest.raises(CoterieError, match=message):
-        experiment.gather(small("compfl", *words))
+        wiring.gather(small("compfl", *words))

@@ -13,12 +13,12 @@ import torch.nn.functional as F
 from methods_support import STILL, Played, gather, play, small
 from torch import Tensor
 
-from coterie import experiment
+from coterie import wiring
+from coterie.core.loss import cross_entropy
+from coterie.core.peer import Peer
 from coterie.methods import experts
 from coterie.methods.class_means import head_loss
 from coterie.methods.compfl import can_train, expert, reach
-from coterie.peer import Peer
-from coterie.training.losses import cross_entropy
 
 ZOO = "model.zoo=cnn3,mlp"  # the even peers are the strong ones
 TAUGHT = (experts.taught_loss, experts.taught_as_printed_loss)
@@ -219,7 +219,7 @@ def test_how_long_news_may_take() -> None:
     """One round where all are linked; else, should those on the short way be gone, as many as there are others."""
     for graph, rounds in (("complete", 1), ("ring", 5)):
         e = small("compfl", f"graph.kind={graph}", "method.setting=device-by-device", peers=6)
-        assert {reach(me) for me in experiment.gather(e).participants} == {rounds}
+        assert {reach(me) for me in wiring.gather(e).participants} == {rounds}
 
 
 def test_nobody_misses_an_expert_that_is_only_far_away() -> None:

@@ -9,7 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from methods_support import STILL, gather, play, small
 
-from coterie.errors import ConfigError
+from coterie.core.errors import ConfigError
 from coterie.methods.dfedavgm import neighbours
 
 

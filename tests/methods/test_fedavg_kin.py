@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 from methods_support import MIXED, SAMPLES, STILL, LinearNet, cross_entropy, gather, play, small
 from torch import Tensor
 
-from coterie.architecture import Model
-from coterie.errors import ConfigError
+from coterie.core.artifact import Artifact
+from coterie.core.errors import ConfigError
+from coterie.core.loss import Batch
+from coterie.core.model import Model
+from coterie.core.net import Output
+from coterie.core.peer import Peer
+from coterie.core.weights import Weights
 from coterie.methods.class_means import head_loss
 from coterie.methods.fedavg import FedAvg, by_kind
 from coterie.methods.fedrod import fedrod_loss
-from coterie.models import Output
-from coterie.peer import Peer
-from coterie.shelf import Artifact
-from coterie.training.losses import Batch
-from coterie.weights import Weights
 
 FULL_BATCH = ("train.batch=100", "train.momentum=0", "train.lr_decay=1.0")  # the order of the samples plays no role
 

@@ -14,28 +14,29 @@ import pytest
 import torch
 from methods_support import Played, play, small
 
-from coterie import running
-from coterie.architecture import Model
+from coterie.config.loading import load
+from coterie.core import checkpoint
+from coterie.core.artifact import Artifact
+from coterie.core.errors import ArtifactError, ConfigError, Interrupted, ModelError
+from coterie.core.events import PeerRound
+from coterie.core.loss import Batch, cross_entropy
+from coterie.core.model import Model
+from coterie.core.net import Output
+from coterie.core.peer import Peer
+from coterie.core.portable_model import Portable
 from coterie.data.partitions.deal import partition
-from coterie.engines import checkpoint
-from coterie.engines.clock import Clock
-from coterie.engines.simulation import Simulation
-from coterie.engines.stage import Stage
-from coterie.errors import ArtifactError, ConfigError, Interrupted, ModelError
-from coterie.events import PeerRound
-from coterie.experiment import gather, load
 from coterie.methods.fedpae import FedPAE
 from coterie.methods.own_models import LocalEnsemble, Own, kinds_of, weighted, weights_of
-from coterie.models import Output
-from coterie.peer import Peer
 from coterie.portable import estimators
-from coterie.portable.form import Portable
-from coterie.shelf import Artifact
+from coterie.running import simulated
+from coterie.simulation.clock import Clock
+from coterie.simulation.director import Simulation
+from coterie.simulation.stage import Stage
 from coterie.training import EvaluateJob, FitJob, Score, Trainer
-from coterie.training.losses import Batch, cross_entropy
 from coterie.training.plain import bind
 from coterie.training.plain import evaluate as plain_evaluate
 from coterie.training.plain import fit as plain_fit
+from coterie.wiring import gather
 
 DATA = (
     "data.partition=dirichlet", "data.alpha=0.5", "data.train=40", "data.validation=20", "data.test=20",
@@ -357,15 +358,15 @@ def test_what_the_optimiser_remembers_survives_a_checkpoint_and_goes_when_a_mode
     alone = ("method.models=0", "model.zoo=mlp,cnn3", "method.patience=9", "engine.checkpoint=1")
     e = small("local-ensemble", *DATA, *alone, peers=2, rounds=5)
     whole, again = tmp_path / "whole", tmp_path / "again"
-    running.run(e, whole)
+    simulated.run(e, whole)
     with pytest.raises(Interrupted):
-        running.run(e, again, on_start=Simulation.stop)
+        simulated.run(e, again, on_start=Simulation.stop)
     kept = checkpoint.load(again / "checkpoint")
     assert kept is not None
     owns = [own for participant in kept[1]["participants"] for own in participant["state"]["own"]]
     assert [own["optimizer"]["step"] for own in owns] == [kept[0] * math.ceil(40 / 6)] * 4  # batches of six
     assert all(own["optimizer"]["vectors"]["momentum_buffer"].abs().sum() > 0 for own in owns)
-    running.resume(again)
+    simulated.resume(again)
     assert _records(again) == _records(whole)
     played = play(e)
     assert not any("optimizer" in own for me in played.participants for own in me.state["own"])

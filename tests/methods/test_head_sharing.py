@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from methods_support import MIXED, STILL, LinearNet, cross_entropy, gather, play, small
 
+from coterie.core.loss import Batch
+from coterie.core.peer import Peer
+from coterie.core.requests import Train
 from coterie.methods.head_sharing import classavg_loss
-from coterie.peer import Peer, Train
-from coterie.training.losses import Batch
 
 
 @pytest.mark.parametrize("method", ["fedsim", "fedclassavg"])

@@ -17,14 +17,15 @@ from scipy.optimize import minimize
 from torch import Tensor
 from torch.func import functional_call
 
-from coterie import experiment
-from coterie.architecture import Architecture
-from coterie.engines.clock import Clock, ClockSettings
-from coterie.engines.simulation import Simulation
-from coterie.engines.stage import Stage
-from coterie.errors import ModelError
-from coterie.events import PeerRound
-from coterie.graph import project_to_simplex
+from coterie import wiring
+from coterie.config import loading
+from coterie.config.sections import ClockSettings
+from coterie.core.artifact import Artifact
+from coterie.core.errors import ModelError
+from coterie.core.events import PeerRound
+from coterie.core.model import Architecture
+from coterie.core.net import Output
+from coterie.core.peer import Others, Peer, PeerData
 from coterie.methods.collaboration import (
     EPSILON,
     Acquaintance,
@@ -46,9 +47,11 @@ from coterie.methods.mapl_losses import (
     to_prototypes,
     uniformity,
 )
-from coterie.models import ModelSettings, Output, build
-from coterie.peer import Others, Peer, PeerData
-from coterie.shelf import Artifact
+from coterie.methods.simplex import project_to_simplex
+from coterie.models import ModelSettings, build
+from coterie.simulation.clock import Clock
+from coterie.simulation.director import Simulation
+from coterie.simulation.stage import Stage
 from coterie.training import Batch, Pool, Split, Trainer, TrainSettings, supervised_contrastive
 
 # -- the losses, from the formulas -------------------------------------------------------------
@@ -632,7 +635,7 @@ class OfTwoKinds(MAPL):
 @pytest.mark.parametrize(("preset", "heads"), [("mapl-scenario1", 9), ("mapl-scenario1-small", 10)])
 def test_the_papers_preset_asks_its_own_kind_alone(preset: str, heads: int) -> None:
     """The paper's saving: from 19 prototypes a round to those of one's cluster. Ours looks at one more head."""
-    parameters = {**asdict(experiment.load(preset).method), "t_thr": 2}
+    parameters = {**asdict(loading.load(preset).method), "t_thr": 2}
     records, _ = play(OfTwoKinds(**parameters), 20, 8)
     assert {r.messages["prototypes"] for r in records if r.round == 1} == {19}
     assert {r.messages["prototypes"] for r in records if r.round == 8} == {9}
@@ -748,8 +751,8 @@ def test_who_sends_what_does_not_fit_is_absent_and_named(
 def test_mixed_architectures_need_one_number_of_features() -> None:
     words = ["method.name=mapl", "model.zoo=mlp,cnn3", "baseline="]
     with pytest.raises(ModelError, match=r"cnn3 has 64, mlp has 200: set model.d_z \(such as 200\)"):
-        experiment.gather(experiment.load("panm-digits", ["method.name=mapl", *words[1:], "model.hidden=[200]"]))
-    circle = experiment.gather(experiment.load("panm-digits", [*words, "model.d_z=16"]))
+        wiring.gather(loading.load("panm-digits", ["method.name=mapl", *words[1:], "model.hidden=[200]"]))
+    circle = wiring.gather(loading.load("panm-digits", [*words, "model.d_z=16"]))
     assert {p.model["head.weight"].shape for p in circle.participants} == {(10, 16)}
 
 

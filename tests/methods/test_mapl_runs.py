@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from coterie import experiment, running
+from coterie.config import loading
+from coterie.running import simulated
 
 pytestmark = pytest.mark.slow
 
 
 def run(preset: str, out: Path, *words: str) -> dict[str, Any]:
-    return running.run(experiment.load(preset, ["baseline=", "evaluate.every=10", *words]), out)
+    return simulated.run(loading.load(preset, ["baseline=", "evaluate.every=10", *words]), out)
 
 
 @pytest.mark.parametrize("scenario", [1, 3])

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from methods_support import STILL, cross_entropy, gather, play, small
 
+from coterie.core.loss import Batch
+from coterie.core.net import Output
 from coterie.methods.mentees import fedkd_loss, fml_loss, packed, unpacked
-from coterie.models import Output
-from coterie.training.losses import Batch
 
 
 class Said:

@@ -14,19 +14,20 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.architecture import Architecture
-from coterie.engines.clock import Clock, ClockSettings
-from coterie.engines.simulation import Simulation
-from coterie.engines.stage import Stage
-from coterie.errors import ConfigError
-from coterie.events import PeerRound
-from coterie.experiment import load
+from coterie.config.loading import load
+from coterie.config.sections import ClockSettings
+from coterie.core.errors import ConfigError
+from coterie.core.events import PeerRound
+from coterie.core.model import Architecture
+from coterie.core.peer import Others, Peer, PeerData
+from coterie.core.weights import Weights
 from coterie.methods.panm import PANM, SIMILARITY, Models, Similarities, same_cluster, same_cluster_as_printed
 from coterie.methods.pens import PENS
 from coterie.models import ModelSettings, build
-from coterie.peer import Others, Peer, PeerData
+from coterie.simulation.clock import Clock
+from coterie.simulation.director import Simulation
+from coterie.simulation.stage import Stage
 from coterie.training import Pool, Score, Split, Trainer, TrainSettings
-from coterie.weights import Weights
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from methods_support import STILL, gather, play, small
 
-from coterie.peer import Peer
+from coterie.core.peer import Peer
 
 PEERS, ROUNDS, CLASSES = 4, 3, 10
 

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from coterie.errors import ModelError
-from coterie.models import ModelSettings, Net, build, names
+from coterie.core.errors import ModelError
+from coterie.core.net import Net
+from coterie.models import ModelSettings, build, names
 from coterie.models.layers import group_count, halve, halved
 
 SHAPES = [(1, 8, 8), (1, 28, 28), (3, 32, 32)]

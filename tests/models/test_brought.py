@@ -10,9 +10,11 @@ import pytest
 import torch
 from torch import nn
 
-from coterie import experiment
-from coterie.errors import ModelError
-from coterie.models import ModelSettings, Net, assign, build, vmappable
+from coterie import wiring
+from coterie.config import loading
+from coterie.core.errors import ModelError
+from coterie.core.net import Net, vmappable
+from coterie.models import ModelSettings, assign, build
 
 IMAGE = (1, 8, 8)
 
@@ -206,13 +208,13 @@ def test_a_projector_of_its_own_is_kept_and_must_fit() -> None:
 def test_a_projector_that_does_not_fit_is_told_before_anything_trains() -> None:
     words = ["peers=2", 'model.zoo=["my_models:projecting"]', "model.d_z=64", "baseline="]
     with pytest.raises(ModelError) as caught:
-        experiment.gather(experiment.load("mapl-scenario1-digits", words))
+        wiring.gather(loading.load("mapl-scenario1-digits", words))
     message = str(caught.value)
     assert "makes 16 numbers, but model.d_p asks for 64 (0 means as many as features); set model.d_p = 16" in message
     assert "\n" not in message
-    experiment.gather(experiment.load("mapl-scenario1-digits", [*words, "model.d_p=16"]))
+    wiring.gather(loading.load("mapl-scenario1-digits", [*words, "model.d_p=16"]))
     # Who does not project does not mind.
-    experiment.gather(experiment.load("mapl-scenario1-digits", [*words, "method.name=local"]))
+    wiring.gather(loading.load("mapl-scenario1-digits", [*words, "method.name=local"]))
 
 
 def test_a_method_may_ask_for_a_part_that_a_net_brings_and_for_no_other() -> None:

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
-from coterie.models import ModelSettings, Net, Output, batchable, build, names, vmappable
+from coterie.core.net import Net, Output, batchable, vmappable
+from coterie.models import ModelSettings, build, names
 
 
 def test_head_and_projector_read_the_backbones_features() -> None:

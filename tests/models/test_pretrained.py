@@ -11,16 +11,18 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from coterie import experiment, running
-from coterie.engines.simulation import Simulation
-from coterie.errors import ConfigError, ModelError
+from coterie import wiring
+from coterie.config import loading
+from coterie.core.errors import ConfigError, ModelError
 from coterie.methods.compfl import expert
+from coterie.running import simulated
+from coterie.simulation.director import Simulation
 
 SMALL = ("peers=4", "baseline=", "data.train=12", "data.validation=5", "data.test=5", "model.hidden=[4]")
 
 
-def circle(*words: str) -> experiment.Circle:
-    return experiment.gather(experiment.load("panm-digits", ["method.name=local", *SMALL, *words]))
+def circle(*words: str) -> wiring.Circle:
+    return wiring.gather(loading.load("panm-digits", ["method.name=local", *SMALL, *words]))
 
 
 @pytest.fixture
@@ -54,9 +56,9 @@ def test_others_start_as_ever(trained: Path) -> None:
 def test_the_smaller_experts_of_a_strong_client_start_from_it_too(trained: Path, setting: str) -> None:
     """The even peers own a cnn3, and begin with a copy of the mlp."""
     words = ("model.zoo=cnn3,mlp", f"model.pretrained={trained}", f"method.setting={setting}", "train.epochs=0")
-    e = experiment.load("panm-digits", ["method.name=compfl", *SMALL, *words, "rounds=2"])
+    e = loading.load("panm-digits", ["method.name=compfl", *SMALL, *words, "rounds=2"])
     held: list[Simulation] = []
-    running.run(e, trained / "run", on_start=held.append)
+    simulated.run(e, trained / "run", on_start=held.append)
     strong = held[0].stage.peers[0]
     assert strong.kind == "cnn3"
     assert (expert(strong, "mlp").part("backbone").vector == 1).all()
@@ -243,12 +245,10 @@ def test_a_frozen_layer_is_the_same_at_the_end_of_a_run(
     monkeypatch.delitem(sys.modules, "my_frozen", raising=False)
     method, *more = words
     zoo = "model.zoo=my_frozen:tuned"
-    e = experiment.load(
-        "panm-digits", [f"method.name={method}", *more, *SMALL, zoo, "rounds=3", "train.weight_decay=0.1"]
-    )
-    start = experiment.gather(e).participants[0].model
+    e = loading.load("panm-digits", [f"method.name={method}", *more, *SMALL, zoo, "rounds=3", "train.weight_decay=0.1"])
+    start = wiring.gather(e).participants[0].model
     held: list[Simulation] = []
-    running.run(e, tmp_path / "run", on_start=held.append)
+    simulated.run(e, tmp_path / "run", on_start=held.append)
     for peer in range(4):
         model = held[0].stage.peers[peer].model
         same = {name for name in model if torch.equal(model[name], start[name])}

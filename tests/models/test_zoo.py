@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from coterie.errors import ConfigError, ModelError
+from coterie.core.errors import ConfigError, ModelError
 from coterie.models import ModelSettings, assign, build, describe, names
 
 IMAGE = (1, 8, 8)

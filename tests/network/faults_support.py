@@ -28,11 +28,11 @@ from typing import Any
 
 import pytest
 
-from coterie import experiment, settings
-from coterie.events import PeerRound, of_kind, read
-from coterie.experiment import Experiment
-from coterie.local_circle import free_ports
+from coterie.config import loading, parsing
+from coterie.config.sections import Experiment
+from coterie.core.events import PeerRound, of_kind, read
 from coterie.network import authority
+from coterie.running.local_circle import free_ports
 
 LOOK = 0.05  # seconds between two looks at what a peer has done
 SEEDS = 2
@@ -126,7 +126,7 @@ class RealCircle:
     """Peers with keys of one authority and files of their own, in one folder."""
 
     def __init__(self, folder: Path, *words: str, preset: str = "panm-digits") -> None:
-        self.folder, self.e = folder, experiment.load(preset, words)
+        self.folder, self.e = folder, loading.load(preset, words)
         self.seats: dict[str, Seat] = {}
         self.seeds: list[str] = []
         authority.create_authority(folder / "keys", "throwaway", days=2)
@@ -153,7 +153,7 @@ class RealCircle:
             authority.issue(name, self.folder / "keys", days=2)
             table = {"keys": f"keys/{name}", "listen": address, "seeds": self.seeds, "out": f"of-{name}", **peer}
             file = self.folder / f"{name}.toml"
-            file.write_text(settings.dump({**(e or self.e).tables(), "peer": table}), encoding="utf-8")
+            file.write_text(parsing.dump({**(e or self.e).tables(), "peer": table}), encoding="utf-8")
             self.seats[name] = Seat(name, file, self.folder / f"of-{name}", (namespaces or {}).get(name, ""))
 
     def start(self, *names: str) -> None:

@@ -30,14 +30,14 @@ from typing import Any, NamedTuple
 import torch
 import zstandard
 
-from coterie.errors import ArtifactError, CoterieError
+from coterie.core.artifact import Artifact
+from coterie.core.errors import ArtifactError, CoterieError
 from coterie.network import compression
 from coterie.network.compression import Receiver, Sender
+from coterie.network.framing import opened
 from coterie.network.keys import Identity, Roster, credential_of, issued_by
 from coterie.network.membership import AddressBook, Announcement
-from coterie.network.parcels import opened
 from coterie.network.wire import PROTOCOL, Ask, Assembly, Meeting, Message, Parcel, Receipt, digest_of
-from coterie.shelf import Artifact
 
 LIMIT = 1 << 20  # bytes of an artifact
 SLOWEST = 1.0  # seconds for one input, on a machine that has other things to do

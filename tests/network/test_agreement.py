@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from coterie import experiment
+from coterie.config import loading
 from coterie.data import Dataset
 from coterie.data.dataset import Column
 from coterie.network.agreement import MOST_COLUMNS, agreement, difference, with_names
 
 
 def terms(classes: tuple[str, ...] = ("no", "yes"), columns: tuple[Column, ...] = ()) -> dict[str, str]:
-    e = experiment.load("panm-digits", ["method.name=local"])
+    e = loading.load("panm-digits", ["method.name=local"])
     dataset = Dataset("mine", np.zeros((4, 3)), np.zeros(4, int), classes, columns)
     me: Any = SimpleNamespace(model={"head.weight": np.zeros((2, 5))}, architecture=SimpleNamespace(name="mlp"))
     return agreement(e, dataset, me, "")

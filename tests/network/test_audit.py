@@ -18,8 +18,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from coterie.cli.audit import add_commands
 from coterie.network.audit import MAX_LINE, NOTHING_BEFORE, AuditError, AuditLog, Traffic, Versions, verify
-from coterie.network.audit_command import add_commands
 
 ODD = 'a "name",\n\u2028\x1b[31m\ud800 \\ ü"previous":"'
 DIGEST = "ab" * 32

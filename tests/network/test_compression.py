@@ -20,10 +20,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from torch import Tensor
 
-from coterie.errors import ArtifactError, ConfigError
+from coterie.core.artifact import Artifact
+from coterie.core.errors import ArtifactError, ConfigError
+from coterie.core.weights import Weights
 from coterie.network.compression import ENCODINGS, LARGEST_HALF, Receiver, Sender, decode, encode
-from coterie.shelf import Artifact
-from coterie.weights import Weights
 
 LIMIT = 10_000_000
 WITHOUT_MEMORY = ENCODINGS[:3]

@@ -32,18 +32,19 @@ from faults_support import (
     wait_until,
 )
 
-from coterie import experiment, running
-from coterie.cli import main
-from coterie.engines.letters import EMPTY, MOST_UNREAD, LetterBox
-from coterie.engines.network import NetworkEngine
-from coterie.engines.patience import FACTOR, LEAST, RECENT, Deadline, Pace
-from coterie.errors import RunError
-from coterie.events import Offence, PeerRound, of_kind, read
-from coterie.joining import _only_one
-from coterie.local_circle import LocalCircle
+from coterie.cli.main import main
+from coterie.config import loading, sections
+from coterie.core.artifact import Artifact
+from coterie.core.errors import RunError
+from coterie.core.events import Offence, PeerRound, of_kind, read
 from coterie.network.audit import verify
+from coterie.network.deadlines import FACTOR, LEAST, RECENT, Deadline, Pace
+from coterie.network.engine import NetworkEngine
+from coterie.network.mailbox import EMPTY, MOST_UNREAD, LetterBox
 from coterie.network.node import GRACE
-from coterie.shelf import Artifact
+from coterie.running import simulated
+from coterie.running.local_circle import LocalCircle
+from coterie.running.real_peer import _only_one
 
 STARTING = 300.0  # seconds that processes may take to import torch and meet, however busy the machine is
 SCHEDULING = 3.0  # seconds that a busy machine may keep a process from noticing that a wait is over
@@ -83,7 +84,7 @@ def offences(out: Path) -> list[Offence]:
 class Disturbed:
     """A local circle whose peers are killed when they are in given rounds; it starts them again by itself."""
 
-    def __init__(self, e: experiment.Experiment, out: Path, plan: dict[str, list[tuple[int, float]]]) -> None:
+    def __init__(self, e: sections.Experiment, out: Path, plan: dict[str, list[tuple[int, float]]]) -> None:
         self.circle = LocalCircle(e, out)
         self.circle.prepare()
         self.members = {member.name: member for member in self.circle.members}
@@ -136,7 +137,7 @@ def check_logs(circle: LocalCircle) -> None:
 
 
 def test_a_killed_peer_comes_back_where_it_was(tmp_path: Path) -> None:
-    e = experiment.load("panm-digits", [*GOSSIP, "peers=3", "method.k=2", "rounds=30", "network.interval=0.3"])
+    e = loading.load("panm-digits", [*GOSSIP, "peers=3", "method.k=2", "rounds=30", "network.interval=0.3"])
     disturbed = Disturbed(e, tmp_path / "run", {"peer-1": [(4, 0.1)]})
     disturbed.finish(STARTING)
     check_logs(disturbed.circle)
@@ -156,8 +157,8 @@ THIRD = (
 @pytest.mark.parametrize("seed", [0, 1])
 def test_a_third_of_ten_peers_killed_at_random_costs_nobody_the_run(tmp_path: Path, seed: int) -> None:
     """Within two points of the undisturbed run, on 1,000 test samples (the noise is in docs/faults or the report)."""
-    e = experiment.load("panm-digits", [*THIRD, f"seed={seed}"])
-    undisturbed = running.run(e, tmp_path / "undisturbed")  # as a simulation: equal to real peers, to the bit
+    e = loading.load("panm-digits", [*THIRD, f"seed={seed}"])
+    undisturbed = simulated.run(e, tmp_path / "undisturbed")  # as a simulation: equal to real peers, to the bit
     chance = random.Random(seed)
     victims = chance.sample(range(10), 4)
     plan = {f"peer-{i}": [(chance.randint(1, 34), chance.uniform(0, 0.5))] for i in victims}
@@ -188,7 +189,7 @@ def test_a_third_of_ten_peers_killed_at_random_costs_nobody_the_run(tmp_path: Pa
 @pytest.mark.parametrize("method", ["fedavg", "flt"])
 def test_a_server_that_is_killed_comes_back_and_serves_on(tmp_path: Path, method: str) -> None:
     words = [*GOSSIP, f"method.name={method}", "peers=3", "rounds=16", "network.interval=0.3"]
-    e = experiment.load("panm-digits", words)
+    e = loading.load("panm-digits", words)
     disturbed = Disturbed(e, tmp_path / "run", {"server": [(3, 0.05), (8, 0.1)], "peer-1": [(8, 0.1)]})
     summary = disturbed.finish(900)
     check_logs(disturbed.circle)

@@ -27,25 +27,26 @@ import pytest
 import torch
 import zstandard
 
-from coterie import experiment
-from coterie.engines.letters import LetterBox
-from coterie.engines.network import NetworkEngine
-from coterie.events import Offence, of_kind, read
-from coterie.joining import read_file, take_part
-from coterie.local_circle import LocalCircle
-from coterie.network import channels, node, serving, status
-from coterie.network import conduct as conduct_module
+from coterie.config import loading
+from coterie.config.sections import NetworkSettings
+from coterie.core.artifact import Artifact
+from coterie.core.events import Offence, of_kind, read
+from coterie.network import channels, node, serving
+from coterie.network import penalties as conduct_module
 from coterie.network.agreement import AgreementError, digest
 from coterie.network.audit import AuditLog
 from coterie.network.authority import create_authority, issue, revoke
-from coterie.network.conduct import FIRST_PAUSE, OFFENCES_UNTIL_IGNORED, Conduct
+from coterie.network.engine import NetworkEngine
 from coterie.network.keys import Identity, IdentityError, Roster, authority_and_roster, issued_by
+from coterie.network.mailbox import LetterBox
 from coterie.network.membership import RUNNING, AddressBook, Announcement
 from coterie.network.node import Node, Traffic
+from coterie.network.penalties import FIRST_PAUSE, OFFENCES_UNTIL_IGNORED, Conduct
 from coterie.network.serving import SERVICE
-from coterie.network.settings import NetworkSettings
 from coterie.network.wire import LARGEST_MESSAGE, PROTOCOL, Ask, Meeting, Parcel, Receipt, canonical, digest_of
-from coterie.shelf import Artifact
+from coterie.running import peer_status
+from coterie.running.local_circle import LocalCircle
+from coterie.running.real_peer import read_file, take_part
 
 NAMES = ("ada", "bob", "carol", "mallory")
 TERMS = {"method.name": '"gossip"', "rounds": "10"}
@@ -1147,7 +1148,7 @@ def corrupt(engine: NetworkEngine) -> None:
 
 def test_a_circle_with_one_hostile_peer_finishes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conduct_module, "FIRST_PAUSE", 0.0)  # so that every lie is heard
-    circle = LocalCircle(experiment.load("panm-digits", RUN), tmp_path / "run")
+    circle = LocalCircle(loading.load("panm-digits", RUN), tmp_path / "run")
     circle.prepare()
     engines: dict[str, NetworkEngine] = {}
 
@@ -1172,7 +1173,7 @@ def test_a_circle_with_one_hostile_peer_finishes(tmp_path: Path, monkeypatch: py
         assert {p["name"]: p["offences"] for p in said["peers"]} == {
             name: 7 * (name == HOSTILE) for name in engines if name != member.name
         }
-        assert "7 offences" in status.text(member.out)
+        assert "7 offences" in peer_status.text(member.out)
         assert json.loads((member.out / "summary.json").read_text(encoding="utf-8"))["offences"] == 7
 
 

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from coterie import cli
-from coterie.errors import ConfigError, CoterieError, DataError, RunError
-from coterie.joining import PeerFile, read_file, take_part
-from coterie.local_circle import free_ports
+from coterie.cli import main
+from coterie.core.errors import ConfigError, CoterieError, DataError, RunError
 from coterie.network import authority
 from coterie.network.agreement import AgreementError
 from coterie.network.keys import Identity
+from coterie.running.local_circle import free_ports
+from coterie.running.real_peer import PeerFile, read_file, take_part
 
 BASE = """
 seed = 0
@@ -202,7 +202,7 @@ def test_a_seed_needs_a_name(two: Circle) -> None:
 def test_unknown_keys_of_a_peer_file(two: Circle, capsys: pytest.CaptureFixture[str]) -> None:
     path = two.file("north").path
     path.write_text(path.read_text() + "sedes = []\n")
-    assert cli.main(["peer", str(path)]) == 2
+    assert main.main(["peer", str(path)]) == 2
     assert "unknown key 'sedes'. Did you mean 'seeds'?" in capsys.readouterr().err
 
 
@@ -279,15 +279,15 @@ def test_a_server_that_does_not_come(two: Circle) -> None:
 
 def test_status_of_a_peer_and_of_nothing(two: Circle, capsys: pytest.CaptureFixture[str]) -> None:
     together(two.file("north"), two.file("south"))
-    assert cli.main(["status", str(two.folder / "north")]) == 0
+    assert main.main(["status", str(two.folder / "north")]) == 0
     shown = capsys.readouterr().out
     assert "north (number 0)" in shown
     assert "finished, round 2/2" in shown
     assert re.search(r"^south +finished +2 ", shown, re.MULTILINE)
-    assert cli.main(["status", str(two.folder / "north"), "--json"]) == 0
+    assert main.main(["status", str(two.folder / "north"), "--json"]) == 0
     status = json.loads(capsys.readouterr().out)
     assert (status["state"], status["round"], status["rounds"]) == ("done", 2, 2)
-    assert cli.main(["status", str(two.folder / "keys")]) == 2
+    assert main.main(["status", str(two.folder / "keys")]) == 2
     assert "has no status.json" in capsys.readouterr().err
 
 

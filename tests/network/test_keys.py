@@ -31,12 +31,12 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.errors import CoterieError
+from coterie.cli.keys import add_commands
+from coterie.core.errors import CoterieError
 from coterie.network import authority as keeper
 from coterie.network import keys
 from coterie.network.authority import circle_of, create_authority, issue, revoke
 from coterie.network.keys import Credential, Identity, IdentityError, Roster, credential_of
-from coterie.network.keys_command import add_commands
 
 PEER_FILES = {"authority.pem", "certificate.pem", "private.key", "roster.json"}
 
@@ -432,7 +432,7 @@ def test_nothing_private_is_printed(coterie: Callable[[str], None], capsys: pyte
 
 
 def test_the_command_imports_nothing_heavy() -> None:
-    code = "import sys, coterie.network.keys_command; sys.exit('cryptography' in sys.modules or 'torch' in sys.modules)"
+    code = "import sys, coterie.cli.keys; sys.exit('cryptography' in sys.modules or 'torch' in sys.modules)"
     # Only what this module itself brings: the package's own __init__ is not looked at.
     code = (
         "import sys, types; p = types.ModuleType('coterie'); p.__path__ = [sys.argv[1]]; sys.modules['coterie'] = p; "

@@ -7,10 +7,10 @@ import os
 from functools import partial
 from pathlib import Path
 
-from coterie import experiment
-from coterie.engines.network import NetworkEngine
-from coterie.joining import read_file, take_part
-from coterie.local_circle import LocalCircle
+from coterie.config import loading
+from coterie.network.engine import NetworkEngine
+from coterie.running.local_circle import LocalCircle
+from coterie.running.real_peer import read_file, take_part
 
 SMALL = (
     "method.name=fedpae", "method.models=1", "method.patience=2", "method.k=2", "method.population=8",
@@ -22,7 +22,7 @@ SMALL = (
 
 def run(out: Path, late: float = 0.0, never: bool = False, words: tuple[str, ...] = ()) -> dict[str, NetworkEngine]:
     """A circle of four in which the last comes late, or not at all."""
-    circle = LocalCircle(experiment.load("panm-digits", [*SMALL, *words]), out)
+    circle = LocalCircle(loading.load("panm-digits", [*SMALL, *words]), out)
     circle.prepare(overwrite=True)
     engines: dict[str, NetworkEngine] = {}
 
@@ -76,7 +76,7 @@ class Noisy(FedPAE):
 def test_who_only_makes_noise_keeps_nobody_for_ever(tmp_path: Path) -> None:
     (tmp_path / "noisy.py").write_text(NOISY)
     words = [*SMALL, f"method.name={tmp_path / 'noisy.py'}:Noisy", "network.linger=3", "network.gather=60"]
-    circle = LocalCircle(experiment.load("panm-digits", words), tmp_path / "run")
+    circle = LocalCircle(loading.load("panm-digits", words), tmp_path / "run")
     circle.prepare(overwrite=True)
     engines: dict[str, NetworkEngine] = {}
 

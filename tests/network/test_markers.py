@@ -18,12 +18,12 @@ import pytest
 from PIL import Image
 from test_joining import Circle
 
-from coterie.errors import DataError
-from coterie.joining import PeerFile, place, take_part
+from coterie.core.errors import DataError
 from coterie.network.agreement import AgreementError
 from coterie.network.channels import Channels
 from coterie.network.keys import Identity
 from coterie.network.serving import Service
+from coterie.running.real_peer import PeerFile, place, take_part
 
 MARK = "zqmark"
 NUMBERS = 8675309.0, 7654321.0  # side by side in a row; float32 has both exactly

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coterie.engines.patience import FACTOR, LEAST, RECENT, Deadline
 from coterie.network import membership
 from coterie.network.authority import create_authority, issue, revoke
-from coterie.network.conduct import FIRST_PAUSE, LONGEST_PAUSE, OFFENCES_UNTIL_IGNORED, Conduct
+from coterie.network.deadlines import FACTOR, LEAST, RECENT, Deadline
 from coterie.network.keys import Identity
 from coterie.network.membership import GATHERING, RUNNING, AddressBook, Announcement
+from coterie.network.penalties import FIRST_PAUSE, LONGEST_PAUSE, OFFENCES_UNTIL_IGNORED, Conduct
 from coterie.network.wire import LARGEST_MESSAGE, Meeting, WireError
 
 NAMES = ("ada", "bob", "carol", "dora")

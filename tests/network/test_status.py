@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from coterie.errors import CoterieError
-from coterie.network import status
+from coterie.core.errors import CoterieError
+from coterie.running import peer_status
 
 OTHER = {
     "name": "south", "number": 1, "endpoint": "south:7400", "state": "done", "round": 2, "silent": False,
@@ -31,15 +31,15 @@ def write(folder: Path, seconds_ago: float, **facts: Any) -> None:
 
 def test_when_others_answered_is_counted_from_now(tmp_path: Path) -> None:
     write(tmp_path, 7195.2)  # two hours, less 5 seconds and a little: with those 5, 7200.2 seconds
-    assert "finished, round 2/2" in status.text(tmp_path)
-    assert "2 h 0 min ago" in status.text(tmp_path)
-    assert json.loads(status.text(tmp_path, as_json=True))["peers"][0]["answered"] >= 7200.2
+    assert "finished, round 2/2" in peer_status.text(tmp_path)
+    assert "2 h 0 min ago" in peer_status.text(tmp_path)
+    assert json.loads(peer_status.text(tmp_path, as_json=True))["peers"][0]["answered"] >= 7200.2
 
 
 def test_a_finished_peer_is_in_its_last_round(tmp_path: Path) -> None:
     write(tmp_path, 60, round=3)  # as older versions wrote it
-    assert json.loads(status.text(tmp_path, as_json=True))["round"] == 2
-    assert "finished, round 2/2" in status.text(tmp_path)
+    assert json.loads(peer_status.text(tmp_path, as_json=True))["round"] == 2
+    assert "finished, round 2/2" in peer_status.text(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -53,17 +53,17 @@ def test_a_finished_peer_is_in_its_last_round(tmp_path: Path) -> None:
 )
 def test_how_a_peer_is(tmp_path: Path, facts: dict[str, Any], ago: float, said: str) -> None:
     write(tmp_path, ago, round=1, **facts)
-    assert said in status.text(tmp_path)
+    assert said in peer_status.text(tmp_path)
 
 
 def test_a_peer_that_was_never_started(tmp_path: Path) -> None:
     (tmp_path / "north.toml").write_text("[peer]\n", encoding="utf-8")
     with pytest.raises(CoterieError, match=r"north\.toml has not been started yet"):
-        status.text(tmp_path / "north.toml")
+        peer_status.text(tmp_path / "north.toml")
 
 
 def test_a_circle_that_has_finished(tmp_path: Path) -> None:
     for name in ("peer-0", "peer-1"):
         write(tmp_path / "peers" / name, 60, name=name)
-    _, *rows = status.text(tmp_path).splitlines()
+    _, *rows = peer_status.text(tmp_path).splitlines()
     assert [row.split()[:4] for row in rows] == [[name, "finished", "2/2", "1"] for name in ("peer-0", "peer-1")]

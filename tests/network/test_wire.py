@@ -13,7 +13,7 @@ from fuzz_decoding import MOST_GROWTH, SLOWEST, Fuzzer, report
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coterie.errors import CoterieError
+from coterie.core.errors import CoterieError
 from coterie.network.agreement import LONGEST_VALUE, _text, difference
 from coterie.network.membership import Announcement
 from coterie.network.wire import (

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from coterie.cli import FAILED, OK, main
-from coterie.planning import command
+from coterie.cli import plan
+from coterie.cli.main import FAILED, OK, main
 from coterie.planning.plan import Plan
 from coterie.training.recording import Repeated
 
@@ -37,7 +37,7 @@ def test_a_plan_and_its_baseline_are_shown(capsys: pytest.CaptureFixture[str], t
 
 
 def test_what_a_plan_says() -> None:
-    assert command.text(PLAN).splitlines() == [
+    assert plan.text(PLAN).splitlines() == [
         "panm: 10 peers, 20 rounds",
         "  time             40.1 s, 2 s a round",
         "    of it          training 30 s, evaluating 10 s",
@@ -55,7 +55,7 @@ def test_what_a_plan_says() -> None:
 def test_a_plan_against_what_came_of_it() -> None:
     """40.1 s of 50, 4 MB of 5, 400 messages of 400."""
     summary = {"seconds": 50.0, "bytes": {"total": 5_000_000}, "messages": {"total": 400}}
-    said = [line.split() for line in command.compared(PLAN, summary).splitlines()[1:5]]
+    said = [line.split() for line in plan.compared(PLAN, summary).splitlines()[1:5]]
     assert said == [
         ["planned", "actual", "ratio"],
         ["seconds", "40.1", "s", "50", "s", "0.80"],
@@ -100,9 +100,9 @@ def test_a_run_that_is_not_done_cannot_be_checked(capsys: pytest.CaptureFixture[
 
 
 def test_a_word_only_if_it_takes_long(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "PATIENCE", 3600.0)
+    monkeypatch.setattr(plan, "PATIENCE", 3600.0)
     assert main(["plan", *TINY, "baseline="]) == OK
     assert capsys.readouterr().err == ""
-    monkeypatch.setattr(command, "PATIENCE", 0.0)
+    monkeypatch.setattr(plan, "PATIENCE", 0.0)
     assert main(["plan", *TINY, "baseline="]) == OK
     assert "rehearsing" in capsys.readouterr().err

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from coterie import experiment, running
-from coterie.experiment import Experiment
+from coterie.config import loading
+from coterie.config.sections import Experiment
 from coterie.planning import leaps, rehearsal
 from coterie.planning.plan import CHECKPOINTS, EXCHANGING, plan
 from coterie.planning.rehearsal import EVALUATING, TRAINING
+from coterie.running import simulated
 from coterie.training.recording import Repeated
 
 SMALL = (
@@ -35,11 +36,11 @@ def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def small(*words: str) -> Experiment:
-    return experiment.load("panm-digits", [*SMALL, *words])
+    return loading.load("panm-digits", [*SMALL, *words])
 
 
 def actual(e: Experiment, tmp_path: Path) -> dict[str, Any]:
-    return running.run(e, tmp_path / "actual")
+    return simulated.run(e, tmp_path / "actual")
 
 
 def test_gossip_by_hand_and_as_it_was(tmp_path: Path) -> None:

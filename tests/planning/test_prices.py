@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from coterie.architecture import Architecture
+from coterie.core.model import Architecture
 from coterie.models import ModelSettings, build
 from coterie.planning import work
 from coterie.planning.prices import Price, Prices, of_call, shares

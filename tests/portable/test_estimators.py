@@ -15,11 +15,11 @@ from sklearn.neighbors import KNeighborsClassifier  # noqa: F401 (named in a tes
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from coterie.errors import ModelError
+from coterie.core.errors import ModelError
+from coterie.core.portable_model import Portable
 from coterie.models import zoo
 from coterie.portable import conversion, estimators
 from coterie.portable.checks import LARGEST, check
-from coterie.portable.form import Portable
 from coterie.portable.sandbox import Sandbox
 
 TOLERANCE = 2e-6  # measured: 1e-6, in sums of a hundred trees in single precision

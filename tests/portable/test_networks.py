@@ -11,9 +11,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from coterie.core.errors import ModelError
+from coterie.core.net import Net
 from coterie.data.scaling import Scaling
-from coterie.errors import ModelError
-from coterie.models import ModelSettings, Net, build, names
+from coterie.models import ModelSettings, build, names
 from coterie.portable.networks import taking_raw, to_onnx
 
 

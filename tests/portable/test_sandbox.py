@@ -32,7 +32,7 @@ from portable_support import (
     tensor,
 )
 
-from coterie.errors import PortableError, SandboxError
+from coterie.core.errors import PortableError, SandboxError
 from coterie.portable import sandbox as sandbox_module
 from coterie.portable.sandbox import Sandbox
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tiny import run, sameness, tiny
 
-from coterie.experiment import Experiment
+from coterie.config.sections import Experiment
 from coterie.reproducing import papers
 from coterie.reproducing.papers import Table
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tiny import run, tiny
 
-from coterie.experiment import load, presets
+from coterie.config.loading import load, presets
 
 
 @pytest.mark.parametrize("name", sorted(presets()))

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from coterie.cli import OK, main
+from coterie.cli.main import OK, main
 from coterie.comparing.plan import fingerprint
-from coterie.errors import ConfigError
-from coterie.experiment import ORIGINS, load, preset_origins, presets
+from coterie.config.loading import ORIGINS, load, preset_origins, presets
+from coterie.core.errors import ConfigError
 
 
 @pytest.mark.parametrize("name", sorted(presets()))

@@ -16,11 +16,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from coterie import running
+from coterie.config.loading import from_tables
+from coterie.config.sections import Experiment
 from coterie.data import catalog
 from coterie.data.dataset import write_arrays
 from coterie.data.partitions.settings import cluster_count
-from coterie.experiment import Experiment, from_tables
+from coterie.running import simulated
 
 IMAGES = 1200  # of each stand-in: twelve of each of a hundred classes
 SAMPLES = 4  # of a peer: a norm over the batch needs two
@@ -85,7 +86,7 @@ def sameness(e: Experiment) -> str:
 
 def run(e: Experiment, folder: Path) -> None:
     """A tiny round, in which everybody is measured."""
-    summary = running.run(e, folder)
+    summary = simulated.run(e, folder)
     assert (summary["rounds"], summary["peers"]) == (e.rounds, e.peers)
     accuracies = summary["accuracy"]["last"]["per_peer"]
     assert len(accuracies) == e.peers

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coterie.events import Event, PeerRound, RunStarted
+from coterie.core.events import Event, PeerRound, RunStarted
 
 
 @pytest.fixture

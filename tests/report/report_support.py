@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from coterie.events import Event, EventLog, PeerRound, RunStarted
+from coterie.core.events import Event, EventLog, PeerRound, RunStarted
 
 SIZE = 100_000  # bytes of a model
 

@@ -11,7 +11,7 @@ import pytest
 from report_support import written
 
 import coterie.report
-from coterie.events import Event, PeerRound, RunStarted
+from coterie.core.events import Event, PeerRound, RunStarted
 from coterie.report.byte_axis import ByteAxis
 from coterie.report.comparison import sections
 from coterie.report.html import page_of

@@ -11,7 +11,7 @@ from browser_support import axe_violations, browser, launch
 from playwright.sync_api import Browser
 from report_support import run_of_all_figures, written
 
-from coterie.events import PeerRound, RunStarted
+from coterie.core.events import PeerRound, RunStarted
 from coterie.report.html import report_again, write_report
 from coterie.report.summary import summarise, write_json
 

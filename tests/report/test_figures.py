@@ -13,9 +13,9 @@ import pytest
 from report_support import run_of_all_figures, written
 
 import coterie.report
-from coterie import cli
-from coterie.errors import CoterieError, RunError
-from coterie.events import Event, PeerRound, RunStarted
+from coterie.cli import main
+from coterie.core.errors import CoterieError, RunError
+from coterie.core.events import Event, PeerRound, RunStarted
 from coterie.report import NothingToDraw, fronts, walks
 from coterie.report.embedding import in_plane
 from coterie.report.interval import estimate
@@ -124,12 +124,12 @@ def test_a_drawing_alone_carries_its_colours() -> None:
 
 
 def test_the_command_makes_a_report_again(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["report", str(folder)]) == 0
+    assert main.main(["report", str(folder)]) == 0
     first = (folder / "report.html").read_text(encoding="utf-8")
     assert first.startswith("<!doctype html>")
-    assert cli.main(["report", str(folder), "--out", str(tmp_path / "again.html")]) == 0
+    assert main.main(["report", str(folder), "--out", str(tmp_path / "again.html")]) == 0
     assert (tmp_path / "again.html").read_text(encoding="utf-8") == first
-    assert cli.main(["report", str(tmp_path)]) == 2
+    assert main.main(["report", str(tmp_path)]) == 2
     assert "is not the folder of a run" in capsys.readouterr().err
 
 

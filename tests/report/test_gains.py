@@ -10,16 +10,16 @@ import pytest
 from report_support import written
 
 import coterie.report
-from coterie import cli
+from coterie.cli import main
 from coterie.comparing import statistics
-from coterie.display import comparison as as_text
-from coterie.errors import CoterieError
-from coterie.events import Event, PeerRound, RunStarted
+from coterie.core.errors import CoterieError
+from coterie.core.events import Event, PeerRound, RunStarted
 from coterie.report import NothingToDraw, gains
 from coterie.report.comparison import sections, write_comparison
 from coterie.report.html import page_of
 from coterie.report.seeds import Seeds
 from coterie.report.summary import summarise, write_json
+from coterie.terminal.display import comparison as as_text
 
 # `tiny` ends with 0.6, 0.9 and 0.1, and selects 0.6, 0.7 and 0.5. Alone these peers have, in both rounds:
 ALONE = [0.5, 0.9, 0.4]
@@ -179,10 +179,10 @@ def test_a_comparison_without_local_says_so(two_seeds: dict[str, list[Path]]) ->
 def test_the_run_command_shows_its_baseline(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["peers=3", "rounds=2", "data.clusters=2", "data.train=10", "data.validation=5", "data.test=5"]
     words += ["model.hidden=[4]", "method.name=gossip", "method.k=1", "engine.workers=1", "baseline=local"]
-    assert cli.main(["run", "panm-digits", *words, "--out", str(tmp_path / "run"), "--plain"]) == 0
+    assert main.main(["run", "panm-digits", *words, "--out", str(tmp_path / "run"), "--plain"]) == 0
     report = tmp_path / "run" / "report.html"
     first = report.read_text(encoding="utf-8")
     assert "Gain per peer against local" in first
     assert re.search(r"points against local: \d of 3 peers gain, \d lose", capsys.readouterr().out)
-    assert cli.main(["report", str(tmp_path / "run")]) == 0
+    assert main.main(["report", str(tmp_path / "run")]) == 0
     assert report.read_text(encoding="utf-8") == first

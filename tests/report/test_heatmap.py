@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from coterie.events import Event, PeerRound, RunStarted
+from coterie.core.events import Event, PeerRound, RunStarted
 from coterie.report.heatmap import WIDTH, heat_map
 
 

@@ -9,8 +9,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from coterie import notes
-from coterie.events import Event, PeerRound, RunStarted
+from coterie.core import notes
+from coterie.core.events import Event, PeerRound, RunStarted
 from coterie.report import NothingToDraw
 from coterie.report.html import page
 from coterie.report.noted import charts, own_numbers

@@ -12,12 +12,12 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from coterie.events import Event, PeerAway, PeerRound, RunStarted
+from coterie.core.events import Event, PeerAway, PeerRound, RunStarted
+from coterie.core.formatting import duration, short_name, size
 from coterie.report import graphs, matrix, measures, ordering, svg
 from coterie.report.figure import NothingToDraw
 from coterie.report.html import page, write_report
 from coterie.report.summary import summarise
-from coterie.report.words import duration, short_name, size
 
 VOID = {"meta", "br"}
 

@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from coterie.display import results
-from coterie.errors import RunError
-from coterie.events import Event, PeerRound, RunStarted
+from coterie.core.errors import RunError
+from coterie.core.events import Event, PeerRound, RunStarted
 from coterie.report import summary as module
 from coterie.report.measures import by_architecture
 from coterie.report.summary import mass_by_round, neighbours_by_round, summarise, write_graph, write_json
+from coterie.terminal.display import results
 
 
 def test_last_accuracy(tiny: list[Event]) -> None:

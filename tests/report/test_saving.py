@@ -14,9 +14,9 @@ from report_support import run_of_all_figures, written
 
 import coterie
 import coterie.report
-from coterie import cli
-from coterie.errors import CoterieError, RunError
-from coterie.events import Event, PeerRound, RunStarted
+from coterie.cli import main
+from coterie.core.errors import CoterieError, RunError
+from coterie.core.events import Event, PeerRound, RunStarted
 from coterie.report import Figure, forms
 from coterie.report.legend import Key, with_legend
 from coterie.report.marks import alone
@@ -209,7 +209,7 @@ def test_the_command(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture
     pytest.importorskip("vl_convert")
     out = tmp_path / "out"
     order = ["figures", str(folder), "--out", str(out), "--format", "svg, PDF,png", "--only", "graph,matrix"]
-    assert cli.main([*order, "--only", "classes", "--width", "120", "--background", "transparent"]) == 0
+    assert main.main([*order, "--only", "classes", "--width", "120", "--background", "transparent"]) == 0
     names = sorted(f"{name}.{form}" for name in ("graph", "matrix", "classes") for form in forms.FORMS)
     assert sorted(path.name for path in out.iterdir()) == names
     assert f"written: {out / 'classes.png'}" in capsys.readouterr().out
@@ -230,7 +230,7 @@ def test_the_command(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 def test_what_cannot_be_saved_is_named(
     folder: Path, words: list[str], why: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.main(["figures", str(folder), *words]) == 2
+    assert main.main(["figures", str(folder), *words]) == 2
     assert why in capsys.readouterr().err
     assert not (folder / "figures").exists() or not list((folder / "figures").iterdir())
 

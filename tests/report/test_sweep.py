@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from report_support import written
 
-from coterie.events import PeerRound, RunStarted
+from coterie.core.events import PeerRound, RunStarted
 from coterie.report import sweep
 from coterie.report.comparison import write_comparison
 from coterie.report.figure import NothingToDraw

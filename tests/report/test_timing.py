@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coterie.events import PeerRound
+from coterie.core.events import PeerRound
 from coterie.report.timing import MOST_POINTS, accuracy_over_time, idle_shares, time_to
 
 ROUNDS = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coterie.report.words import short_name, short_names
+from coterie.core.formatting import short_name, short_names
 
 
 @pytest.mark.parametrize(

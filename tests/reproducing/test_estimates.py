@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from coterie.experiment import load
+from coterie.config.loading import load
 from coterie.models import ModelSettings, build
 from coterie.reproducing import estimates, papers
 

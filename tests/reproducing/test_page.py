@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from results_support import summary, there
 
-from coterie.cli import FAILED, OK, main
-from coterie.errors import ConfigError
-from coterie.report.words import markdown
+from coterie.cli.main import FAILED, OK, main
+from coterie.core.errors import ConfigError
+from coterie.core.formatting import markdown
 from coterie.reproducing import page as pages
 from coterie.reproducing import papers, records, runs, states
 from coterie.reproducing.page import command, page

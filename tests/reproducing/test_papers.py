@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from results_support import summary, there
 
-from coterie.cli import OK, main
+from coterie.cli.main import OK, main
 from coterie.comparing.plan import fingerprint
-from coterie.errors import ConfigError
-from coterie.experiment import load, presets
+from coterie.config.loading import load, presets
+from coterie.core.errors import ConfigError
+from coterie.core.formatting import aligned
 from coterie.methods.mapl import MAPL
 from coterie.methods.pens import PENS
-from coterie.report.words import aligned
 from coterie.reproducing import papers
 from coterie.reproducing.figures import FIGURES
 from coterie.reproducing.page import page

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from coterie import provenance
-from coterie.cli import FAILED, OK, STOPPED, main
+from coterie.cli.main import FAILED, OK, STOPPED, main
 from coterie.comparing.plan import Job
-from coterie.errors import RunError
-from coterie.experiment import load
+from coterie.config import provenance
+from coterie.config.loading import load
+from coterie.core.errors import RunError
 from coterie.reproducing import papers, records, runs
 from coterie.reproducing.making import Maker
 from coterie.reproducing.records import Record

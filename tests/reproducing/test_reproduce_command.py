@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from coterie.cli import FAILED, OK, main
+from coterie.cli.main import FAILED, OK, main
 from coterie.reproducing import papers, records, runs
 from coterie.reproducing.sections import Place, parsed
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from results_support import summary, there, write
 
-from coterie.errors import RunError
+from coterie.core.errors import RunError
 from coterie.reproducing import papers, runs
 from coterie.reproducing.figures import FIGURES, at, change
 from coterie.reproducing.results import Results, behind, notes, number, results, rows

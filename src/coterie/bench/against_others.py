@@ -18,9 +18,9 @@ from typing import Any
 from coterie.bench.frameworks import DRIVERS, Framework, home
 from coterie.bench.watching import Turn, watched
 from coterie.bench.workloads import Workload
-from coterie.errors import CoterieError
-from coterie.report.words import NOTHING, aligned, duration, size
-from coterie.steps import Steps
+from coterie.core.errors import CoterieError
+from coterie.core.formatting import NOTHING, aligned, duration, size
+from coterie.terminal.steps import Steps
 
 LOOP, OURS = "plain loop", "Coterie"
 METHODS = {"gossip": "gossip", "fedavg": "FedAvg"}

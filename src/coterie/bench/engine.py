@@ -7,17 +7,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from coterie.bench.workloads import CLASSES, Workload
-from coterie.engines.clock import Clock, ClockSettings
-from coterie.engines.processes import Processes
-from coterie.engines.sharding import sharded
-from coterie.engines.simulation import Simulation
-from coterie.engines.stage import Stage
-from coterie.events import EventLog
-from coterie.kinds import Kinds
+from coterie.config.sections import ClockSettings
+from coterie.core.events import EventLog
+from coterie.core.peer import Desk, Others, Peer
 from coterie.methods.base import Method
 from coterie.methods.fedavg import FedAvg
 from coterie.methods.gossip import Gossip
-from coterie.peer import Desk, Others, Peer
+from coterie.models.registry import registry
+from coterie.simulation.clock import Clock
+from coterie.simulation.director import Simulation
+from coterie.simulation.placement import sharded
+from coterie.simulation.processes import Processes
+from coterie.simulation.stage import Stage
 from coterie.training import Trainer
 
 
@@ -28,7 +29,7 @@ class Circle:
         self.method: Method = FedAvg() if method == "fedavg" else Gossip(k=work.neighbours)
         architecture, data = work.architecture(), work.data()
         server = work.peers if self.method.with_server() else None
-        kinds = Kinds((work.model,), work.shape, CLASSES, lambda _: architecture)
+        kinds = registry((work.model,), work.shape, CLASSES, lambda _: architecture)
         desk: Desk = None  # type: ignore[assignment]  # a stage puts itself there
         self.participants = [
             Peer(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from coterie.errors import ConfigError, RunError, unknown
+from coterie.core.errors import ConfigError, RunError, unknown
 
 DRIVERS = Path(__file__).parent / "drivers"
 LONGEST_INSTALLATION = 1800  # seconds

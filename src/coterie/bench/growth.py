@@ -10,11 +10,11 @@ import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from coterie import memory
 from coterie.bench.engine import Engine
 from coterie.bench.workloads import chosen
-from coterie.errors import RunError
-from coterie.report.words import duration, size
+from coterie.core import memory
+from coterie.core.errors import RunError
+from coterie.core.formatting import duration, size
 
 [SMALL] = chosen(["w2"])
 PEERS = (100, 1_000, 10_000, 50_000)

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from coterie.bench.workloads import Workload
-from coterie.models import Net
+from coterie.core.net import Net
 
 State = dict[str, Tensor]
 

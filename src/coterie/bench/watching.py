@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from coterie.errors import RunError
+from coterie.core.errors import RunError
 
 PROC = Path("/proc")
 EVERY = 0.2  # seconds between two looks at its memory

@@ -10,11 +10,11 @@ from typing import Any
 
 import torch
 
-from coterie.architecture import Architecture
-from coterie.errors import ConfigError, unknown
+from coterie.core.errors import ConfigError, unknown
+from coterie.core.formatting import count
+from coterie.core.model import Architecture
+from coterie.core.peer import PeerData
 from coterie.models import ModelSettings, build
-from coterie.peer import PeerData
-from coterie.report.words import count
 from coterie.training import Pool, Split, TrainSettings
 
 NEIGHBOURS = 5

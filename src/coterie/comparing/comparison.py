@@ -11,8 +11,8 @@ from coterie.comparing import naming
 from coterie.comparing.naming import DEFAULT, Presentation
 from coterie.comparing.plan import Job, Variant, local_twin, standing, why_again
 from coterie.comparing.statistics import Line, Summary, line, ranked
-from coterie.errors import RunError
-from coterie.events import read
+from coterie.core.errors import RunError
+from coterie.core.events import read
 from coterie.report.summary import read_summary, summarise
 
 NEEDED = {"accuracy", "bytes", "messages", "over_time", "validation"}

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from coterie.comparing.plan import LOCAL, Job, Variant, local_twin, short_keys
-from coterie.errors import ConfigError, unknown
+from coterie.core.errors import ConfigError, unknown
+from coterie.core.formatting import short_name, short_names
 from coterie.methods.base import Method
-from coterie.report.words import short_name, short_names
 
 METHOD = "method.name"
 

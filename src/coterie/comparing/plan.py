@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from coterie import provenance, settings
-from coterie.command_line import Request
+from coterie.config import parsing, provenance
+from coterie.config.command_words import Request
+from coterie.config.loading import built, check_files, load, over, read_tables
+from coterie.config.sections import Experiment
+from coterie.core.errors import ConfigError, CoterieError, RunError
 from coterie.data.views import PHOTOGRAPHS
-from coterie.errors import ConfigError, CoterieError, RunError
-from coterie.experiment import Experiment, built, check_files, load, over, read_tables
 from coterie.methods import METHODS, find
 from coterie.report.summary import is_whole
 
@@ -61,7 +62,7 @@ def methods(request: Request) -> list[Variant]:
         raise ConfigError("say which methods to compare: coterie compare panm gossip panm-digits")
     variants = [of_method(word) for word in dict.fromkeys(request.methods)]
     _check_methods(request.experiment, variants)
-    check_files(over(read_tables(request.experiment), settings.overrides(_without_method(request.settings))))
+    check_files(over(read_tables(request.experiment), parsing.overrides(_without_method(request.settings))))
     for word in request.settings:
         key, _, value = word.partition("=")
         if key == "baseline":
@@ -115,17 +116,17 @@ def places(grid: Sequence[Variant], axes: Sequence[str]) -> dict[str, dict[str, 
 
 def method_of(request: Request) -> str:
     """The method of the experiment that is asked for, as it is named there."""
-    tables = over(read_tables(request.experiment), settings.overrides(request.settings))
+    tables = over(read_tables(request.experiment), parsing.overrides(request.settings))
     method = tables.get("method")
     return str(method.get("name", "")) if isinstance(method, Mapping) else ""
 
 
 def _values(text: str) -> list[str]:
     """The values between commas; a list counts as one value: `[32],[64,32]`."""
-    found = settings.value(f"[{text}]")
+    found = parsing.value(f"[{text}]")
     if not isinstance(found, list) or any(isinstance(v, str) and "]" in v for v in found):  # bare words in it
         return text.split(",")
-    return [settings.literal(value) if not isinstance(value, str) else value for value in found]
+    return [parsing.literal(value) if not isinstance(value, str) else value for value in found]
 
 
 def short_keys(keys: Sequence[str]) -> dict[str, str]:
@@ -186,7 +187,7 @@ def folder_name(label: str, seed: int) -> str:
 
 def default_folder(kind: str, experiment: str, words: Sequence[str]) -> Path:
     """The same for the same settings, so that a second call finds what the first one did."""
-    tables = over(read_tables(experiment), settings.overrides(words))
+    tables = over(read_tables(experiment), parsing.overrides(words))
     try:
         text = fingerprint(built(tables))  # not checked: the experiment's own method may not be among those that run
     except ConfigError:  # nor need its file be there

@@ -12,10 +12,10 @@ from typing import Any
 
 from coterie.comparing.comparison import Block, Comparison
 from coterie.comparing.statistics import Line
-from coterie.errors import ConfigError, unknown
+from coterie.core.errors import ConfigError, unknown
+from coterie.core.formatting import NOTHING, aligned, count, duration, percent, size
+from coterie.core.formatting import markdown as markdown_table
 from coterie.report.interval import Estimate
-from coterie.report.words import NOTHING, aligned, count, duration, percent, size
-from coterie.report.words import markdown as markdown_table
 
 CHANCE = 0.05  # differences with a larger p are marked: they may be chance
 BOLD = "Bold: the best of each column, to the digits printed; it may be chance, and selects nothing."

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from coterie.comparing.plan import Job
-from coterie.report.words import count
-from coterie.steps import Steps
+from coterie.core.formatting import count
+from coterie.terminal.steps import Steps
 
 
 class Board(Steps):

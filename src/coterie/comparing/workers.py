@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from coterie.comparing.plan import Job
-from coterie.errors import CoterieError, Interrupted
+from coterie.core.errors import CoterieError, Interrupted
 
 if TYPE_CHECKING:
-    from coterie.engines.simulation import Simulation
-    from coterie.progress import RoundProgress
+    from coterie.running.progress import RoundProgress
+    from coterie.simulation.director import Simulation
 
 SECONDS_BETWEEN_WORDS = 0.25  # of a worker, about a run's progress
 SECONDS_TO_END = 10.0  # for a process that has nothing more to do
@@ -220,15 +220,16 @@ class _Run:
             self.simulation.stop()
 
     def outcome(self, tables: dict[str, Any], folder: Path, anew: bool) -> Told:
-        from coterie import experiment, running
+        from coterie.config import loading
+        from coterie.running import simulated
 
         try:
             if anew:  # at once: nothing of what is outdated may stay, whatever becomes of the run
                 shutil.rmtree(folder)
             if (folder / "config.toml").exists():
-                running.resume(folder, on_round=self._tell, on_start=self._started)
+                simulated.resume(folder, on_round=self._tell, on_start=self._started)
             else:
-                running.run(experiment.from_tables(tables), folder, on_round=self._tell, on_start=self._started)
+                simulated.run(loading.from_tables(tables), folder, on_round=self._tell, on_start=self._started)
         except Interrupted:
             return Told("stopped")
         except CoterieError as error:
@@ -247,7 +248,7 @@ class _Run:
             simulation.stop()
 
     def _tell(self, progress: RoundProgress) -> None:
-        from coterie.display import progress_text
+        from coterie.terminal.display import progress_text
 
         now = time.monotonic()
         if now - self.said >= SECONDS_BETWEEN_WORDS:

@@ -18,8 +18,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from coterie.dashboard.folders import OWN
-from coterie.errors import CoterieError, unknown
+from coterie.core.errors import CoterieError, unknown
+from coterie.running.folders import OWN
 
 MOST_AT_ONCE = 8  # runs
 LONGEST = 2_000  # characters of settings

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.progress import mean_accuracy
+from coterie.running.progress import mean_accuracy
 
 MOST_POINTS = 400  # of the curves; with more rounds, each point is the last measured round of several
 MOST_LINES = 40  # with more peers there is a band in the place of a line for each

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from coterie.dashboard.folders import CIRCLE, Run, finite, sequence, table
 from coterie.dashboard.tail import Tail
-from coterie.run_state import FRESH, process_lives
+from coterie.running.folders import CIRCLE, Run, finite, sequence, table
+from coterie.running.state import FRESH, process_lives
 
 KEPT_RECORDS = 60  # of each audit log, to look at
 LAST_LINES = 3  # of what a peer printed, shown when it is gone

@@ -7,12 +7,12 @@ from contextlib import suppress
 from typing import Any
 
 from coterie.dashboard import ties
-from coterie.dashboard.folders import CIRCLE, PEER, SIMULATION, Run, finite, sequence, short, table
 from coterie.dashboard.history import History
 from coterie.dashboard.real_peers import Member, RealPeers
 from coterie.dashboard.tail import LONGEST_LINE, Tail
 from coterie.dashboard.versions import Sections, Versions
-from coterie.run_state import FAILED, KILLED, RUNNING, SILENT
+from coterie.running.folders import CIRCLE, PEER, SIMULATION, Run, finite, sequence, short, table
+from coterie.running.state import FAILED, KILLED, RUNNING, SILENT
 
 SHOWN_OFFENCES = 30
 SHOWN_LEAVING = 40

@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-from coterie.dashboard.folders import Run, find_runs
 from coterie.dashboard.versions import Versions
 from coterie.dashboard.view import RunView
+from coterie.running.folders import Run, find_runs
 
 LIST_EVERY = 1.0  # seconds between two looks at the folders
 VIEW_EVERY = 0.5  # and at a run that somebody watches

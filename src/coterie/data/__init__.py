@@ -7,15 +7,7 @@ from coterie.data.catalog import views_of
 from coterie.data.dataset import Dataset, data_home
 from coterie.data.fetching import fetch
 from coterie.data.loading import available, check_there, default_views, describe, load, of_unknown_content
-from coterie.data.partitions import (
-    PARTITIONS,
-    PartitionSettings,
-    Share,
-    Shares,
-    Transform,
-    check_fits,
-    partition,
-)
+from coterie.data.partitions import PARTITIONS, PartitionSettings, Share, Shares, Transform, check_fits, partition
 from coterie.data.show import describe_shares, draw_shares
 from coterie.data.views import Views
 

@@ -13,7 +13,7 @@ from typing import ClassVar, Protocol
 import torch
 from torch import Tensor
 
-from coterie.errors import DataError
+from coterie.core.errors import DataError
 
 _LUMA = (0.299, 0.587, 0.114)  # how much red, green and blue weigh in grey (ITU-R BT.601)
 

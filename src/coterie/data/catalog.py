@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from coterie.core.errors import DataError, unknown
 from coterie.data import decoders
 from coterie.data.dataset import Arrays
 from coterie.data.views import Views, usual_views
-from coterie.errors import DataError, unknown
 
 Decoder = Callable[[Path], Arrays]
 

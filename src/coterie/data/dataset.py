@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from coterie.errors import DataError
+from coterie.core.errors import DataError
 
 Array = npt.NDArray[Any]
 Arrays = dict[str, Array]

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
+from coterie.core.errors import DataError
 from coterie.data.dataset import Array, Arrays
 from coterie.data.images import image_files, stack_images
-from coterie.errors import DataError
 
 _IDX_BYTES = 0x08  # the type code of unsigned bytes in an IDX header
 _CIFAR_PIXELS = 3 * 32 * 32

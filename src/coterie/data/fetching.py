@@ -16,18 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
-from coterie.data.catalog import (
-    EMBEDDED,
-    DebianPackage,
-    Entry,
-    Files,
-    NpmPackage,
-    Source,
-    file_of,
-    find_entry,
-)
+from coterie.core.errors import DataError
+from coterie.data.catalog import EMBEDDED, DebianPackage, Entry, Files, NpmPackage, Source, file_of, find_entry
 from coterie.data.dataset import Arrays, checksum, data_home, write_arrays
-from coterie.errors import DataError
 
 Progress = Callable[[int, int | None, str], None]
 """Told of (bytes done, bytes in total if known, what is being done)."""

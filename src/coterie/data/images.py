@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
+from coterie.core.errors import DataError
 from coterie.data.dataset import Array
-from coterie.errors import DataError
 
 SUFFIXES = {".png", ".jpg", ".jpeg"}
 _GREY_MODES = {"1", "L", "LA", "I;16"}

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from coterie.core.errors import DataError
 from coterie.data.dataset import Array
-from coterie.errors import DataError
 
 FEW_CLASSES = 10  # so many are plausible in a table of any size
 ROWS_PER_CLASS = 10  # on average, at least, where there are more classes than a few

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 
+from coterie.core.errors import DataError, unknown
 from coterie.data.catalog import DOWNLOADED, EMBEDDED, file_of, find_entry, views_of
 from coterie.data.dataset import Dataset, data_home, read_arrays
 from coterie.data.fetching import check_form
 from coterie.data.own import check_path, image_side, load_own, looks_like_path
 from coterie.data.tables import Categories
 from coterie.data.views import PHOTOGRAPHS, Views, usual_views
-from coterie.errors import DataError, unknown
 
 
 def load(
@@ -31,7 +31,7 @@ def load(
     `categories` are the values that each of its text columns may have.
 
     The official train and test parts of a named dataset come as one pool, train rows first. Values are raw: images
-    are uint8 (N, C, H, W), all else are numbers (N, ...). A run scales them for each peer (see `coterie.holding`).
+    are uint8 (N, C, H, W), all else are numbers (N, ...). A run scales them for each peer (see `coterie.data.pool`).
     """
     if categories and name_or_path in (*EMBEDDED, *DOWNLOADED):
         raise DataError(f"data.categories is about text columns of your own tables, and {name_or_path} has none")

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import numpy as np
 
+from coterie.core.errors import DataError
 from coterie.data import tables
 from coterie.data.dataset import Array, Dataset, read_arrays
 from coterie.data.images import first_side, image_files, stack_images
 from coterie.data.labels import encode_labels
 from coterie.data.tables import Categories
-from coterie.errors import DataError
 
 _SUFFIXES = (*tables.SUFFIXES, ".npz")
 _CHANNELS = (1, 3)

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from coterie.core.errors import DataError
 from coterie.data.dataset import Array, Column, Dataset
 from coterie.data.labels import encode_labels, which_rows
-from coterie.errors import DataError
 
 Categories = Mapping[str, Sequence[str]]
 

@@ -1,0 +1,1 @@
+"""What the simulation and the network engine have in common: driving a method, shelves, measuring."""

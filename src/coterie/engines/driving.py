@@ -12,13 +12,14 @@ import traceback
 import warnings
 from collections.abc import Coroutine, Iterable, Iterator
 from types import CoroutineType, FrameType
-from typing import Any
+from typing import Any, Final
 
-from coterie.engines.acts import SETUP
-from coterie.errors import MethodError
+from coterie.core.errors import MethodError
+from coterie.core.peer import Peer
+from coterie.core.requests import ENGINES, Call, Request
 from coterie.methods.base import Method
-from coterie.peer import Call, Peer, Request
 
+SETUP: Final = 0  # in place of a round number: what a method does before the first
 Part = Coroutine[Request[Any], Any, None]  # what a method does at one peer in its setup, or in one round
 MOST_NAMED = 3  # calls, in a note on an exception
 
@@ -121,7 +122,7 @@ def _module_of(frame: FrameType) -> str:
 
 
 def _is_library(module: str) -> bool:
-    return module.startswith("coterie.engines.") or module.partition(".")[0] in sys.stdlib_module_names
+    return module.startswith(ENGINES) or module.partition(".")[0] in sys.stdlib_module_names
 
 
 # -- helpers of the method's own that are never awaited --------------------------------------------

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import NamedTuple
 
-from coterie.architecture import Model
-from coterie.ensemble import Ensemble, Member, voted
-from coterie.events import PeerRound
-from coterie.peer import Peer
+from coterie.core.ensemble import Ensemble, Member, voted
+from coterie.core.events import PeerRound
+from coterie.core.jobs import AnyJob, Score
+from coterie.core.model import Model
+from coterie.core.peer import Peer
 from coterie.training import EvaluateJob, Trainer
-from coterie.training.jobs import AnyJob, Score
 from coterie.training.portables import score
 
 SPLITS = ("validation", "test")

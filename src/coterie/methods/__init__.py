@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 
-from coterie.errors import ConfigError, MethodError, unknown
+from coterie.core.errors import ConfigError, MethodError, unknown
+from coterie.core.named_code import load_module, why_not_imported
 from coterie.methods.base import Method
 from coterie.methods.class_means import FedDistill, FedGH, FedProto
 from coterie.methods.compfl import CompFL
@@ -27,7 +28,6 @@ from coterie.methods.panm import PANM
 from coterie.methods.pens import PENS
 from coterie.methods.pfedsim import PFedSim
 from coterie.methods.private_heads import FedBABU, FedPer, FedRep
-from coterie.named_code import load_module, why_not_imported
 
 METHODS: dict[str, type[Method]] = {
     "local": Local,

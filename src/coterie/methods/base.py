@@ -6,21 +6,21 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from coterie.errors import ConfigError
+from coterie.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from coterie.kinds import Kinds
-    from coterie.peer import Peer
+    from coterie.core.model_registry import ModelRegistry
+    from coterie.core.peer import Peer
 
 
 def parameter(default: Any, help: str, common: str = "", function: bool = False) -> Any:
     """A field of a method: its default, and what `coterie list methods NAME` says of it.
 
     `common` names what it means where other methods have the same: a value carries over between two methods only
-    if both give their parameter of that name the same `common` meaning (`coterie.carry_over`). `function`: its value
-    may name a function of the user's own, whose file then counts among the sources of a run (`coterie.named_code`).
+    if both give their parameter of that name the same `common` meaning (`config.carry_over`). `function`: its value
+    may name a function of the user's own, whose file then counts among the sources of a run (`core.named_code`).
     """
     return field(default=default, metadata={"help": help, "common": common, "function": function})
 
@@ -56,7 +56,9 @@ class Method(ABC):
     def check(self, peers: int) -> None:
         """Raise ConfigError if the parameters cannot work with this many peers."""
 
-    def check_circle(self, architectures: Sequence[str], kinds: Kinds, links: Sequence[Sequence[int]] | None) -> None:
+    def check_circle(
+        self, architectures: Sequence[str], kinds: ModelRegistry, links: Sequence[Sequence[int]] | None
+    ) -> None:
         """Raise CoterieError if it cannot work with these peers' models and this graph (None: all are linked)."""
 
     async def setup(self, me: Peer) -> None:

@@ -13,10 +13,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from coterie.core.jobs import Prediction
+from coterie.core.loss import Batch, BoundNet, Given, Loss, negative_log_likelihood
+from coterie.core.peer import Peer
 from coterie.methods.base import Method, need, parameter
-from coterie.peer import Peer
-from coterie.training.jobs import Prediction
-from coterie.training.losses import Batch, BoundNet, Given, Loss, negative_log_likelihood
 
 
 def fedproto_loss(net: BoundNet, batch: Batch, given: Given) -> Tensor:

@@ -10,8 +10,8 @@ import numpy as np
 import torch.nn.functional as F
 from torch import Tensor
 
-from coterie.graph import project_to_simplex
-from coterie.shelf import Artifact
+from coterie.core.artifact import Artifact
+from coterie.methods.simplex import project_to_simplex
 
 EPSILON = 1e-3  # keeps the pull of the first neighbour finite
 ADAM_RATE, ADAM_EPSILON = 0.1, 1e-8  # of the authors' optimiser of the graph

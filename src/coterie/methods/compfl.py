@@ -13,20 +13,20 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from coterie import randomness
-from coterie.architecture import Model
-from coterie.ensemble import Ensemble, Member
-from coterie.kinds import Kinds, labelled
+from coterie.core import randomness
+from coterie.core.ensemble import Ensemble, Member
+from coterie.core.loss import Loss, cross_entropy
+from coterie.core.model import Model
+from coterie.core.model_registry import ModelRegistry, labelled
+from coterie.core.peer import Peer
+from coterie.core.topology import check_connected, within
+from coterie.core.weights import Weights, mean
 from coterie.methods import experts
 from coterie.methods.base import need, parameter
 from coterie.methods.class_means import class_means, head_loss
 from coterie.methods.fedavg import FedAvg, common_of
 from coterie.methods.gossip import metropolis, neighbourhood
 from coterie.methods.walks import Sign, Walk
-from coterie.peer import Peer
-from coterie.topology import check_connected, within
-from coterie.training.losses import Loss, cross_entropy
-from coterie.weights import Weights, mean
 
 SERVER, WALK, GOSSIP = SETTINGS = ("server", "device-by-device", "model-by-model")
 TEACHERS = ("others", "held")
@@ -79,7 +79,9 @@ class CompFL(FedAvg):
         alone = self.setting == SERVER or self.fraction == 1
         need(alone, "fraction", f"is for setting = {SERVER}: without one, everybody is asked in every round")
 
-    def check_circle(self, architectures: Sequence[str], kinds: Kinds, links: Sequence[Sequence[int]] | None) -> None:
+    def check_circle(
+        self, architectures: Sequence[str], kinds: ModelRegistry, links: Sequence[Sequence[int]] | None
+    ) -> None:
         """Model by model, an expert gets around only among those that can train it."""
         if self.setting != GOSSIP or links is None:
             return
@@ -282,7 +284,7 @@ def trainings(setting: str, owners: Sequence[float], epsilon: float) -> list[flo
 # -- which experts there are ---------------------------------------------------------------------
 
 
-def by_size(kinds: Kinds) -> list[str]:
+def by_size(kinds: ModelRegistry) -> list[str]:
     """The smallest first."""
     return sorted(set(kinds.zoo), key=lambda kind: (kinds.network(kind).layout.trainable, kind))
 

@@ -5,10 +5,10 @@ from bisect import bisect
 from dataclasses import dataclass
 from typing import ClassVar
 
+from coterie.core.peer import Peer
+from coterie.core.weights import mean_into
 from coterie.methods.base import Method, need, parameter
 from coterie.methods.gossip import metropolis, neighbourhood
-from coterie.peer import Peer
-from coterie.weights import mean_into
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from coterie.architecture import Model
+from coterie.core.model import Model
+from coterie.core.peer import Peer
 from coterie.methods.base import need, parameter
 from coterie.methods.fedavg import FedAvg
-from coterie.peer import Peer
 from coterie.training.losses import proximal, pulled_to
 
 

@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from coterie.models import Output
-from coterie.training.losses import Batch, BoundNet, Given, negative_log_likelihood
+from coterie.core.loss import Batch, BoundNet, Given, negative_log_likelihood
+from coterie.core.net import Output
 
 LEAST = 1e-7  # of a target's probability: its logarithm is taken
 TINY = 1e-12  # instead of dividing by zero

@@ -12,12 +12,12 @@ from typing import ClassVar
 import numpy as np
 from torch import Tensor
 
-from coterie.kinds import labelled
+from coterie.core.artifact import Artifact
+from coterie.core.model_registry import labelled
+from coterie.core.peer import Peer
+from coterie.core.randomness import number, uniforms
+from coterie.core.weights import Weights, mean
 from coterie.methods.base import Method, need, parameter
-from coterie.peer import Peer
-from coterie.randomness import number, uniforms
-from coterie.shelf import Artifact
-from coterie.weights import Weights, mean
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from coterie import randomness
-from coterie.architecture import Model
-from coterie.ensemble import Ensemble, Member
-from coterie.errors import ModelError
-from coterie.kinds import Kinds, Packed
+from coterie.core import randomness
+from coterie.core.artifact import Artifact, Fact
+from coterie.core.ensemble import Ensemble, Member
+from coterie.core.errors import ModelError
+from coterie.core.model import Model
+from coterie.core.model_registry import ModelRegistry, Packed
+from coterie.core.peer import Peer
+from coterie.core.portable_model import Portable
 from coterie.methods.base import need, parameter
 from coterie.methods.ensembles import Bench, choose
 from coterie.methods.own_models import (
@@ -30,10 +33,7 @@ from coterie.methods.own_models import (
     own_members,
     own_models,
 )
-from coterie.peer import Peer
 from coterie.portable.estimators import holds_rows
-from coterie.portable.form import Portable
-from coterie.shelf import Artifact, Fact
 
 BENCHES, NEIGHBOURS = ("models", "predictions"), ("all", "adaptive")
 LEAST = {"k": 1, "population": 2, "generations": 1, "few": 1, "enough": 1, "again": 0, "largest": 1}
@@ -72,7 +72,9 @@ class FedPAE(LocalEnsemble):
             need(getattr(self, key) in options, key, f"must be one of {', '.join(options)}, not '{getattr(self, key)}'")
         need(self.growth >= 0, "growth", f"must be at least 0, not {self.growth}")
 
-    def check_circle(self, architectures: Sequence[str], kinds: Kinds, links: Sequence[Sequence[int]] | None) -> None:
+    def check_circle(
+        self, architectures: Sequence[str], kinds: ModelRegistry, links: Sequence[Sequence[int]] | None
+    ) -> None:
         super().check_circle(architectures, kinds, links)
         telling = sorted({name for name in (*architectures, *kinds.zoo) if holds_rows(name)})
         if telling and not self.rows_may_leave:

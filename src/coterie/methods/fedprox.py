@@ -4,9 +4,9 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
+from coterie.core.peer import Peer
 from coterie.methods.base import need, parameter
 from coterie.methods.fedavg import FedAvg
-from coterie.peer import Peer
 from coterie.training.losses import proximal, pulled_to
 
 

@@ -7,9 +7,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from coterie.core.loss import Batch, BoundNet, Given, negative_log_likelihood
+from coterie.core.peer import Peer
 from coterie.methods.private_heads import WithOwnHead
-from coterie.peer import Peer
-from coterie.training.losses import Batch, BoundNet, Given, negative_log_likelihood
 
 
 def fedrod_loss(net: BoundNet, batch: Batch, given: Given) -> Tensor:

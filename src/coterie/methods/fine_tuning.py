@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+from coterie.core.peer import Peer
 from coterie.methods.base import need, parameter
 from coterie.methods.fedavg import FedAvg
-from coterie.peer import Peer
 
 TUNED = {"model": None, "head": "head"}  # what is tuned, as `me.train` calls it
 

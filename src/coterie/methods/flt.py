@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from coterie.core.peer import Peer
 from coterie.methods.base import need, parameter
 from coterie.methods.fedavg import FedAvg
 from coterie.methods.personal import answer, own_average
 from coterie.methods.relatedness import related
-from coterie.peer import Peer
 
 
 @dataclass(frozen=True)

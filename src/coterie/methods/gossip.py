@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from coterie.core.artifact import Artifact
+from coterie.core.peer import Peer
+from coterie.core.weights import mean_into
 from coterie.methods.base import Method, need_others, parameter
-from coterie.peer import Peer
-from coterie.shelf import Artifact
-from coterie.weights import mean_into
 
 WORTH_A_WORKER = 50_000  # numbers: models of this size are averaged side by side, on all cores
 

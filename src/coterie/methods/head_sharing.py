@@ -7,10 +7,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from coterie.core.loss import Batch, BoundNet, Given, negative_log_likelihood
+from coterie.core.peer import Peer
+from coterie.core.weights import mean
 from coterie.methods.base import Method, need, parameter
-from coterie.peer import Peer
-from coterie.training.losses import Batch, BoundNet, Given, negative_log_likelihood, supervised_contrastive
-from coterie.weights import mean
+from coterie.training.losses import supervised_contrastive
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+from coterie.core.peer import Peer
+from coterie.core.weights import mean
 from coterie.methods.base import Method, need, parameter
-from coterie.peer import Peer
-from coterie.weights import mean
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+from coterie.core.peer import Peer
 from coterie.methods.base import Method
-from coterie.peer import Peer
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from coterie.errors import MethodError
-from coterie.graph import project_to_simplex
+from coterie.core.artifact import Artifact, Fact
+from coterie.core.errors import MethodError
+from coterie.core.loss import Loss
+from coterie.core.named_code import Function, call, find_function
+from coterie.core.peer import Peer
+from coterie.core.weights import mean
 from coterie.methods.base import Method, need, parameter
 from coterie.methods.collaboration import (
     GRAPH_STEPS,
@@ -33,11 +37,7 @@ from coterie.methods.collaboration import (
     similarities,
 )
 from coterie.methods.mapl_losses import GIVEN, LOSSES
-from coterie.named_code import Function, call, find_function
-from coterie.peer import Peer
-from coterie.shelf import Artifact, Fact
-from coterie.training.losses import Loss
-from coterie.weights import mean
+from coterie.methods.simplex import project_to_simplex
 
 MOST_CLASSES = 20  # of a peer whose latent features are noted for the report
 

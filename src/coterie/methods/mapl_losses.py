@@ -14,7 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from coterie.training.losses import Batch, BoundNet, Given, Loss, negative_log_likelihood, supervised_contrastive
+from coterie.core.loss import Batch, BoundNet, Given, Loss, negative_log_likelihood
+from coterie.training.losses import supervised_contrastive
 
 GIVEN = ("ce", "contrast", "proto", "uniform", "tau", "tau_proto")  # what a loss finds in `given`
 

@@ -8,10 +8,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from coterie.core.loss import Batch, BoundNet, Given, negative_log_likelihood
+from coterie.core.peer import Peer
+from coterie.core.weights import Weights, mean
 from coterie.methods.base import Method, need, parameter
-from coterie.peer import Peer
-from coterie.training.losses import Batch, BoundNet, Given, negative_log_likelihood
-from coterie.weights import Weights, mean
 
 
 def divergence(taught: Tensor, teacher: Tensor) -> Tensor:

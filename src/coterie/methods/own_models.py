@@ -11,16 +11,16 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from coterie.architecture import Model
-from coterie.ensemble import VOTES, Ensemble, Member
-from coterie.errors import ModelError
+from coterie.core.ensemble import VOTES, Ensemble, Member
+from coterie.core.errors import ModelError
+from coterie.core.jobs import OptimizerMemory
+from coterie.core.loss import Batch, BoundNet, Given, cross_entropy, surprise
+from coterie.core.model import Model
+from coterie.core.peer import Peer
+from coterie.core.portable_model import Portable
+from coterie.core.weights import Frozen, Weights
 from coterie.methods.base import Method, need, parameter
-from coterie.peer import Peer
 from coterie.portable.estimators import is_estimator
-from coterie.portable.form import Portable
-from coterie.training.jobs import OptimizerMemory
-from coterie.training.losses import Batch, BoundNet, Given, cross_entropy, surprise
-from coterie.weights import Frozen, Weights
 
 Own = dict[str, Any]
 STOPS = ("accuracy", "loss")

@@ -14,11 +14,11 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+from coterie.core.artifact import Artifact
+from coterie.core.peer import Peer
+from coterie.core.weights import Weights
 from coterie.methods.base import Method, need, need_others, parameter
 from coterie.methods.gossip import average, average_with
-from coterie.peer import Peer
-from coterie.shelf import Artifact
-from coterie.weights import Weights
 
 Models = dict[int, Artifact]
 Similarities = dict[int, float]

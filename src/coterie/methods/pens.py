@@ -4,9 +4,9 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
+from coterie.core.peer import Peer
 from coterie.methods.base import Method, need, need_others, parameter
 from coterie.methods.gossip import average, average_with
-from coterie.peer import Peer
 
 CHANCE, PANM = EXPECTED = ("chance", "panm")
 

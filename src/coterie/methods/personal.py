@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from coterie.peer import Peer
-from coterie.shelf import Artifact
-from coterie.weights import mean
+from coterie.core.artifact import Artifact
+from coterie.core.peer import Peer
+from coterie.core.weights import mean
 
 MOST_LOOKS = 100  # into the letter box: somebody else's letters must not keep a peer there for ever
 

@@ -8,10 +8,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from coterie.core.peer import Peer
 from coterie.methods.base import need, parameter
 from coterie.methods.fedavg import FedAvg
 from coterie.methods.personal import answer, own_average
-from coterie.peer import Peer
 
 CEILING = 0.9999  # a similarity of 1 would weigh infinitely; this is also a peer's similarity with itself
 

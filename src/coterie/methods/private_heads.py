@@ -5,11 +5,11 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from coterie.core.peer import Peer
 from coterie.methods.base import need, parameter
 from coterie.methods.class_means import head_loss
 from coterie.methods.fedavg import FedAvg
 from coterie.methods.fine_tuning import FineTuned
-from coterie.peer import Peer
 
 FIT = ("before", "after")
 

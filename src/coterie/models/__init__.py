@@ -1,7 +1,6 @@
 """The models peers may run: a zoo of small-image architectures, an MLP, and any ``nn.Module`` you bring."""
 
-from coterie.models.brought import is_import_path
-from coterie.models.net import Net, Output, batchable, draws, vmappable
+from coterie.core.net import Net, Output
 from coterie.models.zoo import ModelSettings, assign, build, describe, names
 
 __all__ = [
@@ -9,11 +8,7 @@ __all__ = [
     "Net",
     "Output",
     "assign",
-    "batchable",
     "build",
     "describe",
-    "draws",
-    "is_import_path",
     "names",
-    "vmappable",
 ]

@@ -16,8 +16,8 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from coterie.errors import ModelError
-from coterie.models.brought import Brought
+from coterie.core.errors import ModelError
+from coterie.models.custom import Brought
 from coterie.models.zoo import ModelSettings
 
 PART = "backbone."

@@ -10,18 +10,20 @@ import numpy as np
 import torch
 from torch import nn
 
-from coterie.errors import ConfigError, ModelError, unknown
+from coterie.core.errors import ConfigError, ModelError, unknown
+from coterie.core.named_code import is_import_path
+from coterie.core.net import Net
 from coterie.models.alexnet import alexnet
-from coterie.models.brought import bring, check_projector, is_import_path
 from coterie.models.cnn import cnn, cnn3, lenet
+from coterie.models.custom import bring, check_projector
 from coterie.models.densenet import densenet121
 from coterie.models.googlenet import googlenet
 from coterie.models.layers import NORMS, Backbone
 from coterie.models.mlp import mlp
-from coterie.models.net import Net
 from coterie.models.resnet import resnet8, resnet9, resnet18
 from coterie.models.shufflenet import shufflenetv2
 from coterie.models.vgg import vgg11
+from coterie.portable import estimators
 
 Shape = tuple[int, ...]
 
@@ -233,14 +235,12 @@ def assign(
     settings: ModelSettings, peers: int, input_shape: Shape, classes: int, rng: np.random.Generator
 ) -> list[str]:
     """The architecture of every peer, in the peers' order."""
-    from coterie.portable.estimators import is_estimator  # which needs what is here
-
     zoo = settings.zoo
     for name in zoo:
-        if not is_import_path(name) and not is_estimator(name):
+        if not is_import_path(name) and not estimators.is_estimator(name):
             _check_fit(name, input_shape)
-    if settings.assign == "capacity" and (estimators := [name for name in zoo if is_estimator(name)]):
-        raise ConfigError(f"model.assign = 'capacity' compares numbers of weights, and {estimators[0]} has none")
+    if settings.assign == "capacity" and (unweighed := [name for name in zoo if estimators.is_estimator(name)]):
+        raise ConfigError(f"model.assign = 'capacity' compares numbers of weights, and {unweighed[0]} has none")
     if settings.assign == "random":
         return [zoo[i] for i in rng.integers(len(zoo), size=peers)]
     if settings.assign == "capacity":
@@ -267,8 +267,6 @@ def _parameter_count(name: str, input_shape: Shape, classes: int, settings: Mode
 
 def _architecture(name: str) -> _Architecture:
     if name not in _ZOO:
-        from coterie.portable import estimators  # which needs what is here
-
         text = unknown("model in model.zoo", name, [*_ZOO, *estimators.names()])
         raise ModelError(f"{text}, or 'module:callable' of your own")
     return _ZOO[name]

@@ -11,15 +11,16 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 
+from coterie.config.sections import Experiment
+from coterie.core.errors import CoterieError
+from coterie.core.model_registry import labelled
+from coterie.core.named_code import function_parameters
+from coterie.core.peer import Peer
+from coterie.core.topology import COMPLETE
 from coterie.data import Dataset
 from coterie.data.dataset import Column
-from coterie.errors import CoterieError
-from coterie.experiment import Experiment, links_of
-from coterie.kinds import labelled
-from coterie.named_code import function_parameters
 from coterie.network.wire import PROTOCOL, canonical, digest_of, plain
-from coterie.peer import Peer
-from coterie.topology import COMPLETE
+from coterie.wiring import links_of
 
 LONGEST_VALUE = 200
 SIZES = ("d_z", "hidden", "width", "norm")  # of an architecture, beside its name

@@ -19,7 +19,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from coterie.errors import CoterieError
+from coterie.core.errors import CoterieError
 
 NOTHING_BEFORE = "0" * 64  # what the first record has as `previous`
 MAX_LINE = 65_536  # bytes; a real record has 400

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from coterie.errors import unknown
+from coterie.core.errors import unknown
 from coterie.network.keys import (
     AUTHORITY,
     AUTHORITY_KEY,

@@ -18,10 +18,10 @@ import torch
 import zstandard
 from torch import Tensor
 
-from coterie.errors import ArtifactError, ConfigError, unknown
-from coterie.network.encodings import ENCODINGS
-from coterie.shelf import Artifact
-from coterie.weights import Weights
+from coterie.config.sections import ENCODINGS
+from coterie.core.artifact import Artifact
+from coterie.core.errors import ArtifactError, ConfigError, unknown
+from coterie.core.weights import Weights
 
 LEVEL = 3  # of zstd; higher ones gain next to nothing on weights
 LARGEST_HALF = 65504.0

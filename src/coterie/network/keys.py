@@ -25,7 +25,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from coterie.errors import CoterieError
+from coterie.core.errors import CoterieError
 
 AUTHORITY, AUTHORITY_KEY = "authority.pem", "authority.key"
 CERTIFICATE, PRIVATE_KEY, ROSTER = "certificate.pem", "private.key", "roster.json"

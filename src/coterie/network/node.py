@@ -18,18 +18,18 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from coterie.errors import ArtifactError, CoterieError
+from coterie.config.sections import ENCODINGS, NetworkSettings
+from coterie.core.artifact import Artifact
+from coterie.core.errors import ArtifactError, CoterieError
 from coterie.network import compression, serving
 from coterie.network.agreement import AgreementError, digest, with_names
 from coterie.network.audit import AuditLog
 from coterie.network.channels import Channels
-from coterie.network.conduct import Conduct
-from coterie.network.encodings import ENCODINGS
+from coterie.network.framing import aside, opened, stream
 from coterie.network.keys import ROSTER, Identity, IdentityError, Roster, write_whole
 from coterie.network.membership import AddressBook, Entry
-from coterie.network.parcels import aside, opened, stream
+from coterie.network.penalties import Conduct
 from coterie.network.serving import SERVICE, Handlers, Host, Service
-from coterie.network.settings import NetworkSettings
 from coterie.network.wire import (
     PROTOCOL,
     Ask,
@@ -42,7 +42,6 @@ from coterie.network.wire import (
     digest_of,
     plain,
 )
-from coterie.shelf import Artifact
 
 TRY_AGAIN = 0.2  # seconds after a connection broke
 GRACE = 2.0  # seconds on top of a wait that was asked for, and between two chunks: the network's own delays

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import grpc
 
-from coterie.errors import ArtifactError, RunError
+from coterie.core.artifact import Artifact
+from coterie.core.errors import ArtifactError, RunError
 from coterie.network import compression
 from coterie.network.agreement import difference, with_names
+from coterie.network.framing import aside, opened, stream
 from coterie.network.keys import Credential, IdentityError, credential_of
-from coterie.network.parcels import aside, opened, stream
 from coterie.network.wire import (
     CHUNK,
     LARGEST_MESSAGE,
@@ -32,7 +33,6 @@ from coterie.network.wire import (
     digest_of,
     plain,
 )
-from coterie.shelf import Artifact
 
 if TYPE_CHECKING:
     from coterie.network.node import Node

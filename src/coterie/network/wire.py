@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, TypeVar
 
-from coterie.errors import CoterieError
+from coterie.core.errors import CoterieError
 
 PROTOCOL = 3
 CHUNK = 1 << 20  # bytes of an artifact in one message: measured best for gRPC

@@ -9,13 +9,13 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from coterie import memory, running
-from coterie.engines import checkpoint
-from coterie.engines.participants import packed
-from coterie.engines.simulation import Simulation
-from coterie.events import PeerAway, PeerRound
-from coterie.experiment import SIMULATION, Experiment
+from coterie.config.sections import SIMULATION, Experiment
+from coterie.core import checkpoint, memory
+from coterie.core.checkpoint import packed
+from coterie.core.events import PeerAway, PeerRound
 from coterie.planning.rehearsal import Rehearsal
+from coterie.running import simulated
+from coterie.simulation.director import Simulation
 
 EXCHANGING, CHECKPOINTS = "exchanging, averaging, recording", "checkpoints"
 OF_A_RECORD = 6  # bytes of memory for each byte of a record's text, when the report is made
@@ -118,7 +118,7 @@ def plan(experiment: Experiment, all_rounds: bool = False) -> Plan:
     with tempfile.TemporaryDirectory(prefix="coterie-plan-") as name:
         folder = Path(name)
         try:
-            summary = running.run(e, folder / "run", on_start=watch.start)
+            summary = simulated.run(e, folder / "run", on_start=watch.start)
             return watch.plan(called, summary["seconds"], folder)
         finally:
             if watch.rehearsal:

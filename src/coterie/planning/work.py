@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from coterie.training.jobs import AnyJob, EvaluateJob, FitJob, PortableJob, Split
+from coterie.core.jobs import AnyJob, EvaluateJob, FitJob, PortableJob, Split
 from coterie.training.plain import EVALUATION_BATCH
 
 Function = Callable[[], Any]

@@ -14,7 +14,7 @@ from skl2onnx.operator_converters.random_forest import convert_sklearn_random_fo
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.naive_bayes import GaussianNB
 
-from coterie.errors import ModelError, first_line
+from coterie.core.errors import ModelError, first_line
 from coterie.portable.checks import LARGEST, check
 from coterie.portable.worker import open_session
 

@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from coterie.errors import ModelError, unknown
-from coterie.models.brought import find_callable
-from coterie.portable.form import Portable
+from coterie.core.errors import ModelError, unknown
+from coterie.core.named_code import find_callable
+from coterie.core.portable_model import Portable
 
 Shape = tuple[int, ...]
 

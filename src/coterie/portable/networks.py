@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from coterie.core.errors import ModelError
 from coterie.data.scaling import Scaling
-from coterie.errors import ModelError
 
 if TYPE_CHECKING:
-    from coterie.models import Net
+    from coterie.core.net import Net
 
 INPUT, OUTPUT = "input", "probabilities"
 # torch's exporter and Python's list of warnings belong to the whole process.

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from coterie.errors import PortableError, SandboxError
+from coterie.core.errors import PortableError, SandboxError
 from coterie.portable.worker import Header, receive, send
 
 MEMORY = 4 * 2**30  # bytes of address space; the child itself takes 0.2 of 4 GiB

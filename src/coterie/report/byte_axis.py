@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 
+from coterie.core.formatting import size
 from coterie.report.svg import BOTTOM, Plot, number
-from coterie.report.words import size
 
 MAX_TICKS = 7  # that have room for their names
 GAP = 0.14  # between nothing and the first bytes, as a share of the axis

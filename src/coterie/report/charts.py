@@ -6,14 +6,14 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from coterie.graph import Neighbourhood
+from coterie.core.formatting import percent, size
 from coterie.report.byte_axis import ByteAxis
 from coterie.report.figure import Figure, Key, NothingToDraw
+from coterie.report.graph_scores import Neighbourhood
 from coterie.report.marks import colour_and_dash
 from coterie.report.measures import MAX_POINTS, Point, spread_out
 from coterie.report.svg import Plot, tick
 from coterie.report.timing import Curve
-from coterie.report.words import percent, size
 
 MAX_LINE_POINTS = 40_000  # of all peers' lines together: each is thinned if there are more
 MAX_LINES = 200  # above this, peers' lines would only darken the picture: they show when picked out

@@ -11,7 +11,8 @@ from urllib.parse import quote
 
 import numpy as np
 
-from coterie.files import write_whole
+from coterie.core.files import write_whole
+from coterie.core.formatting import count, percent
 from coterie.report import page as pages
 from coterie.report import sweep
 from coterie.report.byte_axis import ByteAxis
@@ -24,7 +25,6 @@ from coterie.report.measures import MAX_POINTS, spread_out
 from coterie.report.seeds import Band, Measure, Seeds
 from coterie.report.svg import Plot, circle, named, number, tick
 from coterie.report.tables import open_table
-from coterie.report.words import count, percent
 
 SCRIPTS = ("pick.js", "lines.js", "pdf.js", "save.js")
 MANY = 4  # variants: the bands of more are fainter, for they overlap

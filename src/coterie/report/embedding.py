@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from coterie.events import Event
+from coterie.core.events import Event
 from coterie.report.figure import Figure, NothingToDraw
 from coterie.report.marks import colour
 from coterie.report.matrix import Floats

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
-from coterie.errors import CoterieError
-from coterie.files import write_bytes_whole, write_whole
+from coterie.core.errors import CoterieError
+from coterie.core.files import write_bytes_whole, write_whole
 from coterie.report import forms
 from coterie.report.legend import Key, with_legend
 from coterie.report.marks import alone

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from coterie.errors import CoterieError, unknown
+from coterie.core.errors import CoterieError, unknown
 
 FORMS = ("svg", "pdf", "png")
 BACKGROUNDS = ("white", "transparent")

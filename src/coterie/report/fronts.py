@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from coterie.events import Event, PeerRound, of_kind
+from coterie.core.events import Event, PeerRound, of_kind
 from coterie.report.charts import tenths_around
 from coterie.report.figure import Figure, Key, NothingToDraw
 from coterie.report.summary import started

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from coterie.errors import CoterieError, unknown
-from coterie.events import RunStarted
+from coterie.core.errors import CoterieError, unknown
+from coterie.core.events import RunStarted
+from coterie.core.formatting import count, percent
 from coterie.report.figure import Figure, Key, NothingToDraw
 from coterie.report.measures import spread_out
 from coterie.report.svg import Plot, number, ticks
-from coterie.report.words import count, percent
 
 MAX_BARS = 400  # above this, bars would be narrower than a pixel
 NUMBERED = 30  # peers: up to so many, each bar has its peer's number below it

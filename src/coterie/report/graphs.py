@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.events import Event, RunStarted
+from coterie.core.events import Event, RunStarted
 from coterie.report.figure import NothingToDraw
 from coterie.report.matrix import MAX_CELLS, Floats, thinned
 from coterie.report.measures import spread_out

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from coterie.events import Event, RunStarted
+from coterie.core.events import Event, RunStarted
 from coterie.report.matrix import Floats
 from coterie.report.summary import noted, started
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from coterie.events import RunStarted
+from coterie.core.events import RunStarted
+from coterie.core.formatting import percent
 from coterie.report.figure import Figure, NothingToDraw
 from coterie.report.matrix import Scale, heat_map, thinned
 from coterie.report.ordering import class_count, cluster_groups, cluster_keys, order, told
-from coterie.report.words import percent
 
 
 def classes(start: RunStarted) -> Figure:

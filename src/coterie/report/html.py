@@ -9,8 +9,9 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from coterie.events import Event, PeerAway, RunStarted, of_kind
-from coterie.files import write_whole
+from coterie.core.events import Event, PeerAway, RunStarted, of_kind
+from coterie.core.files import write_whole
+from coterie.core.formatting import count, duration, not_finite_peers, percent, short_name, size
 from coterie.report import fronts, walks
 from coterie.report import page as pages
 from coterie.report.embedding import EMBEDDINGS, kinds_of, rounds_of
@@ -21,7 +22,6 @@ from coterie.report.graphs import KINDS, Frame, Graph
 from coterie.report.noted import charts as charts_of_notes
 from coterie.report.run import Run, open_run
 from coterie.report.tables import architecture_table, left, open_table, peer_table, round_table, side_by_side, table
-from coterie.report.words import count, duration, not_finite_peers, percent, short_name, size
 
 SCRIPTS = ("pick.js", "lines.js", "graph.js", "pdf.js", "save.js")
 

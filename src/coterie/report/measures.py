@@ -8,8 +8,8 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from coterie.events import Event, PeerRound, of_kind
-from coterie.graph import Neighbourhood
+from coterie.core.events import Event, PeerRound, of_kind
+from coterie.report.graph_scores import Neighbourhood
 from coterie.report.summary import mass_by_round, neighbours_by_round, peers_by_architecture, started
 
 MAX_POINTS = 300  # on a line

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from coterie import notes
-from coterie.events import Event, PeerRound, of_kind
+from coterie.core import notes
+from coterie.core.events import Event, PeerRound, of_kind
+from coterie.core.formatting import count
 from coterie.report.figure import Figure, Key, NothingToDraw
 from coterie.report.measures import MAX_POINTS, spread_out
 from coterie.report.summary import started
 from coterie.report.svg import Plot
-from coterie.report.words import count
 
 BAND = (0.1, 0.9)  # quantiles over peers: the middle 80%
 MAX_LABEL = 30  # characters at the side of a chart

@@ -7,7 +7,7 @@ from itertools import groupby
 
 import numpy as np
 
-from coterie.events import RunStarted
+from coterie.core.events import RunStarted
 from coterie.report.legend import Key
 from coterie.report.marks import colour
 from coterie.report.matrix import MAX_CELLS, Group

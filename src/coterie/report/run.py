@@ -9,9 +9,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from coterie import provenance
-from coterie.errors import CoterieError, RunError, unknown
-from coterie.events import Event, PeerRound, RunStarted, of_kind, read
+from coterie.config import provenance
+from coterie.core.errors import CoterieError, RunError, unknown
+from coterie.core.events import Event, PeerRound, RunStarted, of_kind, read
+from coterie.core.formatting import not_finite_peers, short_name
 from coterie.report import charts, graph_figures, holdings
 from coterie.report.embedding import EMBEDDINGS, embedding, kinds_of
 from coterie.report.figure import Figure, NothingToDraw, drawn_from
@@ -24,7 +25,6 @@ from coterie.report.noted import charts as charts_of_notes
 from coterie.report.summary import started, summarise
 from coterie.report.timing import Curve, accuracy_over_time
 from coterie.report.walks import walks
-from coterie.report.words import not_finite_peers, short_name
 
 NO_BASELINE = (
     "This run has no baseline. With `baseline=local`, `coterie run` also trains everybody alone, on the same splits, "

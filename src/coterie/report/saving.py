@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from coterie.errors import CoterieError, RunError, unknown
+from coterie.core.errors import CoterieError, RunError, unknown
 from coterie.report import comparison, forms, html
 from coterie.report.figure import Figure
 from coterie.report.page import Sections

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from coterie import notes
-from coterie.errors import RunError
-from coterie.events import Event, NotFinite, PeerRound, RunStarted, of_kind
-from coterie.files import write_whole
-from coterie.graph import Neighbourhood, mass_inside, neighbour_scores
+from coterie.core import notes
+from coterie.core.errors import RunError
+from coterie.core.events import Event, NotFinite, PeerRound, RunStarted, of_kind
+from coterie.core.files import write_whole
 from coterie.methods import METHODS
+from coterie.report.graph_scores import Neighbourhood, mass_inside, neighbour_scores
 from coterie.report.timing import accuracy_over_time, idle_shares
 
 LF_OVER_CE = "lf_over_ce."  # the beginning of CompFL's notes of it, one for each expert

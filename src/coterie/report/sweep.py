@@ -12,12 +12,12 @@ from functools import partial
 
 import numpy as np
 
+from coterie.core.formatting import count, percent, short_name
 from coterie.report.charts import tenths_around
 from coterie.report.figure import Figure, NothingToDraw
 from coterie.report.interval import Estimate, estimate
 from coterie.report.seeds import Seeds
 from coterie.report.svg import WIDTH, Plot, circle, figure, number, text, tick
-from coterie.report.words import count, percent, short_name
 
 Places = Mapping[str, Mapping[str, str]]  # of each label: the value of each key that was varied
 Make = Callable[[Sequence[Seeds], str], Figure]

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from coterie.events import Event, PeerAway, RunStarted, of_kind
-from coterie.graph import Neighbourhood
+from coterie.core.events import Event, PeerAway, RunStarted, of_kind
+from coterie.core.formatting import NOTHING, duration, percent, short_name, size
 from coterie.report.gains import points
+from coterie.report.graph_scores import Neighbourhood
 from coterie.report.measures import Point, spread_out
 from coterie.report.summary import peers_by_architecture
-from coterie.report.words import NOTHING, duration, percent, short_name, size
 
 TABLE_PEERS = 200  # rows of the table of peers
 TABLE_ROUNDS = 30  # rows of the table of rounds

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from itertools import groupby
 
-from coterie.events import PeerRound
+from coterie.core.events import PeerRound
 
 Curve = list[tuple[float, float]]  # time, and the mean accuracy from then on
 MOST_POINTS = 200

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from coterie.events import Event, PeerRound, of_kind
+from coterie.core.events import Event, PeerRound, of_kind
 from coterie.report.figure import Figure, Key, NothingToDraw
 from coterie.report.marks import colour, colour_and_dash
 from coterie.report.summary import started

@@ -18,11 +18,12 @@ from typing import Any
 
 from coterie.bench.workloads import Workload
 from coterie.comparing.plan import LOCAL
+from coterie.config.loading import from_tables, over, read_tables
+from coterie.config.parsing import overrides
+from coterie.config.sections import Experiment
 from coterie.data.catalog import DOWNLOADED
-from coterie.experiment import Experiment, from_tables, over, read_tables
 from coterie.methods.compfl import CompFL, trainings
 from coterie.reproducing.papers import Column, Row, Table
-from coterie.settings import overrides
 
 # Million operations of a forward pass, of a colour image of 32x32 and of a grey one of 28x28 (torch's FlopCounterMode).
 FORWARD = {

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from coterie.command_line import note
-from coterie.comparing.carrying_out import carry_out
+from coterie.comparing.execution import carry_out
 from coterie.comparing.plan import Job, why_again
-from coterie.errors import RunError
+from coterie.config.command_words import note
+from coterie.core.errors import RunError
 from coterie.reproducing import records, results, runs
 
 

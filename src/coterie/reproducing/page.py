@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 from pathlib import Path
 
-from coterie.errors import ConfigError
-from coterie.files import write_whole
-from coterie.report.words import markdown
+from coterie.core.errors import ConfigError
+from coterie.core.files import write_whole
+from coterie.core.formatting import markdown
 from coterie.reproducing import papers, states
 from coterie.reproducing.results import Results, behind, notes, rows
 from coterie.reproducing.sections import RECORDS, Place, Section, left_behind, parsed

@@ -19,9 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from coterie.comparing.plan import Job, Variant, folder_name
-from coterie.errors import ConfigError, unknown
-from coterie.experiment import Experiment, asked_for, over, read_tables
-from coterie.settings import overrides
+from coterie.config.loading import asked_for, over, read_tables
+from coterie.config.parsing import overrides
+from coterie.config.sections import Experiment
+from coterie.core.errors import ConfigError, unknown
 
 SEEDS = (0, 1, 2)  # that a table is run with, unless somebody says otherwise
 THE_TABLES_OWN = ("seed", "baseline", "method.name")  # keys that rows and --seeds decide

@@ -12,13 +12,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from coterie import provenance, running
 from coterie.comparing.plan import fingerprint
-from coterie.errors import CoterieError, RunError
-from coterie.experiment import Experiment, from_tables
-from coterie.files import write_whole
+from coterie.config import provenance
+from coterie.config.loading import from_tables
+from coterie.config.sections import Experiment
+from coterie.core.errors import CoterieError, RunError
+from coterie.core.files import write_whole
 from coterie.report.summary import read_summary
 from coterie.reproducing.figures import LAST, at
+from coterie.running import simulated
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ def of_run(folder: Path) -> Record:
     if at(summary, "accuracy", LAST, "mean") is None:
         raise RunError(f"{folder / 'summary.json'} has no accuracy: delete its folder, and run this again")
     made = time.localtime((folder / "summary.json").stat().st_mtime)
-    settings = running.of_folder(folder).tables()
+    settings = simulated.of_folder(folder).tables()
     source = provenance.read(folder)
     day, made_with = time.strftime("%Y-%m-%d", made), None if source is None else source.made_with
     return Record(settings, summary, _version(folder / "events.jsonl"), day, made_with)

@@ -6,12 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from coterie import running
 from coterie.comparing.plan import Job, fingerprint
-from coterie.errors import CoterieError
-from coterie.experiment import Experiment, from_tables
+from coterie.config.loading import from_tables
+from coterie.config.sections import Experiment
+from coterie.core.errors import CoterieError
 from coterie.reproducing import papers
 from coterie.reproducing.records import Record
+from coterie.running import simulated
 
 
 def known(out: Path) -> dict[str, Path]:
@@ -20,7 +21,7 @@ def known(out: Path) -> dict[str, Path]:
     folders = [config.parent for config in sorted(out.glob("*/config.toml"))]
     for folder in sorted(folders, key=lambda folder: (folder / "summary.json").exists()):
         try:
-            found[fingerprint(running.of_folder(folder))] = folder
+            found[fingerprint(simulated.of_folder(folder))] = folder
         except CoterieError:  # damaged, or with settings that there are no more: no run of these tables
             continue
     return found

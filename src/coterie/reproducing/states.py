@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby, product
 from pathlib import Path
 
-from coterie.report.words import markdown
+from coterie.core.formatting import markdown
 from coterie.reproducing import papers, runs
 from coterie.reproducing.papers import Table
 from coterie.reproducing.records import Records

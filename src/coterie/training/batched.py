@@ -20,14 +20,14 @@ from torch.func import functional_call, grad_and_value, vmap
 from torch.optim.adam import adam
 from torch.optim.sgd import sgd
 
-from coterie.architecture import Architecture
-from coterie.models import Net, Output
+from coterie.core.jobs import EvaluateJob, FitJob, Pool, Prediction, Score, TrainSettings, batches, looked_at
+from coterie.core.loss import Batch, Loss, surprise
+from coterie.core.model import Architecture
+from coterie.core.net import Net, Output
+from coterie.core.weights import Slot, lie_side_by_side, side_by_side
 from coterie.training.checking import MOST_LOSSES, guarded, value_of
-from coterie.training.jobs import EvaluateJob, FitJob, Pool, Prediction, Score, TrainSettings, batches, looked_at
-from coterie.training.losses import Batch, Loss, surprise
 from coterie.training.plain import blame_loss, first_batch, forget_other, memory_names
 from coterie.training.recording import Function, Repeated
-from coterie.weights import Slot, lie_side_by_side, side_by_side
 
 Stack = dict[str, Tensor]  # name -> (peers, *shape)
 REGISTER = 64  # numbers: a multiple of what any processor computes at once

@@ -12,9 +12,9 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from coterie.errors import CoterieError, LossError
-from coterie.randomness import watching_draws
-from coterie.training.losses import Batch, BoundNet, Given, Loss
+from coterie.core.errors import CoterieError, LossError
+from coterie.core.loss import Batch, BoundNet, Given, Loss
+from coterie.core.randomness import watching_draws
 
 T = TypeVar("T")
 MOST_LOSSES = 256  # of which something is kept: a method that makes a new one at every call would fill the memory

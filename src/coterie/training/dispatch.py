@@ -13,15 +13,15 @@ from typing import Any, TypeVar
 
 import torch
 
-from coterie import repeatable
-from coterie.architecture import Architecture, Model
-from coterie.errors import ConfigError, LossError
+from coterie.core import repeatable
+from coterie.core.errors import ConfigError, LossError
+from coterie.core.jobs import AnyJob, EvaluateJob, FitJob, PortableJob, Prediction, Score
+from coterie.core.loss import Loss
+from coterie.core.model import Architecture, Model
+from coterie.core.weights import settle_side_by_side
 from coterie.training import batched, plain
 from coterie.training.calling import Caller
-from coterie.training.jobs import AnyJob, EvaluateJob, FitJob, PortableJob, Prediction, Score
-from coterie.training.losses import Loss
 from coterie.training.portables import PortableRunner
-from coterie.weights import settle_side_by_side
 
 _log = logging.getLogger(__name__)
 

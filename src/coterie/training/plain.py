@@ -12,11 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from coterie.architecture import Model
-from coterie.models import Net, Output
-from coterie.randomness import torch_seeded
-from coterie.training.checking import MOST_LOSSES, check_draws, guarded, not_finite, value_of
-from coterie.training.jobs import (
+from coterie.core.jobs import (
     EvaluateJob,
     FitJob,
     OptimizerMemory,
@@ -29,7 +25,11 @@ from coterie.training.jobs import (
     looked_at,
     rows_of,
 )
-from coterie.training.losses import Batch
+from coterie.core.loss import Batch
+from coterie.core.model import Model
+from coterie.core.net import Net, Output
+from coterie.core.randomness import torch_seeded
+from coterie.training.checking import MOST_LOSSES, check_draws, guarded, not_finite, value_of
 
 EVALUATION_BATCH = 512
 LARGEST_OUTPUT = 1e9  # logits and features beyond it are those of a model that diverges

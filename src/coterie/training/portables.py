@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from coterie.errors import PortableError
-from coterie.training.jobs import PortableJob, Prediction, Score
+from coterie.core.errors import PortableError
+from coterie.core.jobs import PortableJob, Prediction, Score
 
 if TYPE_CHECKING:
-    from coterie.portable.form import Portable
+    from coterie.core.portable_model import Portable
     from coterie.portable.sandbox import Sandbox
 
 LEAST = 1e-9  # a probability of zero has no logarithm

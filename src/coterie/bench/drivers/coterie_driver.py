@@ -11,7 +11,7 @@ import torch
 
 from coterie.bench.engine import Engine
 from coterie.bench.workloads import chosen
-from coterie.using.manifest import version
+from coterie.core.version import version
 
 SHORT = 0.5  # seconds
 TOGETHER = 5

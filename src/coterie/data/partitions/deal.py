@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from coterie import randomness
+from coterie.core import randomness
+from coterie.core.errors import ConfigError
 from coterie.data.dataset import IMAGES, Array, Dataset
 from coterie.data.partitions.plan import Plan, Request
 from coterie.data.partitions.plans import PLANS
 from coterie.data.partitions.settings import PartitionSettings, check_peers, check_settings
 from coterie.data.partitions.shares import Share, Shares, Transform
-from coterie.errors import ConfigError
 
 
 def partition(labels: Array, classes: int, peers: int, settings: PartitionSettings, seed: int) -> Shares:

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from coterie.core.errors import ConfigError
 from coterie.data.dataset import Array
 from coterie.data.partitions.settings import PartitionSettings, cluster_count
 from coterie.data.partitions.shares import Transform
-from coterie.errors import ConfigError
 
 FEWEST_IMAGES = 10  # what dirichlet and quantity leave every peer with, where the pool allows it
 

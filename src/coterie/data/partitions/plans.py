@@ -7,13 +7,7 @@ from collections.abc import Callable
 from coterie.data.partitions.by_class import plan_classes, plan_scenario, plan_windows
 from coterie.data.partitions.dirichlet import plan_dirichlet
 from coterie.data.partitions.plan import Plan, Request
-from coterie.data.partitions.stratified import (
-    plan_iid,
-    plan_independent,
-    plan_label_swap,
-    plan_quantity,
-    plan_rotation,
-)
+from coterie.data.partitions.stratified import plan_iid, plan_independent, plan_label_swap, plan_quantity, plan_rotation
 
 PLANS: dict[str, Callable[[Request], Plan]] = {
     "iid": plan_iid,

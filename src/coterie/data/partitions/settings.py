@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from coterie.errors import ConfigError, unknown
+from coterie.core.errors import ConfigError, unknown
 
 PARTITIONS: dict[str, str] = {
     "iid": "every peer has the pool's mix of classes, and equally many images",

@@ -1,0 +1,70 @@
+"""`coterie audit FILE`: is this log intact, and what does it say?"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from coterie.network.audit import Summary
+
+
+def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    audit = commands.add_parser(
+        "audit",
+        help="verify a peer's audit log, and sum up what left it",
+        description="Verify the chain of an audit log, and sum up which artifacts left the peer, and to whom. "
+        "Compare the head with one noted earlier: only that shows whether the end was cut off.",
+    )
+    audit.add_argument("file", type=Path, help="an audit.jsonl, or the folder of a peer that has one")
+    audit.add_argument("--json", action="store_true", help="the summary as JSON")
+    audit.set_defaults(command=_audit)
+
+
+def _audit(options: argparse.Namespace) -> None:
+    import dataclasses
+    import json
+
+    from coterie.network.audit import verify
+
+    summary = verify(options.file / "audit.jsonl" if options.file.is_dir() else options.file)
+    print(json.dumps(dataclasses.asdict(summary), indent=2) if options.json else text(summary))
+
+
+def text(summary: Summary) -> str:
+    """What a person reads: the verdict, whose log it is, and two tables."""
+    from coterie.core.formatting import count, short_name, size
+
+    methods = _listed([short_name(name) for name in summary.methods])
+    said = [
+        f"intact: {count(summary.records, 'record')} from {summary.first} to {summary.last}, head {summary.head}",
+        f"of {_printable(summary.who)} (certificate {_listed(summary.serials)}), method {methods}",
+    ]
+    if summary.cut:
+        said.append(f"cut: {count(summary.cut, 'time')} a crash had left half a line, which was dropped")
+    if not summary.artifacts:
+        return "\n".join([*said, "nothing left this peer"])
+    to = [(name, f"{t.artifacts:,}", size(t.bytes)) for name, t in sorted(summary.recipients.items())]
+    of = [
+        (name, f"{v.count:,}", size(v.bytes), f"{v.first_round}-{v.last_round}")
+        for name, v in sorted(summary.artifacts.items())
+    ]
+    tables = [*_table(("to", "artifacts", "bytes"), to), "", *_table(("artifact", "times", "bytes", "rounds"), of)]
+    return "\n".join([*said, "", *tables])
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    cells = [head, *([_printable(cell) for cell in row] for row in rows)]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(map(_printable, names))
+
+
+def _printable(text: str) -> str:
+    """Names come from other peers: none may steer the terminal."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -1,0 +1,147 @@
+"""`coterie bench`: arguments to calls, and the tables as text."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from coterie.core.errors import ConfigError, unknown
+
+NAMES = ("w1", "w2", "w3", "w4", "growth")
+OTHERS_DO = ("w1", "w2", "w3")  # what drivers have the models for
+LIMIT = 600.0
+TO_START = 15.0  # seconds, about, before a workload's turns begin, and for the first of them
+
+
+def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    bench = commands.add_parser(
+        "bench",
+        help="this engine against a plain PyTorch loop and other frameworks, on this machine, in one run",
+        description="Measure the engine against a plain PyTorch loop, in turns; or against other frameworks, too. "
+        "Example: coterie bench --against flower,fluke --only w2",
+    )
+    bench.add_argument(
+        "--against",
+        metavar="NAMES",
+        help="other frameworks, such as flower,fluke, or all; each is installed into an environment of its own",
+    )
+    bench.add_argument("--only", metavar="NAMES", help=f"some of {','.join(NAMES)}; default: all")
+    bench.add_argument("--quick", action="store_true", help="smaller and fewer measurements")
+    bench.add_argument(
+        "--limit", type=float, default=LIMIT, metavar="SECONDS", help="for one turn of a framework; default 600"
+    )
+    bench.add_argument("--out", type=Path, help="also write the figures as JSON")
+    bench.add_argument("--plain", action="store_true", help="plain lines instead of the live display")
+    bench.set_defaults(command=_bench)
+
+
+def _bench(options: argparse.Namespace) -> None:
+    if options.against is None:
+        report = _against_loop(_names(options.only, NAMES), options.quick, options.plain)
+    else:
+        report = _against_others(options, _names(options.only, OTHERS_DO))
+    if options.out:
+        options.out.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+
+
+def _names(only: str | None, valid: Sequence[str]) -> list[str]:
+    """From `w1,w3`; without it, all."""
+    names = list(valid) if only is None else [word.strip() for word in only.split(",")]
+    for name in names:
+        if name not in valid:
+            raise ConfigError(unknown("workload", name, valid))
+    return names
+
+
+def _machine() -> str:
+    import os
+    import platform
+
+    import torch
+
+    return (
+        f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}, torch {torch.__version__}"
+    )
+
+
+def _against_loop(names: Sequence[str], quick: bool, plain: bool) -> dict[str, Any]:
+    from coterie.bench import against_loop, growth
+    from coterie.bench.workloads import NEIGHBOURS, chosen
+    from coterie.core import memory
+    from coterie.core.formatting import size
+    from coterie.terminal.steps import Steps
+
+    turns, seconds = (3, 0.0) if quick else (7, 60.0)
+    report: dict[str, Any] = {"machine": _machine(), "results": [], "growth": []}
+    works = chosen([name for name in names if name != "growth"])
+    circles = (growth.PEERS[:-1] if quick else growth.PEERS) if "growth" in names else ()
+    more = "" if quick else " and more, in a minute"
+    print(
+        f"{_machine()}; best of {turns} turns{more}; seconds, and how many times faster than the plain loop\n",
+        flush=True,
+    )
+    weights = {work.name: seconds + TO_START for work in works}
+    weights |= {_circle(peers): float(growth.SECONDS[peers]) for peers in circles}
+    with Steps("bench", weights, plain=plain) as steps:
+        steps.say(_foreseen(weights))
+        if works:
+            steps.out(against_loop.HEAD)
+        for work in works:
+            steps.begin(work.name, "preparing")
+            result = against_loop.compare(work, turns, seconds, partial(steps.update, work.name))
+            steps.end(work.name, "measured")
+            report["results"].append(asdict(result))
+            steps.out(result)
+        report["peak_memory"] = memory.peak()
+        if works:
+            steps.out(f"\npeak memory of the comparison: {size(report['peak_memory'])}\n")
+        if circles:
+            about = f"{growth.SMALL.title}, gossip with {NEIGHBOURS}"
+            steps.out(f"{about}: growth with the number of peers (a process each)")
+        for peers in circles:
+            steps.begin(_circle(peers))
+            grown = growth.grow(peers)
+            steps.end(_circle(peers), "measured")
+            report["growth"].append(asdict(grown))
+            steps.out(grown)
+    return report
+
+
+def _circle(peers: int) -> str:
+    return f"growth, {peers:,} peers"
+
+
+def _foreseen(weights: Mapping[str, float]) -> str:
+    from coterie.core.formatting import duration
+
+    whole = duration(sum(weights.values()))
+    return f"bench: {'; '.join(weights)}. About {whole} where nothing else runs, with two cores"
+
+
+def _against_others(options: argparse.Namespace, names: Sequence[str]) -> dict[str, Any]:
+    from coterie.bench.against_others import Plan, contest, figures, table, turns_of
+    from coterie.bench.frameworks import named
+    from coterie.bench.workloads import chosen
+    from coterie.core.formatting import count
+    from coterie.terminal.steps import Steps
+
+    frameworks = named(options.against)
+    plan = Plan(turns=1 if options.quick else 3, rounds=3 if options.quick else 5, limit=options.limit)
+    report: dict[str, Any] = {"machine": _machine(), "results": []}
+    works, turns = chosen(names), count(plan.turns, "turn")
+    print(f"{_machine()}; best of {turns}, of {plan.rounds - 1} rounds each after a first one", flush=True)
+    weights = dict.fromkeys(turns_of(works, frameworks, plan), 1.0)
+    with Steps("bench", weights, plain=options.plain) as steps:
+        others = ", ".join(framework.title for framework in frameworks)
+        whole = f"{count(len(weights), 'turn')}, of at most {options.limit:.0f} s each"
+        steps.say(f"bench: {', '.join(names)} against {others}: {whole}")
+        for work in works:
+            everybody = contest(work, frameworks, plan, steps)
+            report["results"].append(figures(work, everybody))
+            steps.out(f"\n{work.name}: {work.summary}\n{table(everybody)}")
+    return report

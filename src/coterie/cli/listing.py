@@ -1,0 +1,136 @@
+"""What `coterie list` says: a line for each thing there is, or one thing with its parameters."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from coterie.config import parsing
+from coterie.core.errors import ConfigError, unknown
+from coterie.core.formatting import aligned
+
+if TYPE_CHECKING:
+    from coterie.methods import Method
+
+
+def text(what: str, name: str | None) -> str:
+    lines, detail = _SOURCES[what]
+    there = lines()
+    if name is None:
+        width = max(map(len, there))
+        return "\n".join(f"{key:<{width}}  {line}" for key, line in there.items())
+    of_ones_own = what in ("methods", "models") and ":" in name
+    if name not in there and not of_ones_own:
+        raise ConfigError(unknown(what.removesuffix("s"), name, there))
+    found: str = detail(name)
+    return found
+
+
+def _methods() -> dict[str, str]:
+    from coterie.methods import METHODS
+
+    return {name: method.summary for name, method in METHODS.items()}
+
+
+def _method(name: str) -> str:
+    from coterie.methods import find
+
+    method = find(name)
+    head = [f"{name}: {method.summary}", needs(method), *([method.paper] if method.paper else [])]
+    return "\n".join([*head, *_parameters(method, "method"), *_common(method)])
+
+
+def _common(method: type[Method]) -> list[str]:
+    """Which parameters carry over when this method takes another's place, or another this one's."""
+    from coterie.config.carry_over import shared_with
+
+    rows = []
+    for field in dataclasses.fields(method):
+        if others := shared_with(method, field.name):
+            meaning = field.metadata.get("common")
+            rows.append((f"  method.{field.name}", f"{meaning}:" if meaning else "", ", ".join(others)))
+    return ["common with other methods (the value carries over):", aligned(rows)] if rows else []
+
+
+def needs(method: type[Method]) -> str:
+    """Whether a method needs a server, and which models it takes."""
+    from coterie.methods import Method
+
+    server = "with a server" if method.server else "without a server"
+    server = "with or without a server" if method.with_server is not Method.with_server else server
+    return f"{server}; {_models_taken(method)}"
+
+
+def _models_taken(method: type[Method]) -> str:
+    if method.any_model:
+        return "any models"
+    if not method.mixed:
+        return "one architecture"
+    apart = method.grouped and not method.same_zoo  # peers of different ones do not learn from each other
+    return "several architectures, each averaged apart" if apart else "mixed architectures"
+
+
+def _parameters(kind: type[Any], section: str) -> list[str]:
+    fields = dataclasses.fields(kind)
+    if not fields:
+        return ["no parameters"]
+    rows = [
+        (f"{section}.{f.name}", parsing.literal(parsing.default(f)), str(f.metadata.get("help", ""))) for f in fields
+    ]
+    widths = [max(len(row[i]) for row in rows) for i in range(2)]
+    return [f"  {key:<{widths[0]}}  {default:<{widths[1]}}  {help}" for key, default, help in rows]
+
+
+def _models() -> dict[str, str]:
+    from coterie import models
+    from coterie.portable import estimators
+
+    networks = {name: models.describe(name) for name in models.names()}
+    others = {name: f"{estimators.describe(name)} (for fedpae)" for name in estimators.names()}
+    return {**networks, **others}
+
+
+def _model(name: str) -> str:
+    from coterie import models
+
+    text = _models().get(name, "your own")
+    return "\n".join([f"{name}: {text}", *_parameters(models.ModelSettings, "model")])
+
+
+def _data() -> dict[str, str]:
+    from coterie import data
+
+    return {name: f"{'here' if here else 'get '}  {data.describe(name)}" for name, here in data.available().items()}
+
+
+def _dataset(name: str) -> str:
+    from coterie import data
+    from coterie.config.sections import DataSettings
+
+    partitions = [f"  {key}: {line}" for key, line in data.PARTITIONS.items()]
+    views = data.views_of(name)
+    made = [] if views is None else [f"views, unless set: {views}"]
+    head = [f"{name}: {data.describe(name)}", *_parameters(DataSettings, "data"), *made, "partitions:"]
+    return "\n".join([*head, *partitions])
+
+
+def _presets() -> dict[str, str]:
+    from coterie.config.loading import ORIGINS, preset_origins, presets
+
+    origins, width = preset_origins(), max(map(len, ORIGINS))
+    return {name: f"{origins[name]:<{width}}  {line}" for name, line in presets().items()}
+
+
+def _preset(name: str) -> str:
+    from coterie.config.loading import ORIGINS, load, preset_origins, presets
+
+    origin = preset_origins()[name]
+    return f"{presets()[name]}\n{origin}: {ORIGINS[origin]}\n\n{load(name).toml()}"
+
+
+_SOURCES: dict[str, tuple[Any, Any]] = {
+    "methods": (_methods, _method),
+    "models": (_models, _model),
+    "data": (_data, _dataset),
+    "presets": (_presets, _preset),
+}

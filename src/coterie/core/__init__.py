@@ -1,0 +1,1 @@
+"""What everything else is built from: weights, models, artifacts, a peer and its requests. Knows nobody above it."""

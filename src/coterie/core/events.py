@@ -1,0 +1,186 @@
+"""What happened in a run, as typed records in JSON lines. Reports read these, never a live run's objects."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+import orjson
+
+from coterie.core.errors import RunError
+
+
+@dataclass(frozen=True)
+class RunStarted:
+    """The first record: what was run, and what is true of the peers."""
+
+    method: str  # its name
+    seed: int  # of all randomness
+    peers: int  # how many, without a server
+    rounds: int  # how many there will be
+    architectures: list[str]  # by peer
+    samples: list[int]  # training samples, by peer
+    classes: list[list[int]]  # training samples of each class, by peer
+    clusters: list[int] | None  # the true ones, where known
+    version: str = ""  # of Coterie
+    data: str = ""  # the dataset, and how it was divided
+    event: str = "run"
+
+
+@dataclass(frozen=True)
+class PeerRound:
+    """One participant finished one round."""
+
+    peer: int  # its number; a server has the number after the last peer's
+    round: int  # from 1
+    time: float  # simulated seconds at the end of the round
+    validation: float | None = None  # accuracy, a fraction of 1
+    test: float | None = None  # the same on the test split
+    loss: float | None = None  # on the validation split
+    bytes: dict[str, int] = field(default_factory=dict)  # received (or sent, for pushes), by artifact
+    messages: dict[str, int] = field(default_factory=dict)  # how many of them, by artifact
+    notes: dict[str, Any] = field(default_factory=dict)  # what the method told: neighbours, weights, declined, ...
+    event: str = "round"
+
+
+@dataclass(frozen=True)
+class PeerAway:
+    """A participant was away: for a round it sat out, or for good (`until` is None)."""
+
+    peer: int  # its number
+    round: int  # the one that it sat out, or left in
+    time: float  # simulated seconds
+    until: float | None  # the end of the round that it sat out; None: it has left for good
+    event: str = "away"
+
+
+@dataclass(frozen=True)
+class Offence:
+    """On a network, somebody sent a peer what it should not have: it was dropped."""
+
+    peer: int  # who was sent it
+    round: int  # in which it was then
+    time: float  # seconds since its start
+    sender: str  # the name in the certificate
+    what: str  # what was wrong with it
+    event: str = "offence"
+
+
+@dataclass(frozen=True)
+class NotFinite:
+    """A peer came to its end with a model that has numbers which are not finite: training diverged."""
+
+    peer: int  # its number
+    round: int  # the last that it did
+    time: float  # seconds, as of its last round
+    event: str = "not-finite"
+
+
+Event = RunStarted | PeerRound | PeerAway | Offence | NotFinite
+_KINDS: dict[str, type[Event]] = {
+    "run": RunStarted, "round": PeerRound, "away": PeerAway, "offence": Offence, "not-finite": NotFinite,
+}  # fmt: skip
+
+
+class EventLog:
+    """Appends records to a file; a run that goes on from a checkpoint first drops what came after it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file: BinaryIO | None = None
+
+    def write(self, *events: Event) -> None:
+        with _told(self.path):
+            if self._file is None:
+                self._file = self.path.open("ab")
+            self._file.write(b"".join(map(_line, events)))
+
+    def flush(self) -> None:
+        if self._file is not None:
+            with _told(self.path):
+                self._file.flush()
+
+    def sync(self) -> None:
+        """Down to the disk: what was written and flushed before survives a power cut, too."""
+        if self._file is not None:
+            with _told(self.path):
+                os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        if self._file is not None:
+            file, self._file = self._file, None
+            with _told(self.path):
+                file.close()
+
+    def keep_until(self, round: int) -> list[Event]:
+        """Forget every record after this round, on disk too; returns what is kept."""
+        kept = [e for e in read(self.path) if getattr(e, "round", 0) <= round]
+        self.close()
+        temporary = self.path.with_suffix(".tmp")
+        try:
+            with _told(temporary), temporary.open("wb") as file:
+                for event in kept:
+                    file.write(_line(event))
+                file.flush()
+                os.fsync(file.fileno())
+        except RunError:
+            temporary.unlink(missing_ok=True)
+            raise
+        temporary.replace(self.path)
+        return kept
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """What the system refuses is said with the file's name."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or error
+        raise RunError(f"{path} could not be written ({reason}): make room on the disk, then go on") from error
+
+
+_OPTIONS = orjson.OPT_NON_STR_KEYS | orjson.OPT_APPEND_NEWLINE
+
+
+def _line(event: Event) -> bytes:
+    # Not `asdict`, which copies every note and is most of the cost: records are plain values already.
+    try:
+        return orjson.dumps(vars(event), option=_OPTIONS)
+    except orjson.JSONEncodeError:  # a note has a number of more than 64 bits, or half a character
+        return (json.dumps(vars(event), separators=(",", ":")) + "\n").encode()
+
+
+def _decoded(line: str) -> dict[str, Any]:
+    try:
+        record = orjson.loads(line)
+    except orjson.JSONDecodeError:  # what only the other library reads: NaN, of an older version
+        record = json.loads(line)
+    return cast("dict[str, Any]", record)
+
+
+def read(path: Path) -> Iterator[Event]:
+    """The records of a run; a last line that was cut off by a crash is left out."""
+    try:
+        lines = path.read_text(encoding="utf-8", errors="surrogateescape").split("\n")
+    except OSError as error:
+        raise RunError(f"{path}: cannot be read: {error}") from error
+    for number, line in enumerate(lines, 1):
+        if not line:
+            continue
+        try:
+            record = _decoded(line)
+            yield _KINDS[record["event"]](**record)
+        except (ValueError, KeyError, TypeError) as error:
+            if not any(lines[number:]):
+                return
+            raise RunError(f"{path}, line {number}: not a record of a run ({error})") from error
+
+
+def of_kind(events: Iterable[Event], kind: type[Any]) -> list[Any]:
+    return [e for e in events if isinstance(e, kind)]

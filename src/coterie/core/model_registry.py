@@ -1,0 +1,104 @@
+"""The kinds of models that a peer may train or be sent: networks of the zoo, estimators, and finished ONNX files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from coterie.core.artifact import Artifact, Fact
+from coterie.core.errors import ModelError
+from coterie.core.model import Architecture, Model
+from coterie.core.named_code import is_import_path
+from coterie.core.portable_model import Portable
+from coterie.core.weights import Weights
+
+Array = NDArray[np.generic]
+Packed = tuple[Mapping[str, Tensor], dict[str, Fact]]
+ONNX = "onnx"  # the one tensor of an artifact that carries a portable model
+
+
+def labelled(kind: str) -> str:
+    """What others are told of a kind: where a file lies is nobody's business."""
+    return Path(kind).name
+
+
+class ModelRegistry:
+    """By name; an architecture is built when it is first asked for. `coterie.models.registry` makes a registry."""
+
+    def __init__(
+        self,
+        zoo: Sequence[str],
+        shape: tuple[int, ...],
+        classes: int,
+        make: Callable[[str], Architecture],
+        *,
+        known: Collection[str],
+        to_onnx: Callable[[Model, tuple[int, ...]], bytes],
+        fit: Callable[..., Portable],
+    ) -> None:
+        """`known` are the architectures that every peer can build; `to_onnx` converts a network, `fit` an estimator."""
+        self.zoo, self.shape, self.classes = tuple(zoo), shape, classes
+        self._make = make
+        self._known = known
+        self._to_onnx = to_onnx
+        self._fit = fit
+        self._made: dict[str, Architecture] = {}
+
+    def network(self, name: str) -> Architecture:
+        if name not in self._made:
+            self._made[name] = self._make(name)
+        return self._made[name]
+
+    def blank(self, label: str, parts: Sequence[str] = ()) -> Weights | str:
+        """The form of a network's tensors (or of some parts'), without numbers; or why there is none of that label."""
+        known = {labelled(kind): kind for kind in (*self._known, *self.zoo)}
+        if label not in known:
+            return f"'{label[:80]}' is no architecture that is known here"
+        try:
+            layout = self.network(known[label]).layout
+        except ModelError as error:
+            return str(error)
+        whole = Weights(layout, torch.empty(layout.size, device="meta"))
+        return whole.part(*parts) if parts else whole
+
+    def packed(self, model: Model | Portable) -> Packed:
+        """As it travels: a network of the zoo as its weights, which everybody has a place for; others as ONNX."""
+        if isinstance(model, Model) and not is_import_path(model.architecture.name):
+            return model, {"kind": model.architecture.name}
+        if isinstance(model, Model):
+            model = self.portable(model)
+        return {ONNX: model.content}, {"kind": labelled(model.kind)}
+
+    def portable(self, model: Model) -> Portable:
+        return Portable.of(self._to_onnx(model, self.shape), model.architecture.name)
+
+    def fitting(self, kind: str, x: Array, y: Array, seed: int) -> Callable[[], Portable]:
+        """A function that fits an estimator of this kind to these samples."""
+        return partial(self._fit, kind, x, y, self.classes, seed)
+
+    def opened(self, artifact: Artifact, largest: int) -> Model | Portable | str:
+        """The model that somebody sent, or why it cannot be used. Whatever it says, nothing of it is imported."""
+        if artifact.nbytes > largest:
+            return f"it has {artifact.nbytes:,} bytes; at most {largest:,} are taken"
+        kind = str(artifact.facts.get("kind", ""))[:80]
+        if ONNX in artifact.content:
+            return self._opened_portable(artifact, kind)
+        if kind not in self._known:
+            return f"'{kind}' is no architecture that is known here, and the model is not in ONNX"
+        blank = self.blank(kind)
+        if isinstance(blank, str):
+            return blank
+        return artifact.misfit(blank, ()) or self.network(kind).view(artifact)
+
+    def _opened_portable(self, artifact: Artifact, kind: str) -> Portable | str:
+        """Only its form: what it is, the sandbox finds out, for even reading it can take a lot of memory."""
+        content = artifact[ONNX]
+        if len(artifact) > 1 or content.dtype != torch.uint8 or content.dim() != 1:
+            return f"'{ONNX}' should be the only tensor, and bytes"
+        return Portable(content, kind)

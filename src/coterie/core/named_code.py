@@ -1,0 +1,205 @@
+"""Code that settings name: `module:name`, or `file.py:name` of the user's own. Modules are loaded here, and functions
+that a parameter of a method may name are found and called here."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import sys
+import sysconfig
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from coterie.core.errors import ConfigError, CoterieError, MethodError, ModelError, unknown
+from coterie.core.imports import LOADED, Source, digest_of, located, make_importable, refuse_mistaken, without_bytecode
+
+Function = Callable[..., Any]
+_INSTALLABLE = ("torchvision", "timm")
+_OURS = str(Path(__file__).resolve().parents[1])
+_INSTALLED = (_OURS, *(sysconfig.get_path(key) for key in ("stdlib", "purelib", "platlib")), "<frozen ")
+
+
+def load_module(place: str) -> ModuleType:
+    """The module of this name, or the one that a `.py` file holds as it is now."""
+    if not place.endswith(".py"):
+        make_importable(Path.cwd())
+        with without_bytecode():
+            return importlib.import_module(place)
+    spec = importlib.util.spec_from_file_location(name_of_file(Path(place)), place)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{place} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their own module up there
+    source = Path(place).read_bytes()
+    setattr(module, LOADED, digest_of(source))
+    make_importable(Path(place).parent)
+    # Not by the loader: it may take a compiled file for current that is of a source of the same second and size.
+    try:
+        with without_bytecode():
+            exec(compile(source, place, "exec", dont_inherit=True), vars(module))
+        refuse_mistaken(Path(place), source)
+    except BaseException:
+        del sys.modules[spec.name]  # half of a module: nobody may take it for the whole
+        raise
+    return module
+
+
+def name_of_file(path: Path) -> str:
+    """The name of its module: another one for a file of the same name in another folder, and the same one in every
+    process. Without dots, which would make it a module of a package."""
+    digest = hashlib.sha256(str(path.resolve()).encode()).hexdigest()
+    return f"coterie_method_{path.stem.replace('.', '_')}_{digest[:12]}"
+
+
+def why_not_imported(error: Exception) -> str:
+    """What to say of a module that raised this when it was imported: with the line, where that is in its own code."""
+    if isinstance(error, ImportError | OSError | AttributeError):
+        return str(error)
+    return f"{type(error).__name__}: {error} ({_line_of(error)})"
+
+
+def _line_of(error: Exception) -> str:
+    """The last line of the user's own code: what failed may be inside a library that it calls."""
+    frames = traceback.extract_tb(error.__traceback__)
+    at = next((frame for frame in reversed(frames) if not frame.filename.startswith(_INSTALLED)), frames[-1])
+    return f"{at.filename}, line {at.lineno}"
+
+
+# -- functions as parameters of a method -------------------------------------------------------
+
+
+def function_parameters(method: object) -> list[str]:
+    """The parameters of a method (or of a method's class) that name a function."""
+    assert dataclasses.is_dataclass(method)
+    return [f.name for f in dataclasses.fields(method) if f.metadata.get("function")]
+
+
+def own_code(method: object) -> Iterator[str]:
+    """Of the values of such parameters, those that name code of the user's own."""
+    values = (str(getattr(method, key)) for key in function_parameters(method))
+    return (value for value in values if ":" in value)
+
+
+def source_of(name: str) -> Source | None:
+    """Where the code that `module:name` or `file.py:name` names is written; None if that cannot be found."""
+    place = name.rpartition(":")[0]
+    return Source(Path(place).resolve(), name_of_file(Path(place))) if place.endswith(".py") else located(place)
+
+
+def find_function(key: str, name: str, ours: Mapping[str, Function], arguments: str) -> Function:
+    """The function that the parameter `key` names: one of ours, or the user's own.
+
+    `arguments` are those that it is called with, as its signature would list them. A file that did not change is not
+    loaded again: a loss that is another function each time would be worked out anew for each.
+    """
+    if ":" not in name:
+        if name not in ours:
+            raise ConfigError(
+                f"method.{key}: {unknown(key, name, ours)}, or module:callable or file.py:callable of yours"
+            )
+        return ours[name]
+    place, _, attribute = name.rpartition(":")
+    try:
+        module = _loaded(place)
+    except Exception as error:  # whatever the module does when it is imported
+        told = f"line {error.lineno}: {error.msg}" if isinstance(error, SyntaxError) else why_not_imported(error)
+        raise ConfigError(f"method.{key} = '{name}' cannot be imported: {told}") from error
+    if not hasattr(module, attribute):
+        near = difflib.get_close_matches(attribute, vars(module), n=1)
+        hint = f". Did you mean '{near[0]}'?" if near else ""
+        raise ConfigError(f"method.{key} = '{name}': there is no '{attribute}' in {place}{hint}")
+    found = getattr(module, attribute)
+    if not callable(found):
+        raise ConfigError(
+            f"method.{key} = '{name}' is a {type(found).__name__}, and must be a function of ({arguments})"
+        )
+    _check_arguments(key, name, found, arguments)
+    function: Function = found
+    return function
+
+
+def _loaded(place: str) -> ModuleType:
+    if not place.endswith(".py"):
+        return load_module(place)
+    module = sys.modules.get(name_of_file(Path(place)))
+    if module is not None and vars(module).get(LOADED) == digest_of(Path(place).read_bytes()):
+        return module
+    return load_module(place)
+
+
+def _check_arguments(key: str, name: str, found: Function, arguments: str) -> None:
+    try:
+        signature = inspect.signature(found)
+    except (TypeError, ValueError):  # of some that are written in C it is not known
+        return
+    try:
+        signature.bind(*arguments.split(", "))
+    except TypeError as error:
+        raise ConfigError(
+            f"method.{key} = '{name}' takes {signature}, and is called with ({arguments}): {error}"
+        ) from error
+
+
+def call(key: str, name: str, function: Function, *arguments: Any) -> Any:
+    """What the function returns; an error of somebody else's code names the parameter, the file and the line."""
+    try:
+        return function(*arguments)
+    except CoterieError:
+        raise
+    except Exception as error:
+        raise MethodError(
+            f"method.{key} = '{name}' failed: {type(error).__name__}: {error} ({_line_of(error)})"
+        ) from error
+
+
+# -- callables that make models ----------------------------------------------------------------
+
+
+def is_import_path(name: str) -> bool:
+    """Whether `name` means a brought model rather than one of the zoo."""
+    return ":" in name
+
+
+def find_callable(name: str) -> Callable[..., object]:
+    module_name, _, attribute = name.partition(":")
+    if not module_name or not attribute:
+        raise ModelError(f"model.zoo: '{name}' is not of the form 'module:callable'")
+    module = _import(module_name)
+    found: Any = getattr(module, attribute, None)
+    if not callable(found):
+        public = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+        raise ModelError(f"model.zoo: {_no_such_callable(module_name, attribute, public)}")
+    made_by: Callable[..., object] = found
+    return made_by
+
+
+def _no_such_callable(module_name: str, attribute: str, public: list[str]) -> str:
+    """Like `coterie.core.errors.unknown`, without the list of all names: torchvision has hundreds."""
+    near = difflib.get_close_matches(attribute, public, n=3)
+    hint = f"; did you mean {' or '.join(near)}?" if near else ""
+    return f"'{module_name}' has no callable '{attribute}'{hint}"
+
+
+def _import(module_name: str) -> object:
+    try:
+        make_importable(Path.cwd())
+        with without_bytecode():
+            return importlib.import_module(module_name)
+    except Exception as error:  # a user's or a library's module may raise anything while it is imported
+        raise ModelError(f"model.zoo: cannot import '{module_name}': {error}{_hint(module_name)}") from error
+
+
+def _hint(module_name: str) -> str:
+    if module_name.endswith(".py"):
+        return f" (name the module, not its file: '{module_name.removesuffix('.py')}:...')"
+    package = module_name.partition(".")[0]
+    if package in _INSTALLABLE:
+        return f" (pip install {package}, in the build that matches your torch)"
+    return " (is it installed, or in the working directory?)"

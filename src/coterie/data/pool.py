@@ -1,0 +1,153 @@
+"""Everybody's samples in one pool, as the models see them, and who has which of its rows."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from coterie.core.errors import DataError
+from coterie.core.peer import PeerData
+from coterie.data import Dataset, Share, available
+from coterie.data.augmentation import Augmentation, FeatureAugmentation, ImageAugmentation, NoAugmentation
+from coterie.data.dataset import FEATURES, IMAGES, INTEGERS
+from coterie.data.own import refuse_large_integers
+from coterie.data.scaling import Scaling
+from coterie.training import Pool, Split
+
+if TYPE_CHECKING:
+    from coterie.config.sections import DataSettings
+
+TOO_LARGE = "has values too large for float32, which models take: use other units"
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Holding:
+    """A dataset, divided. Arrays and plain values: processes of one machine can have it in common."""
+
+    dataset: Dataset
+    x: Array  # all peers' samples, one peer after the other
+    y: Array
+    cuts: list[tuple[int, int, int, int]]  # by peer: where its train, validation and test rows begin, and its last end
+    class_counts: list[list[int]]  # training samples of each class, by peer
+    clusters: list[int] | None  # the true ones, by peer, where the data were made with them
+    augment: Augmentation  # how a view of a sample is made
+    scalings: list[Scaling]  # by peer: of its raw samples to those that its model sees
+    kind: str  # of samples, as models see them: images, features, or integers
+
+    def without_raw(self) -> Holding:
+        """All that peers need, without the rows as they were before."""
+        return replace(self, dataset=replace(self.dataset, x=self.dataset.x[:0]))
+
+    def splits(self, device: str) -> list[PeerData]:
+        """Everybody's splits, which index into one pool."""
+        with warnings.catch_warnings():  # nobody writes into a pool: it may be memory that cannot be written to
+            warnings.filterwarnings("ignore", "The given NumPy array is not writable")
+            pool = Pool(torch.from_numpy(self.x).to(device), torch.from_numpy(self.y).to(device), self.augment)
+        return [self._of_peer(pool, *of_peer, device) for of_peer in zip(self.cuts, self.scalings, strict=True)]
+
+    def _of_peer(self, pool: Pool, cuts: tuple[int, ...], scaling: Scaling, device: str) -> PeerData:
+        train, validation, test = (Split(pool, torch.arange(a, b, device=device)) for a, b in itertools.pairwise(cuts))
+        return PeerData(train, validation, test, scaling=scaling)
+
+
+def hold(dataset: Dataset, shares: Sequence[Share], settings: DataSettings) -> Holding:
+    """All shares' samples, transformed as these say, and scaled."""
+    total = sum(len(s.train) + len(s.validation) + len(s.test) for s in shares)
+    pool_x = np.empty((total, *dataset.x.shape[1:]), dtype=np.float32)
+    pool_y = np.empty(total, dtype=np.int64)
+    kind, at, cuts, counts, scalings = _kind(dataset, settings), 0, [], [], []
+    for share in shares:
+        rows = np.concatenate([share.train, share.validation, share.test])
+        x, y = share.transform.apply(dataset.x[rows], dataset.y[rows])
+        if kind != IMAGES:
+            scalings.append(_scaling(dataset.name, kind, x[: len(share.train)], settings))
+            x = _scaled(dataset.name, kind, x, scalings[-1])
+        pool_x[at : at + len(rows)], pool_y[at : at + len(rows)] = x, y
+        cuts.append((at, at + len(share.train), at + len(share.train) + len(share.validation), at + len(rows)))
+        counts.append(np.bincount(y[: len(share.train)], minlength=len(dataset.classes)).tolist())
+        at += len(rows)
+    augment: Augmentation
+    if kind == IMAGES:
+        augment, scaling = _scale_images(pool_x, cuts, settings)
+        scalings = [scaling] * len(shares)
+    elif kind == INTEGERS:
+        augment = NoAugmentation()
+    else:
+        augment = FeatureAugmentation(math.prod(pool_x.shape[1:]), settings.noise, settings.drop)
+    return Holding(dataset, pool_x, pool_y, cuts, counts, _clusters(shares), augment, scalings, kind)
+
+
+def _kind(dataset: Dataset, settings: DataSettings) -> str:
+    """Of what models see: whole numbers that are standardised are features like others."""
+    return FEATURES if dataset.kind == INTEGERS and settings.scale == "standard" else dataset.kind
+
+
+def _clusters(shares: Sequence[Share]) -> list[int] | None:
+    found = [int(share.cluster) for share in shares if share.cluster is not None]
+    return found if len(found) == len(shares) else None
+
+
+def _scaling(name: str, kind: str, train: Array, settings: DataSettings) -> Scaling:
+    """Of what is no image: by one peer's own training rows, in a simulation as on a network.
+
+    A real peer does not have the others' rows; and rows that a model is judged by must have no part in it.
+    """
+    if settings.scale == "unit":
+        raise DataError(f"data.scale = 'unit' is for images, and {name} has none: use 'standard' or 'none'")
+    if kind == INTEGERS or settings.scale == "none":
+        return Scaling.none(train.shape[1])
+    with np.errstate(over="ignore", invalid="ignore"):
+        scaling = Scaling.standard(train)
+    if not np.isfinite([*scaling.mean, *scaling.deviation]).all():
+        raise DataError(f"{name}: {TOO_LARGE}")
+    return scaling
+
+
+def _scaled(name: str, kind: str, x: Array, scaling: Scaling) -> Array:
+    """As float32, which is what models take."""
+    if kind == INTEGERS:
+        refuse_large_integers(name, x)
+    with np.errstate(over="ignore"):
+        scaled = scaling.of_numbers(x)
+    if not np.isfinite(scaled).all():
+        raise DataError(f"{name}: {TOO_LARGE}")
+    return scaled
+
+
+def _scale_images(
+    x: Array, cuts: Sequence[tuple[int, int, int, int]], settings: DataSettings
+) -> tuple[Augmentation, Scaling]:
+    """Bytes to small numbers, in place; returns how views are made of what comes out, and what was done.
+
+    The standard scale of a named dataset is taken over everybody's images, as is usual. Of one's own images it is
+    taken over those that are trained on.
+    """
+    mean, std = np.zeros(x.shape[1]), np.ones(x.shape[1])
+    if settings.scale == "unit":
+        std = np.full(x.shape[1], 255.0)
+    elif settings.scale != "none":
+        seen = x if settings.name in available() else _training_rows(x, cuts)
+        mean, std = seen.mean(axis=(0, 2, 3)), seen.std(axis=(0, 2, 3)) + 1e-6
+    scaling = Scaling(tuple(mean.tolist()), tuple(std.tolist()))
+    scaling.of_images(x)
+    views = settings.views
+    augment = ImageAugmentation(
+        tuple((mean / 255.0).tolist()), tuple((std / 255.0).tolist()), scale=(views.crop, 1.0),
+        flip=views.flip, jitter=views.jitter, grey=views.grey, blur=views.blur,
+    )  # fmt: skip
+    return augment, scaling
+
+
+def _training_rows(x: Array, cuts: Sequence[tuple[int, int, int, int]]) -> Array:
+    if len(cuts) == 1:
+        return x[cuts[0][0] : cuts[0][1]]
+    return np.concatenate([x[start:stop] for start, stop, *_ in cuts])

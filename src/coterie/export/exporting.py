@@ -1,0 +1,135 @@
+"""A peer's model as a folder to take away: files that others can read, and manifest.json."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
+
+from coterie.core.errors import ModelError, RunError
+from coterie.data.dataset import INTEGERS
+from coterie.export.predicting import network, of_network, run_onnx
+from coterie.portable.networks import taking_raw, to_onnx
+from coterie.report.summary import write_json
+from coterie.running import finite
+from coterie.running.model_manifest import RAW, SCALED, Manifest, Part, from_tree, to_tree
+from coterie.running.saved_models import Personal, Tensors
+from coterie.training.plain import bind
+
+ONNX, SAFETENSORS = "onnx", "safetensors"
+FORMATS = (ONNX, SAFETENSORS)
+MANIFEST = "manifest.json"
+TOLERANCE = 1e-3  # of a probability, between a network and its ONNX file: rounding is a hundred times less
+
+
+def check_folder(out: Path, overwrite: bool) -> None:
+    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+        return
+    if not overwrite:
+        raise RunError(f"{out} exists already: choose another --out, or --overwrite it")
+    if not (out / MANIFEST).exists():
+        raise RunError(f"{out} is not a folder that `coterie export` made: it is not overwritten")
+
+
+def export(personal: Personal, out: Path, form: str = ONNX, *, overwrite: bool = False) -> Manifest:
+    """Write the folder, whole or not at all; returns its manifest.
+
+    ONNX files take raw values, and scale them. A network as safetensors takes scaled ones, by the manifest's numbers.
+    What came as ONNX stays so in either format.
+    """
+    check_folder(out, overwrite)
+    finite.check(personal)
+    files = _files(personal, form)
+    manifest = dataclasses.replace(personal.manifest, parts=tuple(part for part, _ in files))
+    half = out.with_name(f"{out.name}.tmp")
+    try:
+        shutil.rmtree(half, ignore_errors=True)
+        half.mkdir(parents=True)
+        for part, data in files:
+            (half / part.file).write_bytes(data)
+        write_json(half / MANIFEST, to_tree(manifest))
+        if out.exists():
+            shutil.rmtree(out)
+        half.replace(out)
+    except OSError as error:
+        shutil.rmtree(half, ignore_errors=True)
+        raise RunError(f"{out} could not be written ({error}): is the disk full?") from error
+    return manifest
+
+
+def _files(personal: Personal, form: str) -> list[tuple[Part, bytes]]:
+    m, files = personal.manifest, []
+    for number, (part, content) in enumerate(zip(m.parts, personal.contents, strict=True)):
+        if isinstance(content, bytes):
+            takes, suffix, data = RAW, ONNX, content if part.takes == RAW else taking_raw(content, m.scaling)
+        elif form == ONNX:
+            takes, suffix, data = RAW, ONNX, _as_onnx(part, content, m)
+        else:
+            takes, suffix, data = SCALED, SAFETENSORS, save(content)
+        file = f"member-{number}.{suffix}" if m.vote else f"model.{suffix}"
+        files.append((dataclasses.replace(part, file=file, takes=takes, sha256=_digest(data)), data))
+    return files
+
+
+def _as_onnx(part: Part, tensors: Tensors, m: Manifest) -> bytes:
+    """The network's file, once it has said the same as the network of some samples."""
+    model = network(part, tensors, m)
+    try:
+        content = to_onnx(bind(model), m.shape, m.scaling)
+    except ModelError as error:
+        raise ModelError(f"'{part.name}' ({part.architecture}): {error}. Use --format safetensors") from error
+    raw = _made_up(m)
+    said = of_network(model, m.scaling.of_raw(raw)).numpy()
+    if not np.isfinite(said).all():
+        raise ModelError(
+            f"'{part.name}' of {m.who} has diverged: what it says is no number. Train it with a lower rate"
+        )
+    apart = np.abs(run_onnx(content, raw, part.name) - said)
+    if not apart.max() <= TOLERANCE:
+        raise ModelError(
+            f"'{part.name}' ({part.architecture}) as ONNX says something else than the network, up to "
+            f"{apart.max():.3g}: its forward depends on values or on the batch's size. Use --format safetensors"
+        )
+    return content
+
+
+def _made_up(m: Manifest, count: int = 3) -> np.ndarray:
+    """Raw samples as a model may meet them. Of whole numbers 0 and 1: others may be ids that it does not have."""
+    rng = np.random.default_rng(0)
+    if m.kind == INTEGERS:
+        return rng.integers(2, size=(count, *m.shape)).astype(np.float32)
+    broad = (-1,) + (1,) * (len(m.shape) - 1)
+    mean, deviation = (np.reshape(v, broad) for v in (m.scaling.mean, m.scaling.deviation))
+    samples: np.ndarray = (mean + deviation * rng.normal(size=(count, *m.shape))).astype(np.float32)
+    return samples
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def read(folder: Path) -> Personal:
+    """An exported folder, to predict with or to export again; raises RunError where it is damaged."""
+    path = folder / MANIFEST
+    try:
+        manifest = from_tree(json.loads(path.read_text(encoding="utf-8")))
+        contents = []
+        for part in manifest.parts:
+            path = folder / Path(part.file).name
+            contents.append(_content(path, part))
+    except (OSError, SafetensorError, ValueError) as error:
+        raise RunError(f"{path} cannot be read ({error}): export the model again") from error
+    return Personal(manifest, tuple(contents), str(folder))
+
+
+def _content(path: Path, part: Part) -> Tensors | bytes:
+    data = path.read_bytes()
+    if _digest(data) != part.sha256:
+        raise ValueError("it is not the file that was exported")
+    return data if path.suffix == f".{ONNX}" else load(data)

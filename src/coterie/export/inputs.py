@@ -1,0 +1,145 @@
+"""Samples to predict: a table, arrays, an image or a folder of images, as raw values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from coterie.core.errors import DataError
+from coterie.data.dataset import INTEGERS, Array, Column, read_arrays
+from coterie.data.images import SUFFIXES, read_image
+from coterie.data.labels import which_rows
+from coterie.data.own import as_images, number_rows, refuse_large_integers
+from coterie.data.tables import SUFFIXES as TABLES
+from coterie.data.tables import encode, read_table, refuse_missing
+from coterie.running.model_manifest import Manifest
+
+MOST_NAMED = 5  # columns, in an error
+
+
+@dataclass(frozen=True)
+class Samples:
+    raw: Array  # uint8 images (N, C, H, W), or other numbers (N, ...)
+    names: list[str]  # of each: its row, counted from 0, or its file
+    heading: str
+
+
+def read_samples(path: Path, manifest: Manifest) -> Samples:
+    """What a file or folder holds; raises DataError where that is not what the model takes."""
+    if not path.exists():
+        raise DataError(f"{path}: there is no such file or folder")
+    suffix = path.suffix.lower()
+    if path.is_dir() or suffix in SUFFIXES:
+        return _images(path, manifest)
+    if suffix in TABLES:
+        return _rows(path, _table(path, manifest), manifest)
+    if suffix == ".npz":
+        return _rows(path, _array(path, manifest), manifest)
+    raise DataError(f"{path}: give a .csv, .parquet or .npz file, a .png or .jpg image, or a folder of images")
+
+
+def takes(manifest: Manifest) -> str:
+    """In words."""
+    if not manifest.are_images:
+        numbers = "whole numbers" if manifest.kind == INTEGERS else "features"
+        return f"rows of {'x'.join(map(str, manifest.shape))} {numbers}"
+    channels, height, width = manifest.shape
+    colours = {1: "grey", 3: "colour"}.get(channels, f"{channels}-channel")
+    return f"{colours} images of {width}x{height} pixels"
+
+
+def _rows(path: Path, raw: Array, manifest: Manifest) -> Samples:
+    if raw.shape[1:] != manifest.shape:
+        raise DataError(f"{path}: samples of shape {raw.shape[1:]}, but the model takes {takes(manifest)}")
+    if not len(raw):
+        raise DataError(f"{path}: has no rows")
+    if manifest.kind == INTEGERS:
+        _check_whole(path, raw)
+    return Samples(raw, [str(row) for row in range(len(raw))], "row")
+
+
+def _array(path: Path, manifest: Manifest) -> Array:
+    arrays = read_arrays(path)
+    if "x" not in arrays:
+        raise DataError(f"{path}: has no array 'x'; it holds {', '.join(sorted(arrays)) or 'nothing'}")
+    if not manifest.are_images:
+        return number_rows(path, arrays["x"])
+    images = as_images(arrays["x"])
+    if images is None:
+        has = f"{arrays['x'].dtype} {arrays['x'].shape}"
+        raise DataError(f"{path}: x is {has}, but the model takes {takes(manifest)}: give them as uint8")
+    return images
+
+
+def _check_whole(path: Path, raw: Array) -> None:
+    broken = (raw != np.floor(raw)).any(axis=tuple(range(1, raw.ndim)))
+    if broken.any():
+        raise DataError(f"{path}: the model takes whole numbers, and there are others {which_rows(broken)}")
+    refuse_large_integers(path, raw)
+
+
+# -- tables ------------------------------------------------------------------------------------
+
+
+def _table(path: Path, manifest: Manifest) -> Array:
+    if len(manifest.shape) > 1:
+        also = ", or images" if manifest.are_images else ""
+        raise DataError(f"{path}: a table, but the model takes {takes(manifest)}: give a .npz file{also}")
+    table = read_table(path, [c.name for c in manifest.columns if c.texts])
+    table.columns = [str(name) for name in table.columns]
+    if not len(table):
+        raise DataError(f"{path}: has no rows")
+    named = {column.name for column in manifest.columns}
+    if manifest.label not in named:
+        table = table.drop(columns=manifest.label, errors="ignore")
+    columns = manifest.columns or tuple(Column(name) for name in table.columns)
+    _check_columns(path, list(table.columns), manifest)
+    refuse_missing(path, table)
+    return np.concatenate([encode(path, table[column.name], column) for column in columns], axis=1)
+
+
+def _check_columns(path: Path, there: list[str], manifest: Manifest) -> None:
+    """By name where the columns have names; else they are counted, and taken in their order."""
+    if not manifest.columns:
+        if len(there) != manifest.shape[0]:
+            raise DataError(f"{path}: has {len(there)} columns, but the model takes {takes(manifest)}, in their order")
+        return
+    wanted = [column.name for column in manifest.columns]
+    missing, extra = [n for n in wanted if n not in there], [n for n in there if n not in wanted]
+    said = [f"{what} {_listed(names)}" for what, names in (("lacks", missing), ("has also", extra)) if names]
+    if said:
+        what = "column" if len(missing) + len(extra) == 1 else "columns"
+        raise DataError(f"{path}: {', and '.join(said)}: its {what} must be those that the model was trained on")
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return ", ".join(f"'{name}'" for name in names[:MOST_NAMED]) + more
+
+
+# -- images ------------------------------------------------------------------------------------
+
+
+def _images(path: Path, manifest: Manifest) -> Samples:
+    if not manifest.are_images:
+        raise DataError(f"{path}: images, but the model takes {takes(manifest)}: give a .csv or .npz file")
+    files = _image_files(path) if path.is_dir() else [path]
+    if not files:
+        raise DataError(f"{path}: holds no .png or .jpg files")
+    raw = np.empty((len(files), *manifest.shape), dtype=np.uint8)
+    for row, file in enumerate(files):
+        pixels = read_image(file, manifest.shape[0])  # colours become grey, and grey three equal colours
+        if pixels.shape != manifest.shape:
+            has = f"{pixels.shape[2]}x{pixels.shape[1]}"
+            raise DataError(f"{file}: {has} pixels, but the model takes {takes(manifest)}; resize it")
+        raw[row] = pixels
+    names = [file.relative_to(path).as_posix() if path.is_dir() else file.name for file in files]
+    return Samples(raw, names, "file")
+
+
+def _image_files(folder: Path) -> list[Path]:
+    """Those in the folder and in its subfolders, which may be classes; what is hidden stays so."""
+    found = (f for f in folder.rglob("*") if f.suffix.lower() in SUFFIXES and f.is_file())
+    return sorted(f for f in found if not any(part[0] == "." for part in f.relative_to(folder).parts))

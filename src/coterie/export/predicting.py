@@ -1,0 +1,109 @@
+"""What a peer's model, or its ensemble, says of samples."""
+
+from __future__ import annotations
+
+import hashlib
+from contextlib import suppress
+from dataclasses import replace
+from functools import cache, partial
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from coterie import models
+from coterie.config import parsing
+from coterie.core.ensemble import voted
+from coterie.core.errors import ArtifactError, ModelError, PortableError
+from coterie.core.model import Architecture, Model
+from coterie.core.named_code import is_import_path
+from coterie.data.dataset import Array
+from coterie.models import ModelSettings
+from coterie.portable.sandbox import Sandbox
+from coterie.running import finite
+from coterie.running.model_manifest import RAW, Manifest, Part
+from coterie.running.saved_models import Personal, Tensors
+from coterie.training import EvaluateJob, Pool, Split
+from coterie.training.plain import predict
+
+
+def probabilities(personal: Personal, raw: Array) -> Array:
+    """Of raw samples (N, ...), that of each class: float32 (N, classes)."""
+    finite.check(personal)
+    manifest = personal.manifest
+    scaled = manifest.scaling.of_raw(raw)
+    said = []
+    for part, content in zip(manifest.parts, personal.contents, strict=True):
+        given = raw.astype(np.float32) if part.takes == RAW else scaled
+        if isinstance(content, bytes):
+            said.append(torch.from_numpy(run_onnx(content, given, part.name)))
+        else:
+            said.append(of_network(network(part, content, manifest), given))
+        _check(said[-1], part, manifest, len(raw))
+    answer = voted(said, manifest.vote, manifest.weights) if manifest.vote else said[0]
+    odd = (~answer.isfinite()).any(1).nonzero()
+    if len(odd):
+        raise ModelError(
+            f"what {manifest.who} in {personal.source} says of {len(odd)} of {len(raw)} samples is not a number (the "
+            f"first of them is number {int(odd[0])}, counted from 0): are their values extreme, or has training "
+            f"diverged? Then {finite.REMEDY}, and run it anew"
+        )
+    return answer.numpy()
+
+
+def network(part: Part, tensors: Tensors, manifest: Manifest) -> Model:
+    """The network that these tensors are the weights of."""
+    table = parsing.build(ModelSettings, manifest.model, "model.")
+    try:
+        return _network(part, tensors, manifest, table)
+    except ModelError:
+        head = tensors.get("head.weight")
+        if table.d_z or head is None or not is_import_path(part.architecture):
+            raise
+        # Earlier versions told a module of one's own a width also where model.d_z was 0: its head says which.
+        with suppress(ModelError):
+            return _network(part, tensors, manifest, replace(table, d_z=head.shape[1]))
+        raise
+
+
+def _network(part: Part, tensors: Tensors, manifest: Manifest, table: ModelSettings) -> Model:
+    build = partial(models.build, part.architecture, manifest.shape, len(manifest.classes), table)
+    architecture = Architecture(part.architecture, build)
+    if "private.weight" in set(tensors) - set(architecture.layout.by_name):  # a head that a method added
+        architecture = Architecture(part.architecture, partial(build, parts=("private",)))
+    model = Model(architecture, torch.zeros(architecture.layout.size))
+    try:
+        model.load({key: torch.from_numpy(tensor) for key, tensor in tensors.items()})
+    except ArtifactError as error:
+        raise ModelError(f"'{part.name}' is no longer a model of '{part.architecture}': {error}") from error
+    # Earlier versions left out a projector that a `Net` of one's own had.
+    missing = [name for name in model if name not in tensors and not name.startswith("projector.")]
+    if missing:
+        raise ModelError(f"'{part.name}' is no longer a model of '{part.architecture}': it has no '{missing[0]}'")
+    return model
+
+
+def of_network(model: Model, samples: Array) -> Tensor:
+    x = torch.from_numpy(samples)
+    job = EvaluateJob(model, Split(Pool(x, torch.zeros(len(x), dtype=torch.int64)), torch.arange(len(x))))
+    return torch.softmax(predict(job).logits, 1)
+
+
+def run_onnx(content: bytes, samples: Array, name: str) -> Array:
+    """The probabilities that an ONNX model gives: in a sandbox, for it may be anybody's."""
+    try:
+        return _sandbox().probabilities(content, hashlib.sha256(content).hexdigest(), samples)
+    except PortableError as error:
+        raise ModelError(f"'{name}' cannot be run: {error}") from error
+
+
+@cache
+def _sandbox() -> Sandbox:
+    return Sandbox()
+
+
+def _check(said: Tensor, part: Part, manifest: Manifest, count: int) -> None:
+    if said.shape != (count, len(manifest.classes)):
+        raise ModelError(
+            f"'{part.name}' says {tuple(said.shape)} of {count} samples, where {(count, len(manifest.classes))} is due"
+        )

@@ -1,0 +1,1 @@
+"""Runs from beginning to end: simulated, as real peers, or as a circle on one machine; and what their folders hold."""

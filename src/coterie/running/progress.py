@@ -1,0 +1,80 @@
+"""How far a run is: the records of single peers become the progress of rounds that all have finished."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from coterie.core.events import Event, NotFinite, Offence, PeerAway, PeerRound, RunStarted
+from coterie.report.graph_scores import Neighbourhood, neighbour_scores
+
+
+@dataclass(frozen=True)
+class RoundProgress:
+    """All peers that are still there have finished a round: what a live display shows."""
+
+    round: int
+    rounds: int
+    accuracy: float | None  # on validation data, so that nobody is tempted by the test set
+    bytes: int  # so far
+    neighbours: Neighbourhood | None
+
+
+def mean_accuracy(scores: Sequence[float]) -> float | None:
+    """The same to the last bit in whatever order the scores come: a terminal and a page show the same digits."""
+    return fmean(scores) if scores else None
+
+
+OnRound = Callable[[RoundProgress], None]
+
+
+class Progress:
+    """Turns the records of single peers into the progress of rounds: a round is done when nobody is behind it."""
+
+    def __init__(self, peers: int, rounds: int, clusters: list[int] | None, on_round: OnRound | None) -> None:
+        self.rounds, self.clusters, self.on_round = rounds, clusters, on_round
+        self.bytes = 0
+        self.done = 0
+        self.at = dict.fromkeys(range(peers), 0)  # the last round that each peer finished, or skipped
+        self.behind: Counter[int] = Counter({0: peers})
+        self.validation: dict[int, list[float]] = defaultdict(list)
+        self.lists: dict[int, dict[int, list[int]]] = defaultdict(dict)
+
+    def see(self, record: Event, tell: bool = True) -> None:
+        if isinstance(record, RunStarted | Offence | NotFinite):
+            return
+        if isinstance(record, PeerRound):
+            self.bytes += sum(record.bytes.values())
+            if record.validation is not None:
+                self.validation[record.round].append(record.validation)
+            if "neighbours" in record.notes and self.clusters:
+                self.lists[record.round][record.peer] = record.notes["neighbours"]
+        if record.peer in self.at:
+            self._move(record)
+            self._tell(tell)
+
+    def _move(self, record: PeerRound | PeerAway) -> None:
+        self.behind[self.at[record.peer]] -= 1
+        if isinstance(record, PeerAway) and record.until is None:
+            del self.at[record.peer]
+        else:
+            self.at[record.peer] = record.round
+            self.behind[record.round] += 1
+
+    def _tell(self, tell: bool) -> None:
+        before = self.done
+        while self.at and not self.behind[self.done]:
+            self.done += 1
+        if self.done == before:
+            return
+        scores, lists = self.validation.get(self.done, []), self.lists.get(self.done, {})
+        for passed in [r for r in self.validation if r <= self.done]:
+            del self.validation[passed]
+        for passed in [r for r in self.lists if r <= self.done]:
+            del self.lists[passed]
+        if tell and self.on_round:
+            accuracy = mean_accuracy(scores)
+            neighbours = neighbour_scores(lists, self.clusters) if lists and self.clusters else None
+            self.on_round(RoundProgress(self.done, self.rounds, accuracy, self.bytes, neighbours))

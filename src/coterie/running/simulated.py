@@ -1,0 +1,247 @@
+"""A run from beginning to end: its folder, its engine, its events, and what is written when it is done."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from coterie.config import provenance
+from coterie.config.loading import from_tables, read_tables, with_method
+from coterie.config.sections import RAY, Experiment
+from coterie.core import checkpoint
+from coterie.core.errors import ConfigError, RunError, StageLost
+from coterie.core.events import Event, EventLog, RunStarted, read
+from coterie.core.formatting import short_name
+from coterie.core.version import version
+from coterie.report.html import write_report
+from coterie.report.summary import read_summary, summarise, write_graph, write_json
+from coterie.running import finite
+from coterie.running.progress import OnRound, Progress, RoundProgress
+from coterie.running.saved_models import keep
+from coterie.running.sinks import Sinks
+from coterie.running.state import RunState
+from coterie.simulation.clock import Clock
+from coterie.simulation.director import Simulation
+from coterie.simulation.participants import doings
+from coterie.wiring import Circle, gather, stage_for
+
+OnStart = Callable[[Simulation], None]
+MOST_LOSSES = 10  # of processes or machines, in one run
+
+_log = logging.getLogger(__name__)
+
+
+def run(
+    experiment: Experiment,
+    out: str | Path,
+    *,
+    overwrite: bool = False,
+    on_round: OnRound | None = None,
+    on_start: OnStart | None = None,
+) -> dict[str, Any]:
+    """Run an experiment into a new folder; returns its summary."""
+    out = Path(out)
+    check_folder(out, overwrite)
+    circle = gather(experiment)  # before anything is written or deleted: most mistakes show here
+    _check_cluster(experiment)
+    if out.exists() and any(out.iterdir()):
+        shutil.rmtree(out)
+    out.mkdir(parents=True, exist_ok=True)
+    provenance.begin(out, experiment)
+    (out / "config.toml").write_text(experiment.toml(), encoding="utf-8")
+    log = EventLog(out / "events.jsonl")
+    log.write(run_started(experiment, circle))
+    log.flush()
+    begin = partial(_go, experiment, circle, log, out, 0.0, None, on_round, on_start)
+    return _despite_losses(begin, partial(_resume, out, on_round, on_start), out)
+
+
+def resume(out: str | Path, *, on_round: OnRound | None = None, on_start: OnStart | None = None) -> dict[str, Any]:
+    """Go on with a run from its last checkpoint, as if nothing had happened; returns its summary."""
+    out = Path(out)
+    again = partial(_resume, out, on_round, on_start)
+    return _despite_losses(again, again, out)
+
+
+def _despite_losses(go: Callable[[], dict[str, Any]], again: Callable[[], dict[str, Any]], out: Path) -> dict[str, Any]:
+    """A run that loses a part of the cluster that it is on goes on from its last checkpoint, on what is left."""
+    for _ in range(MOST_LOSSES):
+        try:
+            return go()
+        except StageLost as lost:
+            _log.warning("%s; going on from the last checkpoint", lost)
+            go = again
+    raise RunError(f"{out}: lost a part of the cluster {MOST_LOSSES} times. `coterie run --resume {out}` goes on")
+
+
+def _resume(out: Path, on_round: OnRound | None, on_start: OnStart | None) -> dict[str, Any]:
+    experiment = of_folder(out)
+    if (out / "peers").is_dir():
+        raise RunError(f"{out} was made by `coterie up`: go on with `coterie up --resume {out}`")
+    if (out / "summary.json").exists():
+        summary = read_summary(out)
+        _warn_if_outdated(out, experiment)
+        finite.refuse(summary, out)
+        return summary
+    found = checkpoint.load(out / "checkpoint")
+    log = EventLog(out / "events.jsonl")
+    circle = gather(experiment)
+    if found is None:
+        _log.warning("%s has no checkpoint: it begins again, at round 1", out)
+        log.path.unlink(missing_ok=True)
+        provenance.begin(out, experiment)
+        log.write(run_started(experiment, circle))
+        return _go(experiment, circle, log, out, 0.0, None, on_round, on_start)
+    kept = log.keep_until(found[0])
+    _check_whole(kept, found[0], log.path)
+    if warning := provenance.go_on(out, experiment, found[0]):
+        _log.warning("%s", warning)
+    return _go(experiment, circle, log, out, found[1].get("seconds", 0.0), found, on_round, on_start, kept)
+
+
+def _warn_if_outdated(out: Path, experiment: Experiment) -> None:
+    """Its baseline, or whatever it is shown beside, would be computed with something else."""
+    if why := provenance.outdated(out, experiment):
+        told = provenance.NOT_KNOWN if why == provenance.NOT_RECORDED else f"they are outdated: {why}"
+        _log.warning("%s is done, and its figures stay as they are, but %s", out, told)
+
+
+def _go(
+    e: Experiment,
+    circle: Circle,
+    log: EventLog,
+    out: Path,
+    seconds: float,
+    saved: tuple[int, dict[str, Any]] | None,
+    on_round: OnRound | None,
+    on_start: OnStart | None,
+    kept: list[Event] | None = None,
+) -> dict[str, Any]:
+    began = time.perf_counter() - seconds
+    with (
+        RunState(out, e.rounds, saved[0] if saved else 0) as state,
+        closing(Sinks(e.engine.sinks, out, e.tables(), begun=saved is not None)) as sinks,
+        closing(log),
+        closing(stage_for(e, circle)) as stage,
+    ):
+        progress = Progress(e.peers, e.rounds, circle.clusters, _told_to(state, log, on_round))
+        sinks.see(run_started(e, circle))
+        for event in kept or []:
+            progress.see(event, tell=False)
+            sinks.see(event, tell=False)
+        state.tell(bytes=progress.bytes)
+        simulation = Simulation(
+            stage, Clock(e.clock, e.peers, e.seed), log, asynchronous=e.engine.asynchronous,
+            checkpoint_every=e.engine.checkpoint, folder=out / "checkpoint",
+            on_record=partial(_seen_by, progress, sinks), seconds=lambda: time.perf_counter() - began,
+        )  # fmt: skip
+        if saved is not None:
+            simulation.restore(*saved)
+        state.doings = lambda: doings(simulation.all)
+        if on_start:
+            on_start(simulation)
+        simulation.run()
+        stage.bring_home()
+        peers = [(stage.peers[p.id], min(p.round, e.rounds)) for p in simulation.all]
+        keep(out, e, circle, peers)
+        log.write(*finite.found(peers, simulation.now))
+        log.close()
+        summary = finish(out, time.perf_counter() - began)
+        sinks.finish(summary)
+        finite.refuse(summary, out)  # last: nothing of the run is lost
+        return summary
+
+
+def _check_whole(events: Sequence[Event], rounds: int, path: Path) -> None:
+    """A run that goes on must have all of its rounds so far, or its figures would be wrong."""
+    there = {getattr(event, "round", 0) for event in events}
+    missing = [round for round in range(1, rounds + 1) if round not in there]
+    if missing:
+        raise RunError(
+            f"{path} has nothing of round {missing[0]}, which the checkpoint says is done: the file is damaged. "
+            "Start anew, with --overwrite"
+        )
+
+
+def _check_cluster(e: Experiment) -> None:
+    if e.engine.name == RAY:
+        from coterie.simulation.ray_stage import check_reachable
+
+        check_reachable(e.engine.address)
+
+
+def _seen_by(progress: Progress, sinks: Sinks, event: Event) -> None:
+    progress.see(event)
+    sinks.see(event)
+
+
+def _told_to(state: RunState, log: EventLog, on_round: OnRound | None) -> OnRound:
+    """Whoever reads the files while the run goes on learns of a round when it is done."""
+
+    def tell(p: RoundProgress) -> None:
+        log.flush()
+        state.tell(round=p.round, accuracy=p.accuracy, bytes=p.bytes)
+        if on_round:
+            on_round(p)
+
+    return tell
+
+
+def finish(out: Path, seconds: float) -> dict[str, Any]:
+    """Everything that is derived from a run's events."""
+    events = list(read(out / "events.jsonl"))
+    summary = provenance.with_mixture(summarise(events, seconds), out)
+    write_graph(events, out / "graph.npz")
+    write_report(events, summary, out / "report.html")
+    write_json(out / "summary.json", summary)  # last: a run with a summary is a whole one
+    return summary
+
+
+def new_folder(name: str) -> Path:
+    """A folder in runs/ by name and time; two that begin in the same second get different ones."""
+    stem = f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    names = itertools.chain([stem], (f"{stem}-{n}" for n in itertools.count(2)))
+    return next(folder for folder in map(Path("runs").joinpath, names) if not folder.exists())
+
+
+def check_folder(out: Path, overwrite: bool) -> None:
+    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+        return
+    if not out.is_dir():
+        raise RunError(f"{out} is a file: choose another --out")
+    if not overwrite:
+        raise RunError(f"{out} exists already: choose another --out, or --overwrite it, or go on with --resume {out}")
+    if not ((out / "config.toml").exists() and (out / "events.jsonl").exists()):
+        raise RunError(f"{out} is not the folder of a run: it is not overwritten")
+
+
+def run_started(e: Experiment, circle: Circle) -> RunStarted:
+    samples = [p.samples for p in circle.participants[: e.peers]]
+    return RunStarted(
+        e.method_name, e.seed, e.peers, e.rounds, circle.architectures, samples, circle.holding.class_counts,
+        circle.clusters, version(), f"{short_name(e.data.name)}, {e.data.partition}",
+    )  # fmt: skip
+
+
+def of_folder(out: Path) -> Experiment:
+    """The experiment of a run's folder."""
+    if not (out / "config.toml").exists():
+        raise RunError(f"{out} is not the folder of a run: it has no config.toml")
+    return from_tables(read_tables(str(out / "config.toml")))
+
+
+def baseline_of(experiment: Experiment) -> Experiment | None:
+    """The experiment to show beside this one, if it names a baseline."""
+    if experiment.baseline in ("", experiment.method_name):
+        return None
+    try:
+        return with_method(experiment, experiment.baseline)
+    except ConfigError as error:
+        raise ConfigError(f"baseline = {experiment.baseline}: {error}") from error

@@ -1,0 +1,201 @@
+"""Where else the events of a run can go: TensorBoard, and Weights & Biases. Both are optional packages.
+
+Validation accuracy goes there while a run is under way, test accuracy when it is done: nobody is tempted to stop or
+choose by it.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from coterie.core import notes
+from coterie.core.events import Event, PeerRound, RunStarted
+from coterie.running.progress import Progress, RoundProgress
+
+MOST_PEERS = 50  # with more of them, only what all have in common is shown
+
+
+class Sink(ABC):
+    """Takes the events of a run in, and turns them into curves over rounds."""
+
+    package: str
+
+    def __init__(self, folder: Path, config: Mapping[str, Any], begun: bool) -> None:
+        self.folder, self.config, self.begun = folder, config, begun
+        self.few = True
+        self._peers: int | None = None  # how many, where that is known: a real peer sees its own records alone
+        self._progress: Progress | None = None
+        self._tags = notes.Tags()
+        self._noted: dict[int, dict[str, list[float]]] = {}  # by round and tag, until all have finished the round
+        self._left_out = False
+        self._open()
+
+    def see(self, event: Event, tell: bool = True) -> None:
+        """Take an event in; those of before a restart are not told again."""
+        if isinstance(event, RunStarted):
+            self._peers, self.few = event.peers, event.peers <= MOST_PEERS
+            self._progress = Progress(event.peers, event.rounds, event.clusters, self._round)
+            return
+        if tell and self.few and isinstance(event, PeerRound) and event.validation is not None:
+            own = {f"peer {event.peer}/validation": event.validation, f"peer {event.peer}/loss": event.loss}
+            self.log(event.round, {name: value for name, value in own.items() if value is not None})
+        if isinstance(event, PeerRound):
+            self._note(event, tell)
+        if self._progress is not None:
+            self._progress.see(event, tell)
+
+    def _note(self, event: PeerRound, tell: bool) -> None:
+        """The numbers of its own that the method noted: of each participant, and for the mean over peers."""
+        is_server = self._peers is not None and event.peer >= self._peers
+        who = "server" if is_server else f"peer {event.peer}"
+        for name, value in notes.numbers(event.notes).items():
+            tag = self._tags.of(name)
+            if tag is None:
+                self._tell_of_more(name)
+            elif tell and value is not None:
+                if is_server or self.few:
+                    self.log(event.round, {f"{who}/notes/{tag}": value})
+                if not is_server and self._progress is not None:
+                    self._noted.setdefault(event.round, {}).setdefault(tag, []).append(value)
+
+    def _tell_of_more(self, name: str) -> None:
+        if not self._left_out:
+            self._left_out = True
+            print(
+                f"coterie: {self.package} gets the first {notes.MOST} numbers that the method notes; "
+                f"'{notes.shown(name)}' and later ones are in events.jsonl alone", file=sys.stderr, flush=True,
+            )  # fmt: skip
+
+    def _log_noted(self, until: int) -> None:
+        """The means of the rounds that all have finished."""
+        for round in sorted(r for r in self._noted if r <= until):
+            by_tag = self._noted.pop(round)
+            self.log(round, {f"notes/{tag}": notes.mean(values) for tag, values in by_tag.items()})
+
+    def _round(self, progress: RoundProgress) -> None:
+        self._log_noted(progress.round)
+        values: dict[str, float] = {"exchanged/bytes": progress.bytes}
+        if progress.accuracy is not None:
+            values["accuracy/validation"] = progress.accuracy
+        if progress.neighbours is not None:
+            values |= {f"neighbours/{name}": value for name, value in progress.neighbours._asdict().items()}
+        self.log(progress.round, values)
+
+    def finish(self, summary: Mapping[str, Any]) -> None:
+        """The run is done: what it came to."""
+        self._log_noted(max(self._noted, default=0))
+        accuracy = summary["accuracy"]
+        found = {
+            f"test/{kind}": value["mean"] if isinstance(value, Mapping) else value for kind, value in accuracy.items()
+        }
+        self.total({name: value for name, value in found.items() if value is not None}, int(summary["rounds"]))
+
+    @abstractmethod
+    def _open(self) -> None: ...
+
+    @abstractmethod
+    def log(self, round: int, values: Mapping[str, float]) -> None:
+        """Points of curves."""
+
+    @abstractmethod
+    def total(self, values: Mapping[str, float], rounds: int) -> None:
+        """Figures of the whole run."""
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+
+class TensorBoard(Sink):
+    """Event files in the run's folder: `tensorboard --logdir runs`."""
+
+    package = "tensorboard"
+
+    def _open(self) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        self.writer = SummaryWriter(str(self.folder / "tensorboard"), flush_secs=10)
+
+    def log(self, round: int, values: Mapping[str, float]) -> None:
+        for name, value in values.items():
+            self.writer.add_scalar(name.replace(" ", "_"), value, round)
+
+    def total(self, values: Mapping[str, float], rounds: int) -> None:
+        self.log(rounds, values)
+
+    def close(self) -> None:
+        self.writer.close()
+
+
+class WandB(Sink):
+    """A run of Weights & Biases. Its own variables say where to: WANDB_PROJECT, WANDB_MODE=offline, ..."""
+
+    package = "wandb"
+
+    def _open(self) -> None:
+        import wandb
+
+        name = self.folder / "wandb-id"  # so that a run that goes on is the same one there, too
+        if not (self.begun and name.exists()):
+            name.write_text(secrets.token_hex(4), encoding="utf-8")
+        self.run = wandb.init(
+            project=os.environ.get("WANDB_PROJECT", "coterie"),
+            name=self.folder.name,
+            id=name.read_text(encoding="utf-8"),
+            resume="allow",
+            dir=str(self.folder),
+            config=dict(self.config),
+        )
+        self.run.define_metric("round")
+        self.run.define_metric("*", step_metric="round")  # peers may be at different rounds
+
+    def log(self, round: int, values: Mapping[str, float]) -> None:
+        self.run.log({"round": round, **values})
+
+    def total(self, values: Mapping[str, float], rounds: int) -> None:  # noqa: ARG002
+        self.run.summary.update(dict(values))
+
+    def close(self) -> None:
+        self.run.finish()
+
+
+SINKS: dict[str, type[Sink]] = {"tensorboard": TensorBoard, "wandb": WandB}
+
+
+class Sinks:
+    """All sinks of a run. One that fails is told of and left: the run itself, and events.jsonl, go on."""
+
+    def __init__(self, names: Sequence[str], folder: Path, config: Mapping[str, Any], begun: bool = False) -> None:
+        self._all: dict[str, Sink] = {}
+        for name in names:
+            try:
+                self._all[name] = SINKS[name](folder, config, begun)
+            except Exception as error:  # of a package that is not ours: whatever it is
+                self._tell(name, error)
+
+    def see(self, event: Event, tell: bool = True) -> None:
+        self._each("see", event, tell)
+
+    def finish(self, summary: Mapping[str, Any]) -> None:
+        self._each("finish", summary)
+
+    def close(self) -> None:
+        self._each("close")
+
+    def _each(self, what: str, *given: Any) -> None:
+        for name, sink in list(self._all.items()):
+            try:
+                getattr(sink, what)(*given)
+            except Exception as error:
+                del self._all[name]
+                self._tell(name, error)
+
+    @staticmethod
+    def _tell(name: str, error: Exception) -> None:
+        reason = str(error).split("\n")[0] or type(error).__name__
+        print(f"coterie: {name} is left out from here on: {reason}", file=sys.stderr, flush=True)

@@ -1,0 +1,180 @@
+"""What a person sees of a run in the terminal: live progress, and the results at its end."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from coterie.core.formatting import aligned, duration, percent, short_name, size
+from coterie.report.gains import gains, who
+from coterie.report.tables import side_by_side
+from coterie.report.timing import time_to
+from coterie.running.progress import RoundProgress
+from coterie.simulation.director import Simulation
+
+SECONDS_BETWEEN_LINES = 5.0
+
+
+class Display:
+    """A progress bar on a terminal; a line every few seconds elsewhere."""
+
+    def __init__(self, title: str, plain: bool) -> None:
+        self.title = title
+        self._console = Console(stderr=True)
+        self._bar: Progress | None = None
+        if self._console.is_terminal and not plain:
+            columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[text]}"))
+            self._bar = Progress(*columns, TimeRemainingColumn(), console=self._console)
+        self._task: TaskID | None = None
+        self._first: tuple[int, float] | None = None  # the first round shown, and when: start-up is not progress
+        self._last_line = 0.0
+        self._old_handler: Any = None
+
+    def __enter__(self) -> Display:
+        if self._bar:
+            self._bar.start()
+            self._task = self._bar.add_task(self.title, total=None, text="preparing")
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
+        if self._bar:
+            self._bar.stop()
+        if self._old_handler is not None:
+            signal.signal(signal.SIGINT, self._old_handler)
+
+    def round(self, p: RoundProgress) -> None:
+        text = progress_text(p)
+        if self._bar and self._task is not None:
+            self._bar.update(self._task, total=p.rounds, completed=p.round, text=text)
+            return
+        now = time.monotonic()
+        self._first = self._first or (p.round, now)
+        if now - self._last_line >= SECONDS_BETWEEN_LINES or p.round == p.rounds:
+            self._last_line = now
+            done = p.round - self._first[0]
+            left = f", {duration((now - self._first[1]) / done * (p.rounds - p.round))} left" if done else ""
+            print(f"{self.title}: {text}{left}", file=sys.stderr, flush=True)
+
+    def say(self, text: str) -> None:
+        self._console.print(text, highlight=False, soft_wrap=True)
+
+    def stop_on_interrupt(self, simulation: Simulation) -> None:
+        """The first Ctrl-C asks the run to stop at a checkpoint, the second one ends it at once."""
+
+        def ask(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            self.say("stopping after this round; Ctrl-C again to stop at once")
+            simulation.stop()
+
+        self._old_handler = signal.signal(signal.SIGINT, ask)
+
+
+def progress_text(p: RoundProgress) -> str:
+    parts = [f"round {p.round}/{p.rounds}"]
+    if p.accuracy is not None:
+        parts.append(f"validation {percent(p.accuracy)}")
+    if p.neighbours is not None:
+        parts.append(f"precision {p.neighbours.precision:.2f} recall {p.neighbours.recall:.2f}")
+    parts.append(size(p.bytes))
+    return ", ".join(parts)
+
+
+def results(summary: dict[str, Any], folder: Path) -> str:
+    """The figures of one run, as text."""
+    last, selected = summary["accuracy"]["last"], summary["accuracy"]["selected"]
+    exchanged = f"{size(summary['bytes']['total'])} in {summary['messages']['total']:,} messages"
+    name = short_name(summary["method"])
+    lines = [
+        f"{name}: {summary['peers']} peers, {summary['rounds']} rounds, seed {summary['seed']}",
+        f"  test accuracy, last round           {_accuracy(last)}",
+        f"  test accuracy, validation-selected  {_accuracy(selected)}",
+        f"  exchanged                           {exchanged}",
+    ]
+    if of_each := last.get("by_architecture", {}):
+        shown = ", ".join(f"{name} {percent(mean)}" for name, mean in of_each.items())
+        lines.insert(2, f"    by architecture                   {shown}")
+    if "neighbours" in summary:
+        scores = ", ".join(f"{score} {value:.2f}" for score, value in summary["neighbours"].items())
+        lines.append(f"  neighbours of one's own kind        {scores}")
+        means = ", ".join(f"{score} {value:.2f}" for score, value in summary.get("neighbours_mean", {}).items())
+        if means:
+            lines.append(f"  the same, mean over rounds          {means}")
+    alone = summary.get("beside", {}).get("alone")
+    if alone:
+        change, share = alone["change"], summary["beside"].get("own_share", 0.0)
+        between = f", a peer's relative change {change['least']:+.1%} to {change['most']:+.1%}" if change else ""
+        lines.append(f"  with one's own models alone         {percent(alone['mean'])}{between}")
+        lines.append(f"  one's own among the chosen          {share:.0%}")
+    also = {"mixture": "with the mixture of all its models", "own": "with its own model alone"}
+    for name, text in also.items():
+        if name in summary.get("beside", {}):
+            lines.append(f"  {text:<34}  {_accuracy(summary['beside'][name])}")
+    if "helped" in summary:
+        lines.append(f"  rounds in which the strong helped   {summary['helped']:.0%}")
+    lines += [f"  a MIXTURE                           {change}" for change in summary.get("mixture", [])]
+    lines.append(f"  {duration(summary['seconds'])}; everything is in {folder} (open report.html)")
+    return "\n".join(lines)
+
+
+def comparison(summaries: Sequence[dict[str, Any]]) -> str:
+    """Several methods on the same splits, beside each other."""
+    head, rows = side_by_side(summaries)
+    first, second = (s["accuracy"]["last"]["mean"] for s in summaries[:2])
+    table = [aligned([head, *rows])]
+    if None not in (first, second):
+        names = [short_name(s["method"]) for s in summaries]
+        gained = who(gains(summaries[0], summaries[1]).values())
+        table.append(f"{names[0]} is {100 * (first - second):+.1f} points against {names[1]}: {gained}")
+        table += _times_to(summaries[:2])
+    return "\n".join(["", *table])
+
+
+def _times_to(summaries: Sequence[dict[str, Any]]) -> list[str]:
+    """When each was as good as the less good of them ever is, in simulated time."""
+    curves = [s.get("over_time", []) for s in summaries]
+    if any(len(curve) < 3 for curve in curves):  # of the ends alone, nothing can be said
+        return []
+    target = min(max(accuracy for _, accuracy in curve) for curve in curves)
+    times = [(short_name(s["method"]), time_to(curve, target)) for s, curve in zip(summaries, curves, strict=True)]
+    said = ", ".join(f"{name} {duration(time)}" for name, time in times if time is not None)
+    return [f"simulated time to {percent(target)}: {said}"]
+
+
+def _accuracy(spread: dict[str, Any]) -> str:
+    if spread["mean"] is None:
+        return "not measured"
+    mean, std, worst = (percent(spread[name]) for name in ("mean", "std", "worst_decile"))
+    return f"{mean} (± {std} over peers, worst decile {worst})"
+
+
+@contextmanager
+def download_progress(name: str) -> Iterator[Callable[[int, int | None, str], None]]:
+    """Progress of a download, for a terminal; plain lines elsewhere."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        said: set[str] = set()
+
+        def tell(done: int, total: int | None, text: str) -> None:  # noqa: ARG001
+            if text not in said:
+                said.add(text)
+                print(f"{name}: {text}", file=sys.stderr, flush=True)
+
+        yield tell
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console) as bar:
+        task = bar.add_task(name, total=None)
+
+        def update(done: int, total: int | None, text: str) -> None:
+            bar.update(task, completed=done, total=total, description=f"{name}: {text}")
+
+        yield update

@@ -1,0 +1,172 @@
+"""Long work that consists of steps, for whoever waits for it: what is under way, how far it is, and how long it takes.
+
+On a terminal there is a bar for all steps and one for each that is under way. Elsewhere there are plain lines on
+stderr: one when a step is done, and one now and then while none is.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
+
+from coterie.core.formatting import duration
+
+SILENCE = 15.0  # seconds without a line after which there is one
+LEAST_SHARE = 0.02  # of the work: from less than this, the rest is not estimated
+
+
+@dataclass
+class _Step:
+    weight: float
+    began: float
+    share: float = 0.0  # of it that is done
+    text: str = ""
+    bar: TaskID | None = None
+
+
+class Steps:
+    """Steps by name; `weights` is about how long each takes, in any unit. Several may be under way at once."""
+
+    def __init__(
+        self,
+        what: str,
+        weights: Mapping[str, float],
+        *,
+        done: int = 0,
+        plain: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+        silence: float = SILENCE,
+    ) -> None:
+        self.what, self.weights, self.clock, self.silence = what, dict(weights), clock, silence
+        self.total, self.finished = len(self.weights) + done, done  # `done` steps were done before
+        self.began = self.last_line = clock()
+        self.behind = 0.0  # weight of the steps that were done here
+        self.under_way: dict[str, _Step] = {}
+        self._lock = threading.RLock()
+        self._ended = threading.Event()
+        self._heart = threading.Thread(target=self._beat, daemon=True, name="progress")
+        console = Console(stderr=True)
+        self._bars: Progress | None = None
+        if console.is_terminal and not plain:
+            columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[text]}"))
+            # Twice a second: what is measured meanwhile must not be disturbed.
+            self._bars = Progress(*columns, console=console, refresh_per_second=2, redirect_stdout=False)
+            self._all = self._bars.add_task(what, total=1.0, text=self.so_far())
+
+    def __enter__(self) -> Steps:
+        if self._bars:
+            self._bars.start()
+        self._heart.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
+        self._ended.set()
+        self._heart.join()
+        if self._bars:
+            self._bars.stop()
+
+    def begin(self, name: str, text: str = "") -> None:
+        with self._lock:
+            step = _Step(self.weights.get(name, 1.0), self.clock(), text=text)
+            if self._bars:
+                step.bar = self._bars.add_task(name, total=1.0, text=text)
+            self.under_way[name] = step
+
+    def update(self, name: str, share: float, text: str) -> None:
+        """So much of it is done, a share of 1."""
+        with self._lock:
+            step = self.under_way[name]
+            step.share, step.text = min(1.0, share), text
+            self._draw()
+
+    def end(self, name: str, result: str = "", *, always: bool = False) -> None:
+        """Done, or failed. The result is said where there are no bars, or `always`."""
+        with self._lock:
+            step = self.under_way.pop(name)
+            self.behind += step.weight
+            self.finished += 1
+            if self._bars and step.bar is not None:
+                self._bars.remove_task(step.bar)
+            self._draw()
+            if result and (always or not self._bars):
+                self.say(f"{name}: {result} ({self.so_far()})")
+
+    def drop(self, name: str) -> None:
+        """A step that is not going to be done, after all."""
+        with self._lock:
+            self.total -= self.weights.pop(name, None) is not None
+            self._draw()
+
+    def say(self, line: str) -> None:
+        with self._lock:
+            self.last_line = self.clock()
+            if self._bars:
+                self._bars.console.print(line, markup=False, highlight=False, soft_wrap=True)
+            else:
+                print(line, file=sys.stderr, flush=True)
+
+    def out(self, text: object) -> None:
+        """A result, to stdout as it is: that may be a file, and rich would write it to the terminal, broken."""
+        with self._lock:
+            if self._bars:
+                self._bars.stop()
+            print(text, flush=True)
+            if self._bars:
+                self._bars.start()
+
+    def share(self) -> float:
+        """Of the work that is to be done here, how much is done."""
+        whole = sum(self.weights.values())
+        parts = sum(step.weight * step.share for step in self.under_way.values())
+        return min(1.0, (self.behind + parts) / whole) if whole else 1.0
+
+    def left(self) -> float | None:
+        """Seconds, if all goes on as it went so far; None as long as nothing can be said."""
+        share = self.share()
+        return (self.clock() - self.began) / share * (1 - share) if share >= LEAST_SHARE else None
+
+    def so_far(self) -> str:
+        left = self.left()
+        if self.finished == self.total:
+            return f"{self.finished} of {self.total}, {self._elapsed()} in all"
+        rest = f", {duration(_rounded(left))} left" if left is not None else ""
+        return f"{self.finished} of {self.total}{rest}"
+
+    def _beat(self) -> None:
+        while not self._ended.wait(min(1.0, self.silence)):
+            with self._lock:
+                self._draw()
+                if not self._bars and self.under_way and self.clock() - self.last_line >= self.silence:
+                    self.say(self.status())
+
+    def status(self) -> str:
+        """What is under way, in a line."""
+        now = self.clock()
+        steps = (
+            f"{name} ({', '.join(filter(None, [step.text, f'for {duration(_rounded(now - step.began))}']))})"
+            for name, step in self.under_way.items()
+        )
+        return f"{self.what}: {'; '.join(steps)}; {self.so_far()}"
+
+    def _draw(self) -> None:
+        if not self._bars:
+            return
+        self._bars.update(self._all, completed=self.share(), text=self.so_far())
+        for step in self.under_way.values():
+            if step.bar is not None:
+                self._bars.update(step.bar, completed=step.share, text=step.text)
+
+    def _elapsed(self) -> str:
+        return duration(_rounded(self.clock() - self.began))
+
+
+def _rounded(seconds: float) -> float:
+    """An estimate is not told to the millisecond."""
+    return float(round(seconds)) if seconds >= 1 else round(seconds, 1)

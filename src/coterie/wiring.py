@@ -1,0 +1,191 @@
+"""From an experiment to what runs it: its data divided, its peers with their models, and the stage that they act on."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from coterie import data, models
+from coterie.config.loading import from_tables
+from coterie.config.sections import PROCESSES, RAY, Experiment
+from coterie.core import randomness
+from coterie.core.errors import ConfigError, ModelError
+from coterie.core.model import Architecture, Model
+from coterie.core.net import Net
+from coterie.core.peer import Desk, Others, Peer
+from coterie.core.topology import COMPLETE, neighbours
+from coterie.data import Dataset, Share
+from coterie.data.pool import Holding, hold
+from coterie.models import pretrained
+from coterie.models.registry import registry
+from coterie.portable.estimators import is_estimator
+from coterie.simulation.placement import sharded
+from coterie.simulation.processes import MINE, Processes
+from coterie.simulation.spill import Spill
+from coterie.simulation.stage import Stage
+from coterie.training import Trainer
+
+
+@dataclass(frozen=True)
+class Circle:
+    """The peers of an experiment, ready to run, and what is true of them."""
+
+    participants: list[Peer]  # the peers, then the server where there is one
+    architectures: list[str]
+    holding: Holding
+
+    @property
+    def dataset(self) -> Dataset:
+        return self.holding.dataset
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of a sample."""
+        return tuple(self.dataset.x.shape[1:])
+
+    @property
+    def clusters(self) -> list[int] | None:
+        return self.holding.clusters
+
+
+class _NoDesk:
+    """Stands in until an engine takes over."""
+
+    def shelve(self, artifact: object) -> None:  # noqa: ARG002
+        raise ConfigError("this peer is not in a running engine")
+
+    def inbox(self, peer: int, name: str) -> list[Any]:
+        raise ConfigError(f"peer {peer} is not in a running engine: no inbox '{name}'")
+
+
+def divide(e: Experiment) -> tuple[Dataset, list[Share]]:
+    """The dataset, and who gets which rows of it."""
+    d = e.data
+    dataset = data.load(d.name, label=d.label, labels=d.labels, categories=d.categories)
+    data.check_fits(dataset, e.data)
+    return dataset, list(data.partition(dataset.y, len(dataset.classes), e.peers, e.data, e.seed))
+
+
+def gather(e: Experiment, holding: Holding | None = None) -> Circle:
+    """Give every peer its part of the data (which are loaded and divided, unless they are at hand) and its model."""
+    holding = holding or hold(*divide(e), e.data)
+    dataset, held = holding.dataset, holding.splits(e.engine.device)
+    shape, classes = dataset.x.shape[1:], len(dataset.classes)
+    rng = randomness.generator(e.seed, "architectures")
+    names = models.assign(e.model, e.peers, shape, classes, rng)
+    estimators = sorted(filter(is_estimator, set(names)))
+    if estimators and not e.method.any_model:
+        raise ModelError(
+            f"model.zoo: {', '.join(estimators)} cannot be trained by gradients, as {e.method_name} does: "
+            "use networks, or a method for any model (fedpae)"
+        )
+    if len(set(names)) > 1 and not e.method.mixed:
+        raise ModelError(
+            f"method.name = {e.method_name} needs one architecture at all peers, "
+            f"but model.zoo gives {', '.join(sorted(set(names)))}"
+        )
+    build = partial(models.build, input_shape=shape, classes=classes, settings=e.model, parts=e.method.parts)
+    kinds = registry(e.model.zoo, tuple(shape), classes, partial(_architecture, e, build))
+    for part, name in itertools.product(e.method.shared, sorted(set(names))):
+        if not any(slot.name.startswith(f"{part}.") for slot in kinds.network(name).layout.slots):
+            raise ModelError(f"{e.method_name} shares the {part}, and {name} has none: leave it out of model.zoo")
+    if e.method.same_features:
+        _check_features({name: kinds.network(name) for name in sorted(set(names))}, e)
+    truth = holding.clusters
+    if e.method.needs_truth and truth is None:
+        raise ConfigError(
+            f"method.name = {e.method_name} must be told the true clusters, and data.partition = {e.data.partition} "
+            "has none: use rotation, label-swap or scenario1 to scenario4"
+        )
+    count = e.peers
+    server = count if e.method.with_server() else None
+    desk: Desk = _NoDesk()
+    placed = Spill(e.engine.spill).copied if e.engine.spill else _as_it_is
+    links = links_of(e)
+    e.method.check_circle(names, kinds, links)
+    members = [
+        Peer(
+            i, e.seed, Others(count, i), placed(kinds.network(_network(names[i])).initial(e.seed)), e.train, desk,
+            held[i], server, None if links is None else links[i], truth, rounds=e.rounds, kind=names[i], kinds=kinds,
+        )
+        for i in range(count)
+    ]  # fmt: skip
+    if server is not None:
+        first = kinds.network(names[0]).initial(e.seed)
+        members.append(
+            Peer(
+                server, e.seed, Others(count, server), first, e.train, desk, None, server, None, truth,
+                rounds=e.rounds, kinds=kinds,
+            )
+        )  # fmt: skip
+    return Circle(members, names, holding)
+
+
+def _as_it_is(model: Model) -> Model:
+    return model
+
+
+def _architecture(e: Experiment, build: Callable[[str], Net], name: str) -> Architecture:
+    make = partial(build, name)
+    if not e.model.pretrained or name not in e.model.zoo:
+        return Architecture(name, make, e.engine.device)
+    return Architecture(name, make, e.engine.device, pretrained.backbone(e.model, name, make()))
+
+
+def links_of(e: Experiment) -> list[tuple[int, ...]] | None:
+    """Who is next to whom, by peer; None where everybody is next to everybody."""
+    return None if e.graph.kind == COMPLETE else neighbours(e.graph, e.peers, e.seed)
+
+
+def _network(name: str) -> str:
+    """The network that a peer has as its model; who brings an estimator has the least there is, and never trains it."""
+    return "linear" if is_estimator(name) else name
+
+
+def _check_features(kinds: Mapping[str, Architecture], e: Experiment) -> None:
+    widths = {name: kind.scratch().d_z for name, kind in kinds.items()}
+    if len(set(widths.values())) > 1:
+        has = ", ".join(f"{name} has {width}" for name, width in widths.items())
+        raise ModelError(
+            f"{e.method_name} exchanges what reads features, so all architectures need the same number of them, but "
+            f"{has}: set model.d_z (such as {max(widths.values())}), and a linear layer adapts them"
+        )
+
+
+# -- stages ------------------------------------------------------------------------------------
+
+
+def stage_for(e: Experiment, circle: Circle) -> Stage:
+    """Where the participants act: in this process, in several, or on a cluster."""
+    if e.engine.name == RAY:
+        from coterie.simulation.ray_stage import Cluster
+
+        return Cluster(e, circle, stage_of)
+    if e.engine.name == PROCESSES:
+        return spread(e, circle)
+    return stage_with(e, circle.participants, e.engine.workers)
+
+
+def stage_of(members: Sequence[int], tables: dict[str, Any], holding: Holding) -> Stage:
+    """A shard's stage, in the process where it will be."""
+    e, mine = from_tables(tables), set(members)
+    return stage_with(e, [peer for peer in gather(e, holding).participants if peer.id in mine])
+
+
+def stage_with(e: Experiment, participants: Sequence[Peer], workers: int = 1) -> Stage:
+    """These participants of an experiment, in this process."""
+    trainer = Trainer(e.engine.batching, workers, e.engine.threads)
+    return Stage(e.method, participants, e.rounds, trainer, e.evaluate.every, e.engine.spill)
+
+
+def spread(e: Experiment, circle: Circle) -> Stage:
+    """An experiment's participants, over engine.workers processes with this one."""
+    members = sharded(circle.participants, circle.shape, e.train.epochs, e.engine.workers, directs=True)
+    stage = stage_with(e, [circle.participants[peer] for peer in sorted(members[MINE])])
+    if len(members) == 1:
+        return stage
+    common = {"tables": e.tables(), "holding": circle.holding.without_raw()}
+    return Processes(stage, circle.participants, members, stage_of, common)
