@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from coterie.config.sections import Experiment
     from coterie.core.artifact import Artifact
     from coterie.core.errors import CoterieError
+    from coterie.core.loss import Batch, cross_entropy
     from coterie.core.model import Model
     from coterie.core.net import Net, Output
     from coterie.core.peer import Peer
@@ -29,27 +30,27 @@ if TYPE_CHECKING:
     from coterie.report.saving import figures
     from coterie.running.frames import rounds, runs
     from coterie.running.simulated import resume, run
-    from coterie.training import Batch, cross_entropy, proximal
+    from coterie.training.losses import proximal
 
 _HOMES = {
     "Artifact": "coterie.core.artifact",
-    "Batch": "coterie.training",
+    "Batch": "coterie.core.loss",
     "CoterieError": "coterie.core.errors",
     "Experiment": "coterie.config.loading",
     "Layout": "coterie.core.weights",
     "Method": "coterie.methods.base",
     "Model": "coterie.core.model",
-    "Net": "coterie.models",
-    "Output": "coterie.models",
+    "Net": "coterie.core.net",
+    "Output": "coterie.core.net",
     "Peer": "coterie.core.peer",
     "Weights": "coterie.core.weights",
     "compare": "coterie.comparing.execution",
-    "cross_entropy": "coterie.training",
+    "cross_entropy": "coterie.core.loss",
     "figures": "coterie.report.saving",
     "load": "coterie.config.loading",
     "mean": "coterie.core.weights",
     "parameter": "coterie.methods.base",
-    "proximal": "coterie.training",
+    "proximal": "coterie.training.losses",
     "resume": "coterie.running.simulated",
     "rounds": "coterie.running.frames",
     "run": "coterie.running.simulated",

@@ -16,7 +16,7 @@ from coterie.core.errors import ConfigError, ModelError
 from coterie.core.model import Architecture, Model
 from coterie.core.net import Net
 from coterie.core.peer import Desk, Others, Peer
-from coterie.core.topology import COMPLETE, neighbours
+from coterie.core.topology import links_of
 from coterie.data import Dataset, Share
 from coterie.data.pool import Holding, hold
 from coterie.models import pretrained
@@ -104,7 +104,7 @@ def gather(e: Experiment, holding: Holding | None = None) -> Circle:
     server = count if e.method.with_server() else None
     desk: Desk = _NoDesk()
     placed = Spill(e.engine.spill).copied if e.engine.spill else _as_it_is
-    links = links_of(e)
+    links = links_of(e.graph, e.peers, e.seed)
     e.method.check_circle(names, kinds, links)
     members = [
         Peer(
@@ -133,11 +133,6 @@ def _architecture(e: Experiment, build: Callable[[str], Net], name: str) -> Arch
     if not e.model.pretrained or name not in e.model.zoo:
         return Architecture(name, make, e.engine.device)
     return Architecture(name, make, e.engine.device, pretrained.backbone(e.model, name, make()))
-
-
-def links_of(e: Experiment) -> list[tuple[int, ...]] | None:
-    """Who is next to whom, by peer; None where everybody is next to everybody."""
-    return None if e.graph.kind == COMPLETE else neighbours(e.graph, e.peers, e.seed)
 
 
 def _network(name: str) -> str:

@@ -26,6 +26,7 @@ from coterie.config import loading
 from coterie.config.sections import Experiment
 from coterie.core.ensemble import voted
 from coterie.core.errors import DivergedError, ModelError, RunError
+from coterie.core.jobs import EvaluateJob
 from coterie.data.loading import _embedded_table
 from coterie.export.predicting import probabilities
 from coterie.running import saved_models, simulated
@@ -33,7 +34,6 @@ from coterie.running.local_circle import LocalCircle
 from coterie.running.model_manifest import from_tree, to_tree
 from coterie.running.real_peer import read_file, take_part
 from coterie.simulation.director import Simulation
-from coterie.training import EvaluateJob
 from coterie.training.plain import predict
 
 TINY = (

@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import nn
 
+from coterie.core.jobs import Pool
 from coterie.core.model import Architecture
 from coterie.core.net import Net
 from coterie.data.augmentation import FeatureAugmentation, ImageAugmentation
 from coterie.models import ModelSettings, build
-from coterie.training import Pool
 
 
 @pytest.fixture

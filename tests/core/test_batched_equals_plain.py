@@ -13,6 +13,8 @@ from torch import Tensor, nn
 
 from coterie import methods
 from coterie.core.errors import ModelError
+from coterie.core.jobs import FitJob, OptimizerMemory, Pool, Split, TrainSettings
+from coterie.core.loss import Loss
 from coterie.core.model import Architecture, Model
 from coterie.core.net import Net
 from coterie.methods.class_means import feddistill_loss, fedproto_loss, head_loss
@@ -22,18 +24,7 @@ from coterie.methods.head_sharing import classavg_loss
 from coterie.methods.mapl_losses import authors_loss, mapl_loss
 from coterie.methods.mentees import fedkd_loss, fml_loss
 from coterie.methods.own_models import weighted
-from coterie.training import (
-    FitJob,
-    Loss,
-    OptimizerMemory,
-    Pool,
-    Split,
-    TrainSettings,
-    batched,
-    losses,
-    plain,
-    recording,
-)
+from coterie.training import batched, losses, plain, recording
 from coterie.training.batched import gradients_of
 from coterie.training.recording import Repeated
 

@@ -12,9 +12,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from coterie.core.errors import ConfigError, LossError
-from coterie.core.loss import BoundNet, Given
+from coterie.core.jobs import FitJob, Pool, Split, TrainSettings
+from coterie.core.loss import Batch, BoundNet, Given, Loss, cross_entropy
 from coterie.core.model import Architecture
-from coterie.training import Batch, FitJob, Loss, Pool, Split, Trainer, TrainSettings, batched, cross_entropy, plain
+from coterie.training import Trainer, batched, plain
 from coterie.training.checking import MOST_LOSSES
 
 MakeMLP = Callable[..., Architecture]

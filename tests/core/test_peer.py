@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from coterie.core.artifact import Artifact
 from coterie.core.errors import ConfigError
+from coterie.core.jobs import Pool, Split, TrainSettings
+from coterie.core.loss import cross_entropy
 from coterie.core.model import Architecture
 from coterie.core.peer import Others, Peer, PeerData
-from coterie.training import Pool, Split, TrainSettings, cross_entropy
 
 
 class Shelf:

@@ -11,19 +11,10 @@ import torch
 from torch import Tensor
 
 from coterie.core.errors import ConfigError
+from coterie.core.jobs import EvaluateJob, FitJob, Pool, Split, TrainSettings
+from coterie.core.loss import cross_entropy
 from coterie.core.model import Architecture
-from coterie.training import (
-    EvaluateJob,
-    FitJob,
-    Pool,
-    Split,
-    Trainer,
-    TrainSettings,
-    batched,
-    cross_entropy,
-    dispatch,
-    plain,
-)
+from coterie.training import Trainer, batched, dispatch, plain
 
 MakeMLP = Callable[..., Architecture]
 MakePool = Callable[..., Pool]

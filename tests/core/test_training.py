@@ -15,22 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from coterie.core.jobs import batches
-from coterie.core.loss import BoundNet, Given
+from coterie.core.jobs import EvaluateJob, FitJob, Pool, Split, TrainSettings, batches
+from coterie.core.loss import Batch, BoundNet, Given, cross_entropy
 from coterie.core.model import Architecture, Model
 from coterie.core.net import Net, Output
-from coterie.training import (
-    Batch,
-    EvaluateJob,
-    FitJob,
-    Pool,
-    Split,
-    TrainSettings,
-    batched,
-    cross_entropy,
-    plain,
-    proximal,
-)
+from coterie.training import batched, plain
+from coterie.training.losses import proximal
 
 MakeMLP = Callable[..., Architecture]
 Fit = Callable[[FitJob], float]

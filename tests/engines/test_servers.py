@@ -13,13 +13,14 @@ from engine_support import Played, tiny
 from coterie import wiring
 from coterie.config.sections import Experiment
 from coterie.core.errors import ConfigError
+from coterie.core.jobs import Split
 from coterie.core.peer import Peer
 from coterie.core.randomness import number, permutations
 from coterie.running import simulated
 from coterie.simulation.clock import Clock
 from coterie.simulation.director import Simulation
 from coterie.simulation.stage import Stage
-from coterie.training import Split, Trainer
+from coterie.training import Trainer
 
 
 def unequal(e: Experiment) -> list[Peer]:

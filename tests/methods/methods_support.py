@@ -14,12 +14,13 @@ from coterie import wiring
 from coterie.config import loading
 from coterie.config.sections import Experiment
 from coterie.core.events import PeerAway, PeerRound
+from coterie.core.jobs import Split
 from coterie.core.net import Output
 from coterie.core.peer import Peer
 from coterie.simulation.clock import Clock
 from coterie.simulation.director import Simulation
 from coterie.simulation.stage import Stage
-from coterie.training import Split, Trainer
+from coterie.training import Trainer
 
 SAMPLES = (12, 9, 6)  # of the peers, modulo
 SMALL = (

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from methods_support import MIXED, STILL, LinearNet, cross_entropy, gather, play, small
 
+from coterie.core.jobs import EvaluateJob
 from coterie.core.loss import Batch
 from coterie.methods.class_means import (
     FedDistill,
@@ -19,7 +20,7 @@ from coterie.methods.class_means import (
     fedproto_loss,
     head_loss,
 )
-from coterie.training import EvaluateJob, plain
+from coterie.training import plain
 
 
 @settings(deadline=None, max_examples=40)

@@ -19,6 +19,7 @@ from coterie.core import checkpoint
 from coterie.core.artifact import Artifact
 from coterie.core.errors import ArtifactError, ConfigError, Interrupted, ModelError
 from coterie.core.events import PeerRound
+from coterie.core.jobs import EvaluateJob, FitJob, Score
 from coterie.core.loss import Batch, cross_entropy
 from coterie.core.model import Model
 from coterie.core.net import Output
@@ -32,7 +33,7 @@ from coterie.running import simulated
 from coterie.simulation.clock import Clock
 from coterie.simulation.director import Simulation
 from coterie.simulation.stage import Stage
-from coterie.training import EvaluateJob, FitJob, Score, Trainer
+from coterie.training import Trainer
 from coterie.training.plain import bind
 from coterie.training.plain import evaluate as plain_evaluate
 from coterie.training.plain import fit as plain_fit

@@ -23,6 +23,8 @@ from coterie.config.sections import ClockSettings
 from coterie.core.artifact import Artifact
 from coterie.core.errors import ModelError
 from coterie.core.events import PeerRound
+from coterie.core.jobs import Pool, Split, TrainSettings
+from coterie.core.loss import Batch
 from coterie.core.model import Architecture
 from coterie.core.net import Output
 from coterie.core.peer import Others, Peer, PeerData
@@ -52,7 +54,8 @@ from coterie.models import ModelSettings, build
 from coterie.simulation.clock import Clock
 from coterie.simulation.director import Simulation
 from coterie.simulation.stage import Stage
-from coterie.training import Batch, Pool, Split, Trainer, TrainSettings, supervised_contrastive
+from coterie.training import Trainer
+from coterie.training.losses import supervised_contrastive
 
 # -- the losses, from the formulas -------------------------------------------------------------
 

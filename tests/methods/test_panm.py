@@ -18,6 +18,7 @@ from coterie.config.loading import load
 from coterie.config.sections import ClockSettings
 from coterie.core.errors import ConfigError
 from coterie.core.events import PeerRound
+from coterie.core.jobs import Pool, Score, Split, TrainSettings
 from coterie.core.model import Architecture
 from coterie.core.peer import Others, Peer, PeerData
 from coterie.core.weights import Weights
@@ -27,7 +28,7 @@ from coterie.models import ModelSettings, build
 from coterie.simulation.clock import Clock
 from coterie.simulation.director import Simulation
 from coterie.simulation.stage import Stage
-from coterie.training import Pool, Score, Split, Trainer, TrainSettings
+from coterie.training import Trainer
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 import torch
 
+from coterie.core.jobs import EvaluateJob, FitJob, Pool, Split, TrainSettings
+from coterie.core.loss import cross_entropy
 from coterie.core.model import Architecture
 from coterie.models import ModelSettings, build
 from coterie.planning import work
 from coterie.planning.prices import Price, Prices, of_call, shares
-from coterie.training import EvaluateJob, FitJob, Pool, Split, TrainSettings, cross_entropy
 
 
 class Machine:

@@ -12,10 +12,10 @@ import torch
 
 from coterie.core.errors import ConfigError, unknown
 from coterie.core.formatting import count
+from coterie.core.jobs import Pool, Split, TrainSettings
 from coterie.core.model import Architecture
 from coterie.core.peer import PeerData
 from coterie.models import ModelSettings, build
-from coterie.training import Pool, Split, TrainSettings
 
 NEIGHBOURS = 5
 CLASSES = 10

@@ -162,8 +162,8 @@ def _modules_of(kind: type[Any]) -> list[Source]:
 
 def _losses() -> list[Source]:
     """Peers train with one of these unless their method says otherwise, so no import tells."""
-    losses = located("coterie.training.losses")
-    return [] if losses is None else [losses]
+    found = [located("coterie.core.loss"), located("coterie.training.losses")]
+    return [source for source in found if source is not None]
 
 
 def _as_loaded(source: Source) -> str:

@@ -16,10 +16,10 @@ from torch import Tensor
 from coterie.core.artifact import Artifact
 from coterie.core.checksum import checksum
 from coterie.core.errors import ArtifactError, ModelError, RunError
+from coterie.core.jobs import OptimizerMemory
 from coterie.core.model import Architecture, Model
 from coterie.core.peer import Peer
 from coterie.core.weights import Frozen, Layout, Weights
-from coterie.training import OptimizerMemory
 
 KEPT = 2  # files: if the newest cannot be read, the one before serves
 

@@ -20,6 +20,7 @@ from types import ModuleType
 import coterie
 
 PACKAGE = Path(__file__).resolve().parents[1]
+LOSSES = (PACKAGE / "core" / "loss.py", PACKAGE / "training" / "losses.py")
 INSTALLED = {"site-packages", "dist-packages"}
 CODE = (".py", *EXTENSION_SUFFIXES)
 DIGEST = "sha256:"  # how a digest begins
@@ -45,7 +46,7 @@ class Source:
     @property
     def of_package(self) -> bool:
         """Whether it is one of Coterie's own that say what a method computes: these change without a new version."""
-        return self.path.is_relative_to(PACKAGE / "methods") or self.path == PACKAGE / "training" / "losses.py"
+        return self.path.is_relative_to(PACKAGE / "methods") or self.path in LOSSES
 
     @property
     def counts(self) -> bool:

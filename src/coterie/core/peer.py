@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import FrameType
-from typing import Any, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
 import numpy as np
 import torch
@@ -37,7 +37,9 @@ from coterie.core.model import Architecture, Model
 from coterie.core.model_registry import ModelRegistry
 from coterie.core.portable_model import Portable
 from coterie.core.requests import ENGINES, Call, Compute, Evaluate, Fetch, News, Predict, Receive, Request, Send, Train
-from coterie.data.scaling import Scaling
+
+if TYPE_CHECKING:
+    from coterie.data.scaling import Scaling
 
 T = TypeVar("T")
 LONGEST_REASON = 300  # characters

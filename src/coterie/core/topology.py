@@ -62,6 +62,11 @@ def check(settings: TopologySettings) -> None:
         )
 
 
+def links_of(settings: TopologySettings, peers: int, seed: int) -> list[tuple[int, ...]] | None:
+    """The neighbours of each peer in the graph; None if the graph is complete."""
+    return None if settings.kind == COMPLETE else neighbours(settings, peers, seed)
+
+
 def neighbours(settings: TopologySettings, peers: int, seed: int) -> Lists:
     """By peer, the others that it has an edge to, in ascending order. The graph is connected."""
     check(settings)

@@ -14,13 +14,13 @@ import numpy.typing as npt
 import torch
 
 from coterie.core.errors import DataError
+from coterie.core.jobs import Pool, Split
 from coterie.core.peer import PeerData
 from coterie.data import Dataset, Share, available
 from coterie.data.augmentation import Augmentation, FeatureAugmentation, ImageAugmentation, NoAugmentation
 from coterie.data.dataset import FEATURES, IMAGES, INTEGERS
 from coterie.data.own import refuse_large_integers
 from coterie.data.scaling import Scaling
-from coterie.training import Pool, Split
 
 if TYPE_CHECKING:
     from coterie.config.sections import DataSettings

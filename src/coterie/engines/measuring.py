@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 from coterie.core.ensemble import Ensemble, Member, voted
 from coterie.core.events import PeerRound
-from coterie.core.jobs import AnyJob, Score
+from coterie.core.jobs import AnyJob, EvaluateJob, Score
 from coterie.core.model import Model
 from coterie.core.peer import Peer
-from coterie.training import EvaluateJob, Trainer
+from coterie.training import Trainer
 from coterie.training.portables import score
 
 SPLITS = ("validation", "test")

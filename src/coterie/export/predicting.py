@@ -15,6 +15,7 @@ from coterie import models
 from coterie.config import parsing
 from coterie.core.ensemble import voted
 from coterie.core.errors import ArtifactError, ModelError, PortableError
+from coterie.core.jobs import EvaluateJob, Pool, Split
 from coterie.core.model import Architecture, Model
 from coterie.core.named_code import is_import_path
 from coterie.data.dataset import Array
@@ -23,7 +24,6 @@ from coterie.portable.sandbox import Sandbox
 from coterie.running import finite
 from coterie.running.model_manifest import RAW, Manifest, Part
 from coterie.running.saved_models import Personal, Tensors
-from coterie.training import EvaluateJob, Pool, Split
 from coterie.training.plain import predict
 
 

@@ -16,11 +16,10 @@ from coterie.core.errors import CoterieError
 from coterie.core.model_registry import labelled
 from coterie.core.named_code import function_parameters
 from coterie.core.peer import Peer
-from coterie.core.topology import COMPLETE
+from coterie.core.topology import COMPLETE, links_of
 from coterie.data import Dataset
 from coterie.data.dataset import Column
 from coterie.network.wire import PROTOCOL, canonical, digest_of, plain
-from coterie.wiring import links_of
 
 LONGEST_VALUE = 200
 SIZES = ("d_z", "hidden", "width", "norm")  # of an architecture, beside its name
@@ -49,7 +48,7 @@ def agreement(e: Experiment, dataset: Dataset, me: Peer, server: str) -> dict[st
         "engine.asynchronous": e.engine.asynchronous, "server": server, "number of labels": len(dataset.classes),
     }  # fmt: skip
     if e.graph.kind != COMPLETE:
-        terms["graph"] = f"{e.graph.kind} of {e.peers} peers with edges {_short(links_of(e))}"
+        terms["graph"] = f"{e.graph.kind} of {e.peers} peers with edges {_short(links_of(e.graph, e.peers, e.seed))}"
     if not e.method.mixed:
         slots = [[s.name, list(s.shape)] for s in me.model.layout.slots]
         terms.update(shape)

@@ -18,12 +18,12 @@ import torch
 from torch import Tensor
 
 from coterie.config.sections import EngineSettings
-from coterie.core.jobs import AnyJob, PortableJob
+from coterie.core.jobs import AnyJob, FitJob, PortableJob, Prediction, Score, Split
 from coterie.planning import work
 from coterie.planning.leaps import FOR_ROUNDS, Leaps
 from coterie.planning.prices import Call, Do, Price, Prices, of_call
 from coterie.simulation.director import Simulation
-from coterie.training import FitJob, Prediction, Score, Split, Trainer
+from coterie.training import Trainer
 
 TRAINING, EVALUATING, PREDICTING, COMPUTING = "training", "evaluating", "predicting", "other computing"
 STARTING = "getting started"  # what is slower the first time

@@ -26,7 +26,7 @@ from coterie.core.errors import ConfigError, CoterieError, Interrupted, RunError
 from coterie.core.events import EventLog, Offence, PeerRound, RunStarted, of_kind, read
 from coterie.core.files import write_whole
 from coterie.core.peer import Others, Peer
-from coterie.core.topology import TopologySettings
+from coterie.core.topology import TopologySettings, links_of
 from coterie.network.agreement import agreement, digest
 from coterie.network.audit import AuditLog
 from coterie.network.engine import NetworkEngine
@@ -40,7 +40,7 @@ from coterie.running import finite
 from coterie.running.saved_models import FOLDER, keep
 from coterie.running.sinks import Sinks
 from coterie.training import Trainer
-from coterie.wiring import Circle, gather, links_of
+from coterie.wiring import Circle, gather
 
 STATUS_EVERY = 1.0  # seconds
 PARENT = "COTERIE_PARENT"  # in the environment: the process that looks after this one
@@ -143,7 +143,7 @@ def place(file: PeerFile, identity: Identity) -> tuple[Peer, Circle]:
 
 
 def _links(e: Experiment, number: int) -> Sequence[int] | None:
-    everybody = links_of(e)
+    everybody = links_of(e.graph, e.peers, e.seed)
     if everybody is not None and number >= len(everybody):
         last = len(everybody) - 1
         raise ConfigError(f"graph.kind = {e.graph.kind} joins peers 0 to {last}; this is {number}: set `peers` higher")
