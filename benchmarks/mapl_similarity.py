@@ -22,10 +22,10 @@ from coterie.simulation.clock import Clock
 from coterie.simulation.director import Simulation
 from coterie.simulation.stage import Stage
 from coterie.training import Trainer
-from coterie.wiring import Circle
+from coterie.wiring import Population
 
 
-def trained(preset: str, words: list[str]) -> Circle:
+def trained(preset: str, words: list[str]) -> Population:
     e = loading.load(preset, ["method.name=mapl", "method.graph=false", *words])
     circle = wiring.gather(e)
     trainer = Trainer(e.engine.batching, e.engine.workers, e.engine.threads)
@@ -35,7 +35,7 @@ def trained(preset: str, words: list[str]) -> Circle:
     return circle
 
 
-def line(circle: Circle, alike: Callable[[Tensor, Tensor], float]) -> str:
+def line(circle: Population, alike: Callable[[Tensor, Tensor], float]) -> str:
     heads = [peer.model["head.weight"] for peer in circle.participants]
     table = np.array([[alike(a, b) for b in heads] for a in heads])
     assert circle.clusters is not None, "choose a preset whose clusters are known"

@@ -22,7 +22,7 @@ from typing import Any
 
 from coterie.config import loading
 from coterie.core.events import PeerRound, of_kind, read
-from coterie.running.local_circle import LocalCircle, Member
+from coterie.running.local_circle import LocalCircle, PeerProcess
 
 # Digits has 1,797 samples: 30 for each of 50 peers.
 SMALL_SHARES = ("baseline=", "data.train=20", "data.validation=5", "data.test=5", "train.batch=10")
@@ -86,7 +86,7 @@ class Watch(threading.Thread):
         self.join()
 
 
-def _knows(member: Member) -> int:
+def _knows(member: PeerProcess) -> int:
     """How many peers it knows of, itself included; 0 before it listens."""
     try:
         status: dict[str, Any] = json.loads((member.out / "status.json").read_text(encoding="utf-8"))

@@ -30,7 +30,7 @@ from coterie.training import Trainer
 
 
 @dataclass(frozen=True)
-class Circle:
+class Population:
     """The peers of an experiment, ready to run, and what is true of them."""
 
     participants: list[Peer]  # the peers, then the server where there is one
@@ -69,7 +69,7 @@ def divide(e: Experiment) -> tuple[Dataset, list[Share]]:
     return dataset, list(data.partition(dataset.y, len(dataset.classes), e.peers, e.data, e.seed))
 
 
-def gather(e: Experiment, holding: Holding | None = None) -> Circle:
+def gather(e: Experiment, holding: Holding | None = None) -> Population:
     """Give every peer its part of the data (which are loaded and divided, unless they are at hand) and its model."""
     holding = holding or hold(*divide(e), e.data)
     dataset, held = holding.dataset, holding.splits(e.engine.device)
@@ -121,7 +121,7 @@ def gather(e: Experiment, holding: Holding | None = None) -> Circle:
                 rounds=e.rounds, kinds=kinds,
             )
         )  # fmt: skip
-    return Circle(members, names, holding)
+    return Population(members, names, holding)
 
 
 def _as_it_is(model: Model) -> Model:
@@ -153,7 +153,7 @@ def _check_features(kinds: Mapping[str, Architecture], e: Experiment) -> None:
 # -- stages ------------------------------------------------------------------------------------
 
 
-def stage_for(e: Experiment, circle: Circle) -> Stage:
+def stage_for(e: Experiment, circle: Population) -> Stage:
     """Where the participants act: in this process, in several, or on a cluster."""
     if e.engine.name == RAY:
         from coterie.simulation.ray_stage import Cluster
@@ -176,7 +176,7 @@ def stage_with(e: Experiment, participants: Sequence[Peer], workers: int = 1) ->
     return Stage(e.method, participants, e.rounds, trainer, e.evaluate.every, e.engine.spill)
 
 
-def spread(e: Experiment, circle: Circle) -> Stage:
+def spread(e: Experiment, circle: Population) -> Stage:
     """An experiment's participants, over engine.workers processes with this one."""
     members = sharded(circle.participants, circle.shape, e.train.epochs, e.engine.workers, directs=True)
     stage = stage_with(e, [circle.participants[peer] for peer in sorted(members[MINE])])

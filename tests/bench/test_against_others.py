@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from coterie.bench import frameworks, watching
-from coterie.bench.against_others import Contestant, Plan, contest, contestants, figures, table, turns_of
+from coterie.bench.against_others import Contestant, Schedule, contest, contestants, figures, table, turns_of
 from coterie.bench.frameworks import FRAMEWORKS, Framework, named
-from coterie.bench.watching import Turn, watched
+from coterie.bench.watching import DriverRun, watched
 from coterie.bench.workloads import chosen
 from coterie.cli.main import FAILED, OK, main
 from coterie.core.errors import ConfigError, RunError
@@ -56,7 +56,7 @@ def driver(tmp_path: Path, code: str, name: str = "driver") -> Path:
     return path
 
 
-def run(path: Path, limit: float = 60.0) -> Turn:
+def run(path: Path, limit: float = 60.0) -> DriverRun:
     return watched([sys.executable, str(path), '{"rounds": 3}'], limit, os.environ, path.with_suffix(".log"))
 
 
@@ -203,7 +203,7 @@ def test_a_framework_that_fails_does_not_keep_the_others(
     for framework in (good, bad):
         installed(environments, framework)
     [work] = chosen(["w2"])
-    plan = Plan(turns=2, rounds=3, limit=60.0)
+    plan = Schedule(turns=2, rounds=3, limit=60.0)
     names = turns_of([work], [bad, good], plan)
     assert len(names) == 8
     with Steps("bench", dict.fromkeys(names, 1.0)) as steps:
@@ -222,17 +222,17 @@ def test_a_framework_that_fails_does_not_keep_the_others(
     assert known["contestants"][3]["turns"] == [[2.0, 2.0], [2.0, 2.0]]
 
 
-def contestant(title: str, method: str, *turns: Turn, failure: str = "") -> Contestant:
+def contestant(title: str, method: str, *turns: DriverRun, failure: str = "") -> Contestant:
     return Contestant(title, method, lambda _: [], {}, list(turns), failure)
 
 
 def test_the_table_takes_the_best_of_all_turns() -> None:
     everybody = [
-        contestant("plain loop", "gossip", Turn("2.13.0", 1.0, (0.5,), 1_000)),
-        contestant("Coterie", "gossip", Turn("0.1.0", 1.5, (1.0, 0.5), 2_000)),
-        contestant("plain loop", "fedavg", Turn("2.13.0", 1.5, (0.6,), 1_000)),
-        contestant("Coterie", "fedavg", Turn("0.1.0", 1.0, (0.3,), 2_000), Turn("0.1.0", 0.9, (0.2,), 3_000)),
-        contestant("Flower", "fedavg", Turn("1.41.0", 11.0, (1.2, 1.0), 0)),
+        contestant("plain loop", "gossip", DriverRun("2.13.0", 1.0, (0.5,), 1_000)),
+        contestant("Coterie", "gossip", DriverRun("0.1.0", 1.5, (1.0, 0.5), 2_000)),
+        contestant("plain loop", "fedavg", DriverRun("2.13.0", 1.5, (0.6,), 1_000)),
+        contestant("Coterie", "fedavg", DriverRun("0.1.0", 1.0, (0.3,), 2_000), DriverRun("0.1.0", 0.9, (0.2,), 3_000)),
+        contestant("Flower", "fedavg", DriverRun("1.41.0", 11.0, (1.2, 1.0), 0)),
         contestant("fluke", "fedavg", failure="no such package"),
     ]
     assert table(everybody).splitlines() == [

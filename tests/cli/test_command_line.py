@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from coterie.cli.main import FAILED, main
-from coterie.config.command_words import Request, names_and_settings, told_apart
+from coterie.config.command_words import CommandWords, names_and_settings, told_apart
 from coterie.core.errors import ConfigError
 
 
@@ -16,13 +16,13 @@ def test_words_may_stand_in_any_order() -> None:
     for words in permutations(["rounds=3", "panm-digits", "method.k=2"]):
         found = told_apart(words)
         assert (found.experiment, set(found.settings)) == ("panm-digits", {"rounds=3", "method.k=2"})
-    assert told_apart(["rounds=3"]) == Request("demo", (), ("rounds=3",))
+    assert told_apart(["rounds=3"]) == CommandWords("demo", (), ("rounds=3",))
 
 
 def test_methods_are_told_from_settings_where_they_are_wanted() -> None:
     words = ["rounds=3", "panm,metric=loss,k=2", "panm-digits", "my.py:Mine,k=2", "local"]
     found = told_apart(words, with_methods=True)
-    assert found == Request("panm-digits", ("panm,metric=loss,k=2", "my.py:Mine,k=2", "local"), ("rounds=3",))
+    assert found == CommandWords("panm-digits", ("panm,metric=loss,k=2", "my.py:Mine,k=2", "local"), ("rounds=3",))
     assert told_apart(["gossip"], with_methods=True).experiment == "demo"
 
 

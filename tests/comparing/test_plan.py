@@ -10,7 +10,7 @@ import pytest
 from coterie.comparing import plan
 from coterie.comparing.plan import Variant
 from coterie.config import provenance
-from coterie.config.command_words import Request
+from coterie.config.command_words import CommandWords
 from coterie.config.loading import load
 from coterie.core.errors import ConfigError, CoterieError, RunError
 
@@ -18,21 +18,24 @@ from coterie.core.errors import ConfigError, CoterieError, RunError
 @pytest.mark.parametrize(
     ("request_", "told"),
     [
-        (Request("demo", (), ()), "say which methods"),
-        (Request("demo", ("panm",), ("seed=3",)), "--seeds"),
-        (Request("demo", ("panm,metric=loss",), ("method.k=3",)), "such as panm,k=3"),
-        (Request("demo", ("panm,loss",), ()), "'loss' is not a parameter"),
+        (CommandWords("demo", (), ()), "say which methods"),
+        (CommandWords("demo", ("panm",), ("seed=3",)), "--seeds"),
+        (CommandWords("demo", ("panm,metric=loss",), ("method.k=3",)), "such as panm,k=3"),
+        (CommandWords("demo", ("panm,loss",), ()), "'loss' is not a parameter"),
     ],
 )
-def test_methods_that_cannot_be_compared_so(request_: Request, told: str) -> None:
+def test_methods_that_cannot_be_compared_so(request_: CommandWords, told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         plan.methods(request_)
 
 
 def test_those_who_train_alone_are_added_once_for_each_other_setting() -> None:
-    found = plan.with_local(plan.methods(Request("demo", ("panm", "gossip"), ())))
+    found = plan.with_local(plan.methods(CommandWords("demo", ("panm", "gossip"), ())))
     assert [v.label for v in found] == ["panm", "gossip", "local"]
-    assert [v.label for v in plan.with_local(plan.methods(Request("demo", ("local", "panm"), ())))] == ["local", "panm"]
+    assert [v.label for v in plan.with_local(plan.methods(CommandWords("demo", ("local", "panm"), ())))] == [
+        "local",
+        "panm",
+    ]
     swept = plan.with_local(plan.grid(["method.k=1,2", "data.alpha=0.1,0.5"]))
     assert [v.label for v in swept][4:] == ["local data.alpha=0.1", "local data.alpha=0.5"]
     assert plan.local_twin(swept[0]) == swept[4]
@@ -67,7 +70,7 @@ def test_axes_that_are_none(axis: str) -> None:
 
 
 def test_every_variant_is_run_with_every_seed_on_the_same_data(tmp_path: Path) -> None:
-    variants = plan.methods(Request("panm-digits", ("panm", "gossip,k=2"), ()))
+    variants = plan.methods(CommandWords("panm-digits", ("panm", "gossip,k=2"), ()))
     found = plan.jobs("panm-digits", variants, (0, 4), ("rounds=3",), tmp_path)
     assert [(job.variant.label, job.seed) for job in found] == [
         ("panm", 0), ("gossip,k=2", 0), ("panm", 4), ("gossip,k=2", 4),
@@ -132,7 +135,7 @@ def test_local_beside_a_grid_has_no_place_in_it() -> None:
 
 
 def test_a_sweep_of_an_experiment_whose_method_is_local_runs_it_once() -> None:
-    request = Request("panm-digits", (), ("method.name=local",))
+    request = CommandWords("panm-digits", (), ("method.name=local",))
     grid = plan.grid(["train.lr=0.1,0.2"], plan.method_of(request))
     rows = plan.with_local(grid)
     jobs = plan.jobs(request.experiment, rows, [0], request.settings, Path("here"))
@@ -153,4 +156,4 @@ def test_a_file_that_is_not_there_is_said_before_anything_about_parameters(
     methods: tuple[str, ...], experiment: str, words: tuple[str, ...], told: str
 ) -> None:
     with pytest.raises(CoterieError, match=re.escape(told)):
-        plan.methods(Request(experiment, methods, words))
+        plan.methods(CommandWords(experiment, methods, words))

@@ -25,7 +25,7 @@ from contract_support import (
 from coterie.core.artifact import Artifact
 from coterie.core.peer import Peer
 from coterie.core.requests import Fetch, Send
-from coterie.engines.shelves import Board
+from coterie.engines.shelves import Shelves
 from coterie.simulation.stage import Stage
 from coterie.training.recording import Repeated
 
@@ -95,13 +95,13 @@ def content_of(artifact: Artifact) -> dict[str, bytes]:
 
 def test_artifacts_are_whole_and_nobody_changes_them(engine: str, case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     shelved: list[tuple[Artifact, dict[str, bytes]]] = []
-    put = Board.put
+    put = Shelves.put
 
-    def watched(self: Board, artifact: Artifact, *rest: Any) -> None:
+    def watched(self: Shelves, artifact: Artifact, *rest: Any) -> None:
         shelved.append((artifact, content_of(artifact)))
         put(self, artifact, *rest)
 
-    monkeypatch.setattr(Board, "put", watched)
+    monkeypatch.setattr(Shelves, "put", watched)
     outcome = ENGINES[engine](small(case))
     assert bool(shelved) == (not case.startswith("local"))
     for artifact, content in shelved:

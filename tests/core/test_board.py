@@ -6,20 +6,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.core.artifact import Artifact
-from coterie.engines.shelves import MOST_VERSIONS, Board
+from coterie.engines.shelves import MOST_VERSIONS, Shelves
 
 
 def version(round: int, author: int = 0, name: str = "model") -> Artifact:
     return Artifact(name, author, round, {})
 
 
-def found(board: Board, round: int, time: float = 0.0, author: int = 0, name: str = "model") -> int | None:
+def found(board: Shelves, round: int, time: float = 0.0, author: int = 0, name: str = "model") -> int | None:
     shelved = board.find(author, name, round, time)
     return None if shelved is None else shelved.artifact.round
 
 
 def test_a_synchronous_fetch_gets_its_rounds_version() -> None:
-    board = Board(asynchronous=False)
+    board = Shelves(asynchronous=False)
     for round in (1, 2, 3):
         board.put(version(round), float(round), oldest_round=1)
     assert [found(board, round) for round in (1, 2, 3, 4)] == [1, 2, 3, None]
@@ -28,14 +28,14 @@ def test_a_synchronous_fetch_gets_its_rounds_version() -> None:
 
 
 def test_who_did_not_shelve_in_a_round_is_asked_for_the_next() -> None:
-    board = Board(asynchronous=False)
+    board = Shelves(asynchronous=False)
     board.put(version(1), 0, 1)
     board.put(version(3), 0, 1)
     assert found(board, 2) == 3
 
 
 def test_what_nobody_will_ask_for_any_more_is_forgotten() -> None:
-    board = Board(asynchronous=False)
+    board = Shelves(asynchronous=False)
     board.put(version(1), 0, 1)
     board.put(version(2, author=1), 0, 1)
     board.settle(2)
@@ -45,14 +45,14 @@ def test_what_nobody_will_ask_for_any_more_is_forgotten() -> None:
 
 
 def test_without_common_rounds_the_latest_is_kept() -> None:
-    board = Board(asynchronous=True)
+    board = Shelves(asynchronous=True)
     board.put(version(1), 0.0, 1)
     board.settle(5)
     assert found(board, 5, time=9.0) == 1
 
 
 def test_shelved_twice_in_a_round_the_later_counts() -> None:
-    board = Board(asynchronous=False)
+    board = Shelves(asynchronous=False)
     first, second = version(1), version(1)
     board.put(first, 1.0, 1)
     board.put(second, 2.0, 1)
@@ -63,7 +63,7 @@ def test_shelved_twice_in_a_round_the_later_counts() -> None:
 
 
 def test_versions_that_nobody_asks_for_are_forgotten() -> None:
-    board = Board(asynchronous=False)
+    board = Shelves(asynchronous=False)
     for round in range(1, 5):
         board.put(version(round), 0, oldest_round=1)
     board.put(version(5), 0, oldest_round=4)
@@ -76,7 +76,7 @@ def test_versions_that_nobody_asks_for_are_forgotten() -> None:
 @given(st.lists(st.floats(0, 10), min_size=1, max_size=8).map(sorted), st.floats(0, 12))
 def test_an_asynchronous_fetch_gets_the_latest_of_its_time(times: list[float], later: float) -> None:
     """The clock never goes back: after the last version, everybody asks from that time on."""
-    board = Board(asynchronous=True)
+    board = Shelves(asynchronous=True)
     for i, time in enumerate(times):
         board.put(version(i), time, oldest_round=0)
         assert found(board, 0, time) == i
@@ -85,7 +85,7 @@ def test_an_asynchronous_fetch_gets_the_latest_of_its_time(times: list[float], l
 
 
 def test_a_future_version_is_not_seen_yet() -> None:
-    board = Board(asynchronous=True)
+    board = Shelves(asynchronous=True)
     board.restore([])
     board.put(version(1), 5.0, 0)
     assert found(board, 1, 4.9) is None
@@ -93,7 +93,7 @@ def test_a_future_version_is_not_seen_yet() -> None:
 
 
 def test_a_checkpoint_keeps_what_it_needs_and_lets_go_after() -> None:
-    board = Board(asynchronous=True)
+    board = Shelves(asynchronous=True)
     board.put(version(1), 1.0, 0)
     board.retain = True
     board.put(version(2), 2.0, 0)
@@ -103,13 +103,13 @@ def test_a_checkpoint_keeps_what_it_needs_and_lets_go_after() -> None:
     board.release(3.0)
     assert board.until(2) == []
     assert found(board, 0, 3.0) == 3
-    resumed = Board(asynchronous=True)
+    resumed = Shelves(asynchronous=True)
     resumed.restore(kept)
     assert found(resumed, 0, 1.5) == 1
     assert found(resumed, 0, 9.0) == 2
 
 
 def test_a_synchronous_run_goes_on_without_old_shelves() -> None:
-    board = Board(asynchronous=False)
+    board = Shelves(asynchronous=False)
     board.put(version(1), 1.0, 0)
     assert board.until(1) == []

@@ -17,7 +17,7 @@ from coterie.dashboard.tail import Tail
 from coterie.dashboard.ties import favourites, matrix, rows
 from coterie.dashboard.versions import Versions
 from coterie.dashboard.view import RunView
-from coterie.running.folders import Run, find_runs
+from coterie.running.folders import RunEntry, find_runs
 from coterie.running.progress import Progress, RoundProgress
 
 
@@ -181,7 +181,7 @@ def test_a_resumed_run_begins_anew_on_the_page(tmp_path: Path) -> None:
     log = make_run(tmp_path / "run", peers=2)
     for round in (1, 2):
         write_round(log, round, [0.5, 0.5])
-    view = RunView(Run("run", tmp_path / "run", "simulation"))
+    view = RunView(RunEntry("run", tmp_path / "run", "simulation"))
     view.refresh()
     assert view.versions.after(0)["set"]["figures"]["it"]["bytes"] == 400
     again = EventLog(log.path)
@@ -199,7 +199,7 @@ def test_a_resumed_run_begins_anew_on_the_page(tmp_path: Path) -> None:
 def test_a_damaged_config_leaves_what_the_events_say(tmp_path: Path) -> None:
     make_run(tmp_path / "run", peers=2).close()
     (tmp_path / "run" / "config.toml").write_text("no toml [[", encoding="utf-8")
-    view = RunView(Run("run", tmp_path / "run", "simulation"))
+    view = RunView(RunEntry("run", tmp_path / "run", "simulation"))
     view.refresh()
     about = view.versions.after(0)["set"]["about"]["it"]
     assert (about["method"], about["seed"], about["peers"], about["data"]) == ("gossip", 0, 2, None)

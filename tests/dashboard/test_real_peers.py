@@ -16,7 +16,7 @@ from dashboard_support import make_run, record
 from coterie.core.events import Offence
 from coterie.dashboard.view import RunView
 from coterie.network.audit import AuditLog
-from coterie.running.folders import Run, find_runs
+from coterie.running.folders import RunEntry, find_runs
 
 DIGEST = "0" * 64
 
@@ -184,7 +184,7 @@ def test_nonsense_in_a_file_breaks_nothing(tmp_path: Path, name: str, text: str)
     for place in (folder, folder / "peers/peer-0"):
         (place / name).write_bytes(text.encode("utf-8", "replace") + b"\n")
     for kind in ("circle", "simulation", "peer"):
-        run = Run("run", folder if kind == "circle" else folder / "peers/peer-0", kind)
+        run = RunEntry("run", folder if kind == "circle" else folder / "peers/peer-0", kind)
         view = RunView(run)
         view.refresh()
         json.dumps([run.listed(), view.versions.after(0)], allow_nan=False)

@@ -20,7 +20,7 @@ from coterie.cli.dashboard import PORT
 from coterie.core.errors import CoterieError
 from coterie.dashboard.guard import token_from
 from coterie.dashboard.server import Dashboard
-from coterie.dashboard.watch import Watcher
+from coterie.dashboard.watch import RunWatcher
 
 HERE = f"http://127.0.0.1:{PORT}"
 TOKEN = "a-token-of-some-length"
@@ -212,7 +212,7 @@ async def next_of(stream: AsyncIterator[bytes], kind: str) -> dict[str, Any]:
 def test_a_stream_tells_of_rounds_as_they_come(tmp_path: Path) -> None:
     async def follow() -> None:
         log = make_run(tmp_path / "a", peers=2)
-        stream = Watcher(tmp_path).stream("a")
+        stream = RunWatcher(tmp_path).stream("a")
         assert list((await next_of(stream, "runs"))["set"]["runs"]) == ["a"]
         first = await next_of(stream, "run")
         assert first["anew"]
@@ -228,7 +228,7 @@ def test_a_stream_tells_of_rounds_as_they_come(tmp_path: Path) -> None:
 
 def test_a_run_that_appears_later_and_one_that_vanishes(tmp_path: Path) -> None:
     async def follow() -> None:
-        stream = Watcher(tmp_path).stream("late")
+        stream = RunWatcher(tmp_path).stream("late")
         assert await next_of(stream, "missing") == {"run": "late"}
         log = make_run(tmp_path / "late")
         write_round(log, 1, [0.5, 0.5])
@@ -247,7 +247,7 @@ def test_a_damaged_file_is_told_of_and_the_rest_shown(tmp_path: Path) -> None:
         write_round(log, 1, [0.5, 0.5])
         with log.path.open("ab") as file:
             file.write(b'\x00\xff damaged {"\n{"peer": 0, "rou')
-        told = (await next_of(Watcher(tmp_path).stream("a"), "run"))["set"]
+        told = (await next_of(RunWatcher(tmp_path).stream("a"), "run"))["set"]
         assert told["figures"]["it"]["round"] == 1
         assert [e["text"] for e in told["errors"]["it"]] == ["events.jsonl: line 4 is damaged and was left out."]
 
@@ -256,7 +256,7 @@ def test_a_damaged_file_is_told_of_and_the_rest_shown(tmp_path: Path) -> None:
 
 def test_a_stream_ends_when_the_server_stops(tmp_path: Path) -> None:
     async def follow() -> None:
-        watcher = Watcher(tmp_path)
+        watcher = RunWatcher(tmp_path)
         stream = watcher.stream("")
         await anext(stream)
         watcher.stopping = True

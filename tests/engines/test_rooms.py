@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from coterie.core.errors import RunError
 from coterie.core.weights import Layout, Weights
 from coterie.simulation import shared_memory
-from coterie.simulation.shared_memory import Room, heard
+from coterie.simulation.shared_memory import SharedBuffer, heard
 
 VALUES = st.recursive(
     st.none() | st.integers() | st.text(max_size=5) | st.lists(st.floats(width=32, allow_nan=False)).map(torch.tensor),
@@ -38,8 +38,8 @@ def equal(one: Any, other: Any) -> bool:
 
 @given(st.lists(VALUES, max_size=5))
 def test_what_one_puts_another_gets(messages: list[Any]) -> None:
-    mine = Room(3)
-    theirs = Room(3, os.dup(mine.file))
+    mine = SharedBuffer(3)
+    theirs = SharedBuffer(3, os.dup(mine.file))
     try:
         parcels = [mine.put(message) for message in messages]  # one after the other: none overwrites another
         assert all(parcel.room == 3 for parcel in parcels)
@@ -50,7 +50,7 @@ def test_what_one_puts_another_gets(messages: list[Any]) -> None:
 
 
 def test_what_was_got_is_ones_own() -> None:
-    room = Room(0)
+    room = SharedBuffer(0)
     first = room.get(room.put({"array": np.arange(5), "tensor": torch.arange(3.0)}))
     room.empty()
     room.put({"array": np.zeros(5, int), "tensor": torch.zeros(3)})  # in the same place
@@ -61,7 +61,7 @@ def test_what_was_got_is_ones_own() -> None:
 
 
 def test_what_stays_is_not_copied_and_cannot_be_written_to() -> None:
-    room = Room(0)
+    room = SharedBuffer(0)
     array = room.get(room.put(np.arange(5)), stays=True)
     assert not array.flags.writeable
     assert not array.flags.owndata
@@ -70,7 +70,7 @@ def test_what_stays_is_not_copied_and_cannot_be_written_to() -> None:
 
 
 def test_arrays_are_not_in_the_pickle() -> None:
-    room = Room(0)
+    room = SharedBuffer(0)
     model = Weights(Layout.of_shapes({"w": (1000, 1000)}), torch.ones(1_000_000))
     (start, stop), *arrays = room.put([model, model]).spans
     assert stop - start < 1000
@@ -79,7 +79,7 @@ def test_arrays_are_not_in_the_pickle() -> None:
 
 
 def test_a_room_is_used_again_when_it_is_empty() -> None:
-    room = Room(0)
+    room = SharedBuffer(0)
     sizes = []
     for _ in range(5):
         room.put(np.zeros(1_000_000))
@@ -91,7 +91,7 @@ def test_a_room_is_used_again_when_it_is_empty() -> None:
 
 def test_a_layout_that_comes_back_is_the_one_that_is_here() -> None:
     """It is compared at every fetch; and a hash of texts is of one process."""
-    room, layout = Room(0), Layout.of_shapes({"w": (2, 3)})
+    room, layout = SharedBuffer(0), Layout.of_shapes({"w": (2, 3)})
     hash(layout)
     first, second = room.get(room.put(layout)), room.get(room.put(layout))
     assert first is second
@@ -106,7 +106,7 @@ def test_no_memory_is_an_error_and_not_the_end(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(shared_memory, "_allocate", full)
     with pytest.raises(RunError, match=r"no room for 8 MB of memory that processes share \(No space left on device\)"):
-        Room(0).put(np.zeros(1_000_000))
+        SharedBuffer(0).put(np.zeros(1_000_000))
 
 
 @pytest.mark.parametrize("awake", [0.0, 5.0])

@@ -21,7 +21,7 @@ from coterie.simulation.director import Simulation
 SMALL = ("peers=4", "baseline=", "data.train=12", "data.validation=5", "data.test=5", "model.hidden=[4]")
 
 
-def circle(*words: str) -> wiring.Circle:
+def circle(*words: str) -> wiring.Population:
     return wiring.gather(loading.load("panm-digits", ["method.name=local", *SMALL, *words]))
 
 

@@ -37,7 +37,7 @@ from coterie.network.compression import Receiver, Sender
 from coterie.network.framing import opened
 from coterie.network.keys import Identity, Roster, credential_of, issued_by
 from coterie.network.membership import AddressBook, Announcement
-from coterie.network.wire import PROTOCOL, Ask, Assembly, Meeting, Message, Parcel, Receipt, digest_of
+from coterie.network.wire import PROTOCOL, ArtifactHeader, Ask, Assembly, Meeting, Message, Receipt, digest_of
 
 LIMIT = 1 << 20  # bytes of an artifact
 SLOWEST = 1.0  # seconds for one input, on a machine that has other things to do
@@ -105,7 +105,7 @@ NEWS = json.loads(ANNOUNCEMENT)
 MEETING = Meeting(
     PROTOCOL, {"seed": "1", "rounds": "10"}, {"ada": "1.1/ff"}, [NEWS], [pem(BOB).decode()], ROSTER, 2
 )  # fmt: skip
-PARCEL = Parcel(PROTOCOL, "0123", "model", 3, "bob", "ada", 100, "0" * 64, "none", False, "e.1", "ff" * 70)
+PARCEL = ArtifactHeader(PROTOCOL, "0123", "model", 3, "bob", "ada", 100, "0" * 64, "none", False, "e.1", "ff" * 70)
 IDENTITY = Identity(
     issued_by(pem(ADA), pem(AUTHORITY))[0], b"", pem(AUTHORITY), Roster.from_bytes(ROSTER.encode(), pem(AUTHORITY)),
     Path(),
@@ -190,7 +190,7 @@ def inside(decode: Callable[[bytes], object]) -> Callable[[bytes], object]:
 
 def parcel_of(data: bytes) -> Artifact:
     """All that a node does with an artifact that has arrived."""
-    parcel = Parcel(PROTOCOL, "", "model", 3, "bob", "ada", len(data), digest_of(data), "none")
+    parcel = ArtifactHeader(PROTOCOL, "", "model", 3, "bob", "ada", len(data), digest_of(data), "none")
     assembly = Assembly(parcel, LIMIT)
     assembly.add(data)
     taken = opened(parcel, assembly.whole(), 1, compression.decode, LIMIT)
@@ -206,7 +206,7 @@ def targets() -> list[Target]:
     return [
         message(Meeting, MEETING),
         message(Ask, Ask(PROTOCOL, "0123", "model", 4, 2.5, ["zstd", "topk"], "have")),
-        message(Parcel, PARCEL),
+        message(ArtifactHeader, PARCEL),
         message(Receipt, Receipt(True), Receipt(False, "no room")),
         message(Announcement, Announcement(**NEWS)),
         Target("AddressBook.hear", (MEETING.to_bytes(),), heard),

@@ -19,7 +19,15 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from coterie.cli.audit import add_commands
-from coterie.network.audit import MAX_LINE, NOTHING_BEFORE, AuditError, AuditLog, Traffic, Versions, verify
+from coterie.network.audit import (
+    MAX_LINE,
+    NOTHING_BEFORE,
+    ArtifactVersions,
+    AuditError,
+    AuditLog,
+    ReleasedTraffic,
+    verify,
+)
 
 ODD = 'a "name",\n\u2028\x1b[31m\ud800 \\ ü"previous":"'
 DIGEST = "ab" * 32
@@ -96,8 +104,8 @@ def test_the_summary_by_hand(tmp_path: Path) -> None:
     summary = verify(path)
     assert (summary.who, summary.serials, summary.methods) == ("ann", ["1f"], ["mapl"])
     assert (summary.records, summary.head, summary.cut) == (5, log.head, 0) == (log.count, log.head, 0)
-    assert summary.recipients == {"bob": Traffic(3, 303), ODD: Traffic(1, 5)}
-    assert summary.artifacts == {"model": Versions(0, 2, 3, 303), ODD: Versions(7, 7, 1, 5)}
+    assert summary.recipients == {"bob": ReleasedTraffic(3, 303), ODD: ReleasedTraffic(1, 5)}
+    assert summary.artifacts == {"model": ArtifactVersions(0, 2, 3, 303), ODD: ArtifactVersions(7, 7, 1, 5)}
     assert summary.first <= summary.last
     log.close()
 

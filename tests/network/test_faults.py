@@ -40,7 +40,7 @@ from coterie.core.events import Offence, PeerRound, of_kind, read
 from coterie.network.audit import verify
 from coterie.network.deadlines import FACTOR, LEAST, RECENT, Deadline, Pace
 from coterie.network.engine import NetworkEngine
-from coterie.network.mailbox import EMPTY, MOST_UNREAD, LetterBox
+from coterie.network.mailbox import EMPTY, MOST_UNREAD, Mailbox
 from coterie.network.node import GRACE
 from coterie.running import simulated
 from coterie.running.local_circle import LocalCircle
@@ -583,8 +583,8 @@ def letter(round: int) -> tuple[Artifact, bytes]:
     return artifact, artifact.to_bytes()
 
 
-def filled(folder: Path, *numbers: int) -> LetterBox:
-    box = LetterBox(folder)
+def filled(folder: Path, *numbers: int) -> Mailbox:
+    box = Mailbox(folder)
     box.open(EMPTY)
     for number in numbers:
         assert box.put(*letter(number), "north", f"a1.{number}")
@@ -602,7 +602,7 @@ def test_a_letter_that_was_used_before_a_checkpoint_does_not_come_again(tmp_path
     box.put(*letter(2), "north", "a1.2")
     saved = box.state()
     box.put(*letter(3), "north", "a1.3")
-    again = LetterBox(tmp_path)
+    again = Mailbox(tmp_path)
     again.open(saved)
     assert rounds_of(again.take("average")) == [2, 3]
     assert not again.put(*letter(3), "north", "a1.3")
@@ -616,10 +616,10 @@ def test_a_letter_is_kept_until_no_checkpoint_before_its_use_is_left(tmp_path: P
     assert rounds_of(box.take("average")) == [0]
     second = box.state()
     box.settled()
-    again = LetterBox(tmp_path)
+    again = Mailbox(tmp_path)
     again.open(first)
     assert rounds_of(again.take("average")) == [0]
-    again = LetterBox(tmp_path)
+    again = Mailbox(tmp_path)
     again.open(second)
     assert again.take("average") == []
     again.settled()
@@ -644,7 +644,7 @@ def test_half_a_letter_is_none(tmp_path: Path) -> None:
     filled(tmp_path, 0)
     (tmp_path / ".north.a1.000000000001.letter-0123.part").write_bytes(b"half")
     (tmp_path / "north.a1.000000000001.letter").write_bytes(letter(1)[1][:-3])
-    box = LetterBox(tmp_path)
+    box = Mailbox(tmp_path)
     box.open(EMPTY)
     assert rounds_of(box.take("average")) == [0]
     assert box.put(*letter(1), "north", "a1.1")
@@ -679,7 +679,7 @@ def test_the_pace_of_rounds() -> None:
 
 
 def test_one_senders_letters_do_not_fill_the_disk(tmp_path: Path) -> None:
-    box = LetterBox(tmp_path / "letters")
+    box = Mailbox(tmp_path / "letters")
     box.open(EMPTY)
     letter = Artifact("walk", 1, 1, {})
     for count in range(MOST_UNREAD):

@@ -38,12 +38,12 @@ from coterie.network.audit import AuditLog
 from coterie.network.authority import create_authority, issue, revoke
 from coterie.network.engine import NetworkEngine
 from coterie.network.keys import Identity, IdentityError, Roster, authority_and_roster, issued_by
-from coterie.network.mailbox import LetterBox
+from coterie.network.mailbox import Mailbox
 from coterie.network.membership import RUNNING, AddressBook, Announcement
 from coterie.network.node import Node, Traffic
 from coterie.network.penalties import FIRST_PAUSE, OFFENCES_UNTIL_IGNORED, Conduct
 from coterie.network.serving import SERVICE
-from coterie.network.wire import LARGEST_MESSAGE, PROTOCOL, Ask, Meeting, Parcel, Receipt, canonical, digest_of
+from coterie.network.wire import LARGEST_MESSAGE, PROTOCOL, ArtifactHeader, Ask, Meeting, Receipt, canonical, digest_of
 from coterie.running import peer_status
 from coterie.running.local_circle import LocalCircle
 from coterie.running.real_peer import read_file, take_part
@@ -112,7 +112,7 @@ class Keeper:
 
     def __init__(self, folder: Path) -> None:
         self.shelf: dict[str, Artifact] = {}
-        self.box = LetterBox(folder)
+        self.box = Mailbox(folder)
         self.strangers: set[int] = set()  # who is not next to it in the graph
 
     def may_exchange_with(self, number: int) -> bool:
@@ -261,7 +261,7 @@ def model(author: Identity, round: int = 1, **tensors: torch.Tensor) -> Artifact
 def letter(by: Identity, for_: Identity, data: bytes | None = None, **changes: Any) -> list[bytes]:
     """A parcel with these changes, as its author signs it, and its bytes."""
     data = model(by).to_bytes() if data is None else data
-    plain = Parcel(
+    plain = ArtifactHeader(
         PROTOCOL, digest(TERMS), "model", 1, by.name, for_.name, len(data), digest_of(data), "none", number="e.1"
     )
     changed = dataclasses.replace(plain, **changes)
@@ -578,7 +578,7 @@ async def test_letters_in_the_name_of_another(circle: Path) -> None:
         "another round": letter(mallory, ada, round=2),
         "another name": letter(mallory, ada, name="head"),
     }
-    signed = Parcel.from_bytes(letter(bob, ada)[0])
+    signed = ArtifactHeader.from_bytes(letter(bob, ada)[0])
     for change in ({"number": "e.9"}, {"round": 3}, {"name": "x"}, {"to": "carol"}, {"agreement": signed.digest[:16]}):
         lies[f"changed {change}"] = [dataclasses.replace(signed, **change).to_bytes(), model(bob).to_bytes()]  # type: ignore[arg-type]
     async with site_of(ada) as here:

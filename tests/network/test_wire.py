@@ -21,11 +21,11 @@ from coterie.network.wire import (
     LARGEST_MESSAGE,
     LARGEST_NUMBER,
     PROTOCOL,
+    ArtifactHeader,
     Ask,
     Assembly,
     Meeting,
     Message,
-    Parcel,
     ProtocolError,
     Receipt,
     WireError,
@@ -35,11 +35,11 @@ from coterie.network.wire import (
     plain,
 )
 
-KINDS: list[type[Message]] = [Meeting, Ask, Parcel, Receipt, Announcement]
+KINDS: list[type[Message]] = [Meeting, Ask, ArtifactHeader, Receipt, Announcement]
 EXAMPLES: dict[type[Message], Message] = {
     Meeting: Meeting(PROTOCOL, {"seed": "1"}, {"ada": "1.1/ff"}, [{"name": "ada"}], ["pem"], "{}", 3),
     Ask: Ask(PROTOCOL, "0123", "model", 4, 2.5, ["zstd"], "have"),
-    Parcel: Parcel(PROTOCOL, "0123", "model", 4, "ada", "bob", 3, "digest", "none", True, "e.1", "ff"),
+    ArtifactHeader: ArtifactHeader(PROTOCOL, "0123", "model", 4, "ada", "bob", 3, "digest", "none", True, "e.1", "ff"),
     Receipt: Receipt(False, "no room"),
     Announcement: Announcement("ada", "ada.example:7400", 1, 2, "running", 3, 4, "0123", "ff", 5, "00"),
 }
@@ -90,7 +90,7 @@ def test_equal_messages_have_equal_bytes(message: Message) -> None:
     assert message.to_bytes().isascii()
 
 
-@pytest.mark.parametrize("kind", [Parcel, Announcement])
+@pytest.mark.parametrize("kind", [ArtifactHeader, Announcement])
 def test_a_signature_covers_every_field(kind: Any) -> None:
     message = EXAMPLES[kind]
     for key, value in table_of(message).items():
@@ -129,7 +129,7 @@ def test_no_key_is_missing_and_none_is_new(kind: type[Message]) -> None:
         kind.from_bytes(encoded({**table, "__class__": "x"}))
 
 
-@pytest.mark.parametrize("kind", [Meeting, Ask, Parcel])
+@pytest.mark.parametrize("kind", [Meeting, Ask, ArtifactHeader])
 @pytest.mark.parametrize("spoken", [0, PROTOCOL + 1, -1, 10**100])
 def test_another_protocol_comes_before_all_else(kind: type[Message], spoken: int) -> None:
     for table in ({"protocol": spoken}, {**table_of(EXAMPLES[kind]), "protocol": spoken, "new": []}):
@@ -236,8 +236,8 @@ def test_canonical_has_no_form_for_what_is_no_number() -> None:
 # -- the bytes of an artifact ----------------------------------------------------------------------------
 
 
-def announced(data: bytes, **changes: Any) -> Parcel:
-    parcel = Parcel(PROTOCOL, "", "model", 1, "ada", "bob", len(data), digest_of(data), "none")
+def announced(data: bytes, **changes: Any) -> ArtifactHeader:
+    parcel = ArtifactHeader(PROTOCOL, "", "model", 1, "ada", "bob", len(data), digest_of(data), "none")
     return dataclasses.replace(parcel, **changes)
 
 

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 from coterie.bench.frameworks import DRIVERS, Framework, home
-from coterie.bench.watching import Turn, watched
+from coterie.bench.watching import DriverRun, watched
 from coterie.bench.workloads import Workload
 from coterie.core.errors import CoterieError
 from coterie.core.formatting import NOTHING, aligned, duration, size
@@ -35,7 +35,7 @@ class Contestant:
     method: str
     command: Callable[[Say], list[str]]  # without the workload
     environment: Mapping[str, str]
-    turns: list[Turn] = field(default_factory=list)
+    turns: list[DriverRun] = field(default_factory=list)
     failure: str = ""
 
     @property
@@ -53,13 +53,13 @@ class Contestant:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Schedule:
     turns: int
     rounds: int  # in a turn, with the first, which is not counted
     limit: float  # seconds for a turn
 
 
-def contest(work: Workload, frameworks: Sequence[Framework], plan: Plan, steps: Steps) -> list[Contestant]:
+def contest(work: Workload, frameworks: Sequence[Framework], plan: Schedule, steps: Steps) -> list[Contestant]:
     """Everybody's turns with one workload; each is a step."""
     everybody = contestants(frameworks)
     for number in range(1, plan.turns + 1):
@@ -74,11 +74,11 @@ def contest(work: Workload, frameworks: Sequence[Framework], plan: Plan, steps: 
     return everybody
 
 
-def turn_name(work: Workload, number: int, plan: Plan, one: Contestant) -> str:
+def turn_name(work: Workload, number: int, plan: Schedule, one: Contestant) -> str:
     return f"{work.name}, turn {number} of {plan.turns}: {one.title}, {METHODS[one.method]}"
 
 
-def turns_of(works: Sequence[Workload], frameworks: Sequence[Framework], plan: Plan) -> list[str]:
+def turns_of(works: Sequence[Workload], frameworks: Sequence[Framework], plan: Schedule) -> list[str]:
     """The names of all turns."""
     return [
         turn_name(work, number, plan, one)
@@ -103,7 +103,7 @@ def _own_command(driver: str, say: Say) -> list[str]:  # noqa: ARG001
     return [sys.executable, str(DRIVERS / driver)]
 
 
-def _take_turn(one: Contestant, work: Workload, plan: Plan, say: Say) -> None:
+def _take_turn(one: Contestant, work: Workload, plan: Schedule, say: Say) -> None:
     output = home() / f"{one.title}-{work.name}.log".replace(" ", "-").lower()
     output.parent.mkdir(parents=True, exist_ok=True)
     output.unlink(missing_ok=True)

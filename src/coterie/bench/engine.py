@@ -22,7 +22,7 @@ from coterie.simulation.stage import Stage
 from coterie.training import Trainer
 
 
-class Circle:
+class SyntheticPeers:
     """A workload's participants, the server last, where there is one."""
 
     def __init__(self, work: Workload, method: str) -> None:
@@ -45,7 +45,7 @@ class Circle:
 
 def stage_of(members: Sequence[int], work: Workload, method: str) -> Stage:
     """Some of the participants, in another process."""
-    return Circle(work, method).stage(members, workers=1)
+    return SyntheticPeers(work, method).stage(members, workers=1)
 
 
 class Engine:
@@ -53,7 +53,7 @@ class Engine:
 
     def __init__(self, work: Workload, folder: Path, method: str = "gossip", *, spread: bool = False) -> None:
         self.work, self.folder = work, folder
-        circle, cores = Circle(work, method), os.cpu_count() or 1
+        circle, cores = SyntheticPeers(work, method), os.cpu_count() or 1
         everybody = circle.participants
         self.peers = everybody[: work.peers]
         if spread:

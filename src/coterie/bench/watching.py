@@ -22,7 +22,7 @@ COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 @dataclass(frozen=True)
-class Turn:
+class DriverRun:
     """What one run of a driver measured."""
 
     version: str
@@ -35,7 +35,7 @@ class Turn:
         return max(0.0, self.first - min(self.seconds))
 
 
-def watched(command: Sequence[str], limit: float, environment: Mapping[str, str], output: Path) -> Turn:
+def watched(command: Sequence[str], limit: float, environment: Mapping[str, str], output: Path) -> DriverRun:
     """Run a driver; RunError says in a line why it gave no figures. All that it printed is in `output`."""
     with output.open("w", encoding="utf-8") as file:
         process = subprocess.Popen(
@@ -68,13 +68,13 @@ def _watch(process: subprocess.Popen[bytes], family: Family, until: float) -> in
     return most
 
 
-def _figures(lines: Sequence[str], memory: int) -> Turn:
+def _figures(lines: Sequence[str], memory: int) -> DriverRun:
     for line in reversed(lines):
         with contextlib.suppress(ValueError, KeyError, TypeError):
             said = json.loads(line)
             seconds = tuple(float(s) for s in said["seconds"])
             if seconds and min(seconds) > 0:
-                return Turn(str(said["version"]), float(said["first"]), seconds, memory)
+                return DriverRun(str(said["version"]), float(said["first"]), seconds, memory)
     raise RunError("it ended without figures")
 
 

@@ -124,14 +124,14 @@ def _foreseen(weights: Mapping[str, float]) -> str:
 
 
 def _against_others(options: argparse.Namespace, names: Sequence[str]) -> dict[str, Any]:
-    from coterie.bench.against_others import Plan, contest, figures, table, turns_of
+    from coterie.bench.against_others import Schedule, contest, figures, table, turns_of
     from coterie.bench.frameworks import named
     from coterie.bench.workloads import chosen
     from coterie.core.formatting import count
     from coterie.terminal.steps import Steps
 
     frameworks = named(options.against)
-    plan = Plan(turns=1 if options.quick else 3, rounds=3 if options.quick else 5, limit=options.limit)
+    plan = Schedule(turns=1 if options.quick else 3, rounds=3 if options.quick else 5, limit=options.limit)
     report: dict[str, Any] = {"machine": _machine(), "results": []}
     works, turns = chosen(names), count(plan.turns, "turn")
     print(f"{_machine()}; best of {turns}, of {plan.rounds - 1} rounds each after a first one", flush=True)

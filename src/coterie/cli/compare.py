@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from coterie.comparing.plan import Variant
-    from coterie.config.command_words import Request
+    from coterie.config.command_words import CommandWords
 
 FAILED = 2
 COLUMNS = "last,selected,spread,worst,hurt,bytes,messages,time,difference,p"  # as in tables.py, which loads scipy
@@ -106,11 +106,11 @@ def _sweep(options: argparse.Namespace) -> int:
 
 
 def _all(
-    options: argparse.Namespace, kind: str, request: Request, variants: Sequence[Variant], over: Sequence[str] = ()
+    options: argparse.Namespace, kind: str, request: CommandWords, variants: Sequence[Variant], over: Sequence[str] = ()
 ) -> int:
     from coterie.comparing import execution, naming, plan, tables
 
-    order = execution.Order(
+    order = execution.ComparisonOrder(
         kind, request, tuple(variants), options.seeds, tuple(over), not options.no_local, options.target, options.out,
         naming.labels_given(options.label, variants if options.no_local else plan.with_local(variants)),
         tuple(options.columns),

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from coterie.network.authority import Member
+    from coterie.network.authority import RosterMember
     from coterie.network.keys import Roster
 
 KEYS = Path("keys")
@@ -141,7 +141,7 @@ def _show_peer(folder: Path) -> None:
     print(_table(rows))
 
 
-def _revoked(member: Member, roster: Roster) -> str:
+def _revoked(member: RosterMember, roster: Roster) -> str:
     """Some are, and some are not, if there was a new certificate after the others were revoked."""
     refused = sum(roster.refuses(issued.serial) for issued in member.certificates)
     return {0: "no", len(member.certificates): "yes"}.get(refused, f"{refused} of {len(member.certificates)}")

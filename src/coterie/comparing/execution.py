@@ -17,9 +17,9 @@ from coterie.comparing import naming, plan, tables
 from coterie.comparing.comparison import Comparison, gathered
 from coterie.comparing.naming import Presentation
 from coterie.comparing.plan import Job, Variant
-from coterie.comparing.watching import Board
+from coterie.comparing.watching import RunSteps
 from coterie.comparing.workers import Crew
-from coterie.config.command_words import Request, note, told_apart
+from coterie.config.command_words import CommandWords, note, told_apart
 from coterie.config.loading import DEMO, notices
 from coterie.core.errors import ConfigError, DataError, RunError
 from coterie.core.files import write_whole
@@ -29,11 +29,11 @@ from coterie.report.comparison import write_comparison
 
 
 @dataclass(frozen=True)
-class Order:
+class ComparisonOrder:
     """What is to be compared, and where the runs are. The command and Python make the same of the same request."""
 
     kind: str  # compare or sweep
-    request: Request
+    request: CommandWords
     variants: tuple[Variant, ...]
     seeds: tuple[int, ...] = (0, 1, 2)
     over: tuple[str, ...] = ()  # what a sweep varies
@@ -105,7 +105,7 @@ def compare(
     """
     request = told_apart([*methods, str(experiment), *words], with_methods=True)
     folder = None if out is None else Path(out)
-    order = Order(
+    order = ComparisonOrder(
         "compare", request, tuple(plan.methods(request)), tuple(seeds), (), local, target, folder, labels or {},
         tuple(columns),
     )  # fmt: skip
@@ -128,7 +128,7 @@ class RunsFailed(RunError):  # noqa: N818 (it says what happened)
 
 
 def carried_out(
-    order: Order, at_once: int = 0, run: bool = True, plain: bool = True
+    order: ComparisonOrder, at_once: int = 0, run: bool = True, plain: bool = True
 ) -> tuple[Comparison, dict[str, str]]:
     """Run what is missing, or only look (not `run`); what is there then, and what failed, by name."""
     shown, jobs = order.presentation, order.jobs()
@@ -166,7 +166,7 @@ def carry_out(
         cores = os.cpu_count() or 1
         side_by_side = min(at_once or cores, len(missing))
         ready = [_with_workers(job, max(1, cores // side_by_side)) for job in missing]
-        with Board(missing, len(jobs) - len(missing), side_by_side, plain, title, done) as board:
+        with RunSteps(missing, len(jobs) - len(missing), side_by_side, plain, title, done) as board:
             return Crew(ready, side_by_side, board).run()
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from coterie.config import parsing, provenance
-from coterie.config.command_words import Request
+from coterie.config.command_words import CommandWords
 from coterie.config.loading import built, check_files, load, over, read_tables
 from coterie.config.sections import Experiment
 from coterie.core.errors import ConfigError, CoterieError, RunError
@@ -56,7 +56,7 @@ def of_method(word: str) -> Variant:
     return Variant(word, (f"method.name={name}", *(f"method.{p}" for p in parameters)))
 
 
-def methods(request: Request) -> list[Variant]:
+def methods(request: CommandWords) -> list[Variant]:
     """A variant for each method named."""
     if not request.methods:
         raise ConfigError("say which methods to compare: coterie compare panm gossip panm-digits")
@@ -114,7 +114,7 @@ def places(grid: Sequence[Variant], axes: Sequence[str]) -> dict[str, dict[str, 
     return {label: {key: of_label[key] for key in keys} for label, of_label in values.items()}
 
 
-def method_of(request: Request) -> str:
+def method_of(request: CommandWords) -> str:
     """The method of the experiment that is asked for, as it is named there."""
     tables = over(read_tables(request.experiment), parsing.overrides(request.settings))
     method = tables.get("method")

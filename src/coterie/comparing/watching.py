@@ -9,7 +9,7 @@ from coterie.core.formatting import count
 from coterie.terminal.steps import Steps
 
 
-class Board(Steps):
+class RunSteps(Steps):
     """Each run is a step. `done` runs were there before, `title` says what they are for; `on_done` is called for each
     that is whole."""
 
@@ -29,7 +29,7 @@ class Board(Steps):
         there = f", {done} of them done" if done else ""
         self.plan = f"{f'{title}: ' if title else ''}{count(len(jobs) + done, 'run')}{there}, {side_by_side} at a time"
 
-    def __enter__(self) -> Board:
+    def __enter__(self) -> RunSteps:
         super().__enter__()
         self.say(self.plan)
         return self

@@ -28,7 +28,7 @@ SECONDS_BETWEEN_WORDS = 0.25  # of a worker, about a run's progress
 SECONDS_TO_END = 10.0  # for a process that has nothing more to do
 
 
-class Watcher(Protocol):
+class RunObserver(Protocol):
     """Who is told how the runs go."""
 
     def begun(self, job: Job) -> None: ...
@@ -48,7 +48,7 @@ class Told:
 class Crew:
     """So many processes that carry out jobs until none is left."""
 
-    def __init__(self, jobs: Sequence[Job], at_once: int, watcher: Watcher) -> None:
+    def __init__(self, jobs: Sequence[Job], at_once: int, watcher: RunObserver) -> None:
         self.waiting = deque(jobs)
         self.at_once = at_once
         self.watcher = watcher
@@ -197,7 +197,7 @@ def _interrupts_held_back() -> Iterator[None]:
 
 def _work(connection: Connection) -> None:
     """Carry out what comes through the connection, until None does, or its other end is gone."""
-    run = _Run(connection)
+    run = _WorkerRun(connection)
     signal.signal(signal.SIGINT, run.interrupted)  # the terminal's Ctrl-C reaches this process as well
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     with suppress(EOFError, BrokenPipeError):
@@ -205,7 +205,7 @@ def _work(connection: Connection) -> None:
             connection.send(run.outcome(*given))
 
 
-class _Run:
+class _WorkerRun:
     """The run that a worker has under way."""
 
     def __init__(self, connection: Connection) -> None:

@@ -14,7 +14,7 @@ SETTINGS = "settings are words such as rounds=20"
 
 
 @dataclass(frozen=True)
-class Request:
+class CommandWords:
     """What a command line asks for."""
 
     experiment: str
@@ -27,7 +27,7 @@ class Request:
         return Path(self.experiment).stem
 
 
-def told_apart(words: Iterable[str], with_methods: bool = False) -> Request:
+def told_apart(words: Iterable[str], with_methods: bool = False) -> CommandWords:
     """At most one experiment (else the demo), settings, and methods where a command takes them, in any order.
 
     A method is a name, or `module:Class`; parameters of its own follow after commas: `panm,metric=loss,k=3`.
@@ -42,7 +42,7 @@ def told_apart(words: Iterable[str], with_methods: bool = False) -> Request:
     for name in experiments:
         _check_experiment(name, with_methods)
     name = only_one(experiments, "experiment") if experiments else DEMO
-    return Request(name, tuple(methods), tuple(settings))
+    return CommandWords(name, tuple(methods), tuple(settings))
 
 
 def note(lines: Iterable[str]) -> None:

@@ -50,7 +50,7 @@ _remembered: WeakSet[type[Any]] = WeakSet()
 
 
 @dataclass(frozen=True)
-class Record:
+class SourceRecord:
     """What a run's folder says of it."""
 
     made_with: Mapping[str, str]
@@ -274,7 +274,7 @@ def outdated(folder: Path, e: Experiment) -> str:
     return since(record, differences(record.made_with, on_disk(e)))
 
 
-def since(record: Record, changes: list[str]) -> str:
+def since(record: SourceRecord, changes: list[str]) -> str:
     return f"{', '.join(changes)} since {record.began}" if changes else ""
 
 
@@ -283,7 +283,7 @@ def since(record: Record, changes: list[str]) -> str:
 
 def begin(folder: Path, e: Experiment) -> None:
     """Record what a run that begins is computed with."""
-    _write(folder, Record(of(e), time.strftime("%Y-%m-%d %H:%M")))
+    _write(folder, SourceRecord(of(e), time.strftime("%Y-%m-%d %H:%M")))
 
 
 def go_on(folder: Path, e: Experiment, round: int) -> str:
@@ -299,16 +299,16 @@ def go_on(folder: Path, e: Experiment, round: int) -> str:
     why = ", ".join(differences(record.made_with, now))
     if not why:
         return ""
-    _write(folder, Record(now, record.began, (*record.changes, f"after round {round}: {why}")))
+    _write(folder, SourceRecord(now, record.began, (*record.changes, f"after round {round}: {why}")))
     return f"{folder} goes on after round {round}, but {why}: its figures will be a mixture"
 
 
-def read(folder: Path) -> Record | None:
+def read(folder: Path) -> SourceRecord | None:
     """What a folder says; None for a run of a version that did not record it."""
     path = folder / NAME
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-        return Record(dict(found["made_with"]), str(found["began"]), tuple(map(str, found["changes"])))
+        return SourceRecord(dict(found["made_with"]), str(found["began"]), tuple(map(str, found["changes"])))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -331,6 +331,6 @@ def with_mixture(summary: dict[str, Any], folder: Path) -> dict[str, Any]:
     return {**summary, "mixture": mixed} if mixed else summary
 
 
-def _write(folder: Path, record: Record) -> None:
+def _write(folder: Path, record: SourceRecord) -> None:
     told = {"began": record.began, "made_with": record.made_with, "changes": list(record.changes)}
     write_whole(folder / NAME, json.dumps(told, indent=2) + "\n")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from coterie.dashboard.tail import Tail
-from coterie.running.folders import CIRCLE, Run, finite, sequence, table
+from coterie.running.folders import CIRCLE, RunEntry, finite, sequence, table
 from coterie.running.state import FRESH, process_lives
 
 KEPT_RECORDS = 60  # of each audit log, to look at
@@ -70,7 +70,7 @@ class Leaving:
         return sorted(name for other, name in self.pairs if other == to)
 
 
-class Member:
+class PeerFolder:
     """One real peer's folder, looked at again and again: that is how it is known to have been gone and come back."""
 
     def __init__(self, folder: Path) -> None:
@@ -159,19 +159,19 @@ class Member:
 class RealPeers:
     """The members of a circle on this machine, or the one peer whose folder it is."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: RunEntry) -> None:
         self.run = run
-        self.members: dict[str, Member] = {}
+        self.members: dict[str, PeerFolder] = {}
 
     def look(self) -> None:
         folders = (self.run.folder / "peers").glob("*/") if self.run.kind == CIRCLE else [self.run.folder]
         for folder in folders:
             if folder.name not in self.members and not folder.is_symlink():
-                self.members[folder.name] = Member(folder)
+                self.members[folder.name] = PeerFolder(folder)
         for member in self.members.values():
             member.look()
 
-    def by_number(self) -> Iterator[tuple[int, Member]]:
+    def by_number(self) -> Iterator[tuple[int, PeerFolder]]:
         for member in self.members.values():
             if member.number is not None:
                 yield member.number, member

@@ -16,7 +16,7 @@ from starlette.routing import Route
 
 from coterie.dashboard.control import Control, ControlError, presets
 from coterie.dashboard.guard import Guard
-from coterie.dashboard.watch import Watcher
+from coterie.dashboard.watch import RunWatcher
 
 TYPES = {".js": "text/javascript", ".css": "text/css", ".html": "text/html", ".svg": "image/svg+xml"}
 LONGEST_BODY = 10_000  # bytes
@@ -46,7 +46,7 @@ class Dashboard:
     """One folder of runs, watched and (if allowed) controlled."""
 
     def __init__(self, top: Path, control: bool) -> None:
-        self.watcher = Watcher(top)
+        self.watcher = RunWatcher(top)
         self.control = Control(top) if control else None
         self.watcher.more_rows = self.control.rows if self.control else None
         self.files = assets(control)

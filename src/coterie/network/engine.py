@@ -27,11 +27,11 @@ from coterie.core.peer import Peer
 from coterie.core.requests import Compute, Evaluate, Fetch, News, Predict, Receive, Request, Send, Train
 from coterie.engines.driving import begun, close, step
 from coterie.engines.measuring import is_due, measure_of, settle
-from coterie.engines.shelves import Board, Shelved
+from coterie.engines.shelves import Shelved, Shelves
 from coterie.methods.base import Method
 from coterie.network.deadlines import Deadline, Pace
-from coterie.network.mailbox import LetterBox
-from coterie.network.membership import DONE, GATHERING, LISTENING, READY, RUNNING, Entry
+from coterie.network.mailbox import Mailbox
+from coterie.network.membership import DONE, GATHERING, LISTENING, READY, RUNNING, PeerEntry
 from coterie.network.node import Delivery, Node
 from coterie.network.wire import WireError
 from coterie.training import Trainer
@@ -70,8 +70,8 @@ class NetworkEngine:
         self.settings, self.folder, self.log, self.evaluate_every = settings, folder, log, evaluate_every
         self.on_round, self.say, self.server = on_round, say, server
         self.asynchronous = asynchronous or method.asynchronous
-        self.board = Board(self.asynchronous, VERSIONS)
-        self.letters = LetterBox(folder / "letters")
+        self.board = Shelves(self.asynchronous, VERSIONS)
+        self.letters = Mailbox(folder / "letters")
         self.deadline, self.pace = Deadline(settings.deadline, settings.patience), Pace()
         self.round = 0  # the one it is in, or is about to begin
         self.epoch = format(time.time_ns(), "x")  # of this run of the peer, through all its restarts
@@ -400,7 +400,7 @@ class NetworkEngine:
         missing = len(others) + 1 < self.expected and now < self._gathered + self.settings.patience
         return now < self._last_use + self.settings.linger and (missing or any(map(self._may_have_news, others)))
 
-    def _may_have_news(self, entry: Entry) -> bool:
+    def _may_have_news(self, entry: PeerEntry) -> bool:
         """Whether it is still at work. Who fell silent a moment ago may be starting again."""
         if entry.announcement.state in (LISTENING, DONE):
             return False

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from coterie.core.artifact import Artifact
 from coterie.core.errors import ArtifactError
-from coterie.network.wire import LARGEST_NUMBER, Parcel, chunks, plain
+from coterie.network.wire import LARGEST_NUMBER, ArtifactHeader, chunks, plain
 
 LARGE = 1 << 20  # bytes
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 def opened(
-    parcel: Parcel, data: bytes, number: int, decode: Callable[[bytes, str, int], Artifact], largest: int
+    parcel: ArtifactHeader, data: bytes, number: int, decode: Callable[[bytes, str, int], Artifact], largest: int
 ) -> Artifact:
     """The artifact in a parcel, checked. What torch cannot make anything of (types, shapes) is its author's fault."""
     try:
@@ -27,7 +27,7 @@ def opened(
     return artifact
 
 
-def check_label(artifact: Artifact, parcel: Parcel, number: int) -> None:
+def check_label(artifact: Artifact, parcel: ArtifactHeader, number: int) -> None:
     """An artifact must be what its parcel says, by who sent it, and of finite numbers."""
     said = (artifact.name, artifact.round, artifact.author)
     if said != (parcel.name, parcel.round, number):
@@ -47,7 +47,7 @@ async def aside(size: int, work: Callable[[], T]) -> T:
     return await asyncio.to_thread(work) if size > LARGE else work()
 
 
-async def stream(parcel: Parcel, data: bytes) -> AsyncIterator[bytes]:
+async def stream(parcel: ArtifactHeader, data: bytes) -> AsyncIterator[bytes]:
     yield parcel.to_bytes()
     for chunk in chunks(data):
         yield chunk

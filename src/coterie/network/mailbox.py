@@ -19,7 +19,7 @@ MOST_UNREAD = 64  # letters of one sender
 
 
 @dataclass(frozen=True)
-class Letter:
+class StoredMessage:
     path: Path
     artifact: Artifact
 
@@ -27,11 +27,11 @@ class Letter:
 EMPTY: Mapping[str, Any] = {"last": {}, "unread": []}  # what is known of letters before there is a checkpoint
 
 
-class LetterBox:
+class Mailbox:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.last: dict[str, int] = {}  # by sender and its epoch, the number of its last letter
-        self._unread: list[Letter] = []
+        self._unread: list[StoredMessage] = []
         self._used: list[Path] = []  # since the last checkpoint
         self._settled: list[Path] = []  # between the last and the one before, which may still have to serve
 
@@ -56,7 +56,7 @@ class LetterBox:
                 self._settled.append(path)
                 continue
             self.last[sender] = max(self.last.get(sender, -1), int(count))
-            self._unread.append(Letter(path, artifact))
+            self._unread.append(StoredMessage(path, artifact))
 
     def put(self, artifact: Artifact, data: bytes, sender: str, number: str) -> bool:
         """Keep a letter; False if it came before. `number` is the sender's epoch and count: "EPOCH.COUNT"."""
@@ -69,7 +69,7 @@ class LetterBox:
         path = self.folder / f"{whose}.{int(count):012d}.letter"
         self._write(path, data)
         self.last[whose] = int(count)
-        self._unread.append(Letter(path, artifact))
+        self._unread.append(StoredMessage(path, artifact))
         return True
 
     def _write(self, path: Path, data: bytes) -> None:

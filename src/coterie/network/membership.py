@@ -73,7 +73,7 @@ class Announcement(Message):
 
 
 @dataclass
-class Entry:
+class PeerEntry:
     """What one peer knows of another."""
 
     announcement: Announcement
@@ -96,7 +96,7 @@ class AddressBook:
     roster: Roster
     mine: Announcement
     now: Callable[[], float]
-    entries: dict[str, Entry] = field(default_factory=dict)
+    entries: dict[str, PeerEntry] = field(default_factory=dict)
     by_number: dict[int, str] = field(default_factory=dict)
 
     # -- oneself -------------------------------------------------------------------------------
@@ -152,7 +152,7 @@ class AddressBook:
             raise WireError(f"more than {MOST_ENTRIES} peers are announced")
         announcement.check(credential)
         if entry is None:
-            self.entries[announcement.name] = Entry(announcement, credential)
+            self.entries[announcement.name] = PeerEntry(announcement, credential)
         else:
             moved = entry.announcement.endpoint != announcement.endpoint
             differs = entry.announcement.agreement != announcement.agreement
@@ -191,12 +191,12 @@ class AddressBook:
         if self.now() - entry.unheard > (REFUSAL if refused else SILENCE):
             self.failed(name)
 
-    def companions(self) -> list[Entry]:
+    def companions(self) -> list[PeerEntry]:
         """Those with whom one can work: the same agreement, no trouble."""
         same = (e for e in self.entries.values() if e.announcement.agreement == self.mine.agreement)
         return sorted((e for e in same if not e.trouble), key=lambda e: e.credential.number)
 
-    def there(self) -> list[Entry]:
+    def there(self) -> list[PeerEntry]:
         """Of those, who has not just failed to answer."""
         return [e for e in self.companions() if not e.silent]
 

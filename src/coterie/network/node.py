@@ -27,15 +27,15 @@ from coterie.network.audit import AuditLog
 from coterie.network.channels import Channels
 from coterie.network.framing import aside, opened, stream
 from coterie.network.keys import ROSTER, Identity, IdentityError, Roster, write_whole
-from coterie.network.membership import AddressBook, Entry
+from coterie.network.membership import AddressBook, PeerEntry
 from coterie.network.penalties import Conduct
 from coterie.network.serving import SERVICE, Handlers, Host, Service
 from coterie.network.wire import (
     PROTOCOL,
+    ArtifactHeader,
     Ask,
     Assembly,
     Meeting,
-    Parcel,
     ProtocolError,
     Receipt,
     WireError,
@@ -222,7 +222,7 @@ class Node:
 
     # -- fetching and sending ------------------------------------------------------------------
 
-    def entry(self, number: int) -> Entry | None:
+    def entry(self, number: int) -> PeerEntry | None:
         """Whom to ask under this number, if there is somebody and it is worth asking."""
         entry = self.book.entries.get(self.book.by_number.get(number, ""))
         if entry is None or entry.trouble or entry.announcement.agreement != self.agreement:
@@ -249,7 +249,7 @@ class Node:
                     return None
                 await asyncio.sleep(min(TRY_AGAIN, left))
 
-    async def _fetch_once(self, entry: Entry, name: str, round: int, wait: float) -> Delivery | None:
+    async def _fetch_once(self, entry: PeerEntry, name: str, round: int, wait: float) -> Delivery | None:
         author = entry.announcement.name
         receiver = self._receivers.get((author, name)) or compression.Receiver()
         accepts = list(ENCODINGS)
@@ -285,14 +285,16 @@ class Node:
         traffic.received_bytes += len(data)
         return Delivery(artifact, len(data))
 
-    async def _arriving(self, call: Any, wait: float, check: Callable[[Parcel], None]) -> tuple[Parcel, bytes]:
+    async def _arriving(
+        self, call: Any, wait: float, check: Callable[[ArtifactHeader], None]
+    ) -> tuple[ArtifactHeader, bytes]:
         """Read a stream: the first message by the deadline, the others without a pause."""
         async with asyncio.timeout(wait + self.settings.patience):  # also of one that drips
             async with asyncio.timeout(wait + GRACE):
                 first = await call.read()
             if not isinstance(first, bytes):
                 raise WireError("an answer without a beginning")
-            parcel = Parcel.from_bytes(first)
+            parcel = ArtifactHeader.from_bytes(first)
             check(parcel)  # before the rest arrives
             assembly = Assembly(parcel, self.largest)
             while True:
@@ -302,7 +304,7 @@ class Node:
                     return parcel, assembly.whole()
                 assembly.add(chunk)
 
-    def _check_answer(self, parcel: Parcel, entry: Entry, name: str) -> None:
+    def _check_answer(self, parcel: ArtifactHeader, entry: PeerEntry, name: str) -> None:
         asked = name, entry.announcement.name, self.identity.name, self.agreement
         if (parcel.name, parcel.author, parcel.to, parcel.agreement) != asked:
             came = f"'{plain(parcel.name, 80)}' of '{plain(parcel.author, 80)}' for '{plain(parcel.to, 80)}'"
@@ -315,7 +317,7 @@ class Node:
             return 0
         name = entry.announcement.name
         data = self.host.bytes_of(artifact)
-        parcel = Parcel(
+        parcel = ArtifactHeader(
             PROTOCOL, self.agreement, artifact.name, artifact.round, self.identity.name, name, len(data),
             digest_of(data), "none", number=letter,
         )  # fmt: skip
@@ -338,7 +340,7 @@ class Node:
         self.sent(name, artifact.name, len(data))
         return len(data)
 
-    def _signed(self, parcel: Parcel) -> Parcel:
+    def _signed(self, parcel: ArtifactHeader) -> ArtifactHeader:
         return replace(parcel, signature=self.identity.sign(parcel.signed_part()).hex())
 
     def sent(self, to: str, name: str, size: int) -> None:
@@ -346,7 +348,7 @@ class Node:
         traffic.sent[name] += 1
         traffic.sent_bytes += size
 
-    def record(self, to: str, how: str, parcel: Parcel, artifact: Artifact) -> None:
+    def record(self, to: str, how: str, parcel: ArtifactHeader, artifact: Artifact) -> None:
         """Before anything leaves. What cannot be recorded does not leave, and the run ends."""
         as_shelved = parcel.digest if parcel.encoding == "none" else digest_of(self.host.bytes_of(artifact))
         try:
@@ -394,7 +396,7 @@ class Node:
             self.say(text)
 
 
-def _place(entry: Entry) -> tuple[str, str]:
+def _place(entry: PeerEntry) -> tuple[str, str]:
     return entry.announcement.name, entry.announcement.endpoint
 
 

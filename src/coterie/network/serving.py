@@ -23,10 +23,10 @@ from coterie.network.wire import (
     CHUNK,
     LARGEST_MESSAGE,
     PROTOCOL,
+    ArtifactHeader,
     Ask,
     Assembly,
     Meeting,
-    Parcel,
     ProtocolError,
     Receipt,
     WireError,
@@ -164,7 +164,7 @@ class Service:
             raise AssertionError  # (abort raises)
         encoding, data = await aside(artifact.nbytes, lambda: self._encoded(caller.name, artifact, ask))
         checksum = await aside(len(data), lambda: digest_of(data))
-        parcel = Parcel(
+        parcel = ArtifactHeader(
             PROTOCOL, self.node.agreement, artifact.name, artifact.round, self.node.identity.name, caller.name,
             len(data), checksum, encoding, keep=self.node.settings.compress == "topk",
         )  # fmt: skip
@@ -204,7 +204,7 @@ class Service:
 
     async def _incoming(
         self, caller: Credential, requests: AsyncIterator[bytes], context: Any
-    ) -> tuple[Parcel, Credential, bytes]:
+    ) -> tuple[ArtifactHeader, Credential, bytes]:
         """A letter: who made it, and its bytes; what its first message says is checked before the rest arrives."""
         assembly = author = None
         async with asyncio.timeout(self.node.settings.patience):
@@ -212,7 +212,7 @@ class Service:
                 if assembly is not None:
                     assembly.add(message)
                     continue
-                parcel = Parcel.from_bytes(message)
+                parcel = ArtifactHeader.from_bytes(message)
                 await self._agree(context, parcel.agreement)
                 author, assembly = self._author_of(parcel, caller), Assembly(parcel, self.node.largest)
         if assembly is None or not assembly.complete:
@@ -221,7 +221,7 @@ class Service:
             raise WireError("a parcel without a beginning")
         return assembly.parcel, author, assembly.whole()
 
-    def _author_of(self, parcel: Parcel, caller: Credential) -> Credential:
+    def _author_of(self, parcel: ArtifactHeader, caller: Credential) -> Credential:
         """Who made it: the sender, or somebody else whose signature it carries."""
         what = f"'{plain(parcel.name, 80)}' is said to be by '{plain(parcel.author, 80)}'"
         entry = self.node.book.entries.get(parcel.author)

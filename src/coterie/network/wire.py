@@ -95,7 +95,7 @@ class Ask(Message):
 
 
 @dataclass(frozen=True)
-class Parcel(Message):
+class ArtifactHeader(Message):
     """What comes before the bytes of an artifact."""
 
     protocol: int
@@ -147,7 +147,7 @@ def chunks(data: bytes) -> Iterator[bytes]:
 class Assembly:
     """An artifact's bytes as they arrive: never more than announced, and never more than allowed."""
 
-    def __init__(self, parcel: Parcel, largest: int) -> None:
+    def __init__(self, parcel: ArtifactHeader, largest: int) -> None:
         if not 0 <= parcel.size <= largest:
             what = f"'{plain(parcel.name, 80)}' is announced with {parcel.size} bytes"
             raise WireError(f"{what}, and at most {largest} are taken")

@@ -20,7 +20,7 @@ NUMBER = re.compile(r"[-+]?\d+(?:,\d{3})*(?:\.\d+)?")
 
 
 @dataclass(frozen=True)
-class Run:
+class TableRun:
     """One run behind a column's figures."""
 
     label: str
@@ -38,7 +38,7 @@ class Results:
     column: Column
     small: bool
     runs: Mapping[str, Sequence[Summary]]
-    behind: tuple[Run, ...]
+    behind: tuple[TableRun, ...]
     wanted: int
     outdated: tuple[str, ...] = ()  # which runs were computed with something else than there is now, and what changed
 
@@ -68,7 +68,7 @@ def results(table: Table, column: Column, small: bool, jobs: Sequence[Job], kept
     behind = []
     for job, record, _ in found:
         key = runs.key(job)
-        behind.append(Run(job.variant.label, job.seed, key, record, kept.get(key) == record))
+        behind.append(TableRun(job.variant.label, job.seed, key, record, kept.get(key) == record))
     outdated = plan.why_again({job.name: why for job, _, why in found if why})
     return Results(table, column, small, by_label, tuple(behind), len(jobs), tuple(outdated))
 

@@ -24,7 +24,7 @@ BEGINNING = 60.0  # seconds in which a run without events has just begun
 
 
 @dataclass
-class Run:
+class RunEntry:
     """One run's folder. Its id is its path below the watched one; a request can name it, and never a path."""
 
     id: str
@@ -116,15 +116,15 @@ def short(name: Any) -> str | None:
     return short_name(name) if isinstance(name, str) else None
 
 
-def find_runs(top: Path, known: dict[str, Run], most: int | None = MOST_RUNS) -> dict[str, Run]:
+def find_runs(top: Path, known: dict[str, RunEntry], most: int | None = MOST_RUNS) -> dict[str, RunEntry]:
     """The runs below a folder (or that folder itself), by id; those that are known already are kept."""
-    found: dict[str, Run] = {}
+    found: dict[str, RunEntry] = {}
     for folder in _folders(top):
         kind = kind_of(folder)
         if kind is not None:
             id = folder.relative_to(top).as_posix() if folder != top else top.resolve().name
             old = known.get(id)
-            found[id] = old if old is not None and old.kind == kind else Run(id, folder, kind)
+            found[id] = old if old is not None and old.kind == kind else RunEntry(id, folder, kind)
         if most is not None and len(found) >= most:
             break
     return found

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from coterie.core.errors import CoterieError, RunError
 from coterie.core.events import PeerRound, RunStarted, read
 from coterie.report.summary import read_summary
-from coterie.running.folders import Run, find_runs
+from coterie.running.folders import RunEntry, find_runs
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -91,7 +91,7 @@ def _row(folder: Path) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
     """What is known about a run, its settings, and its figures."""
     wrong: list[str] = []
     settings, summary = _settings(folder, wrong), _summary(folder, wrong)
-    state = Run("", folder, "").state(summary)
+    state = RunEntry("", folder, "").state(summary)
     error = "; ".join([*([state["error"]] if state["error"] else []), *wrong])
     about = {"path": str(folder), "state": state["state"], "round": state["round"], "error": error}
     about["mixture"] = "; ".join(map(str, (summary or {}).get("mixture", [])))

@@ -39,7 +39,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass
-class Member:
+class PeerProcess:
     """One process of the circle."""
 
     name: str
@@ -68,7 +68,7 @@ class LocalCircle:
         self.e, self.out, self.say, self.restart = experiment, out, say, restart
         names = [f"peer-{i}" for i in range(experiment.peers)]
         names += [SERVER] if experiment.method.with_server() else []
-        self.members = [Member(n, out / "peers" / f"{n}.toml", out / "peers" / n) for n in names]
+        self.members = [PeerProcess(n, out / "peers" / f"{n}.toml", out / "peers" / n) for n in names]
         self._circle = gather(experiment)  # most mistakes show here, before anything starts
         self._state = RunState(out, experiment.rounds)
         self._progress = Progress(experiment.peers, experiment.rounds, self._circle.clusters, self._tell)
@@ -93,7 +93,7 @@ class LocalCircle:
             authority.issue(member.name, keys, days=30)
             self._write_file(member, port, seeds)
 
-    def _write_file(self, member: Member, port: int, seeds: list[str]) -> None:
+    def _write_file(self, member: PeerProcess, port: int, seeds: list[str]) -> None:
         tables = self.e.tables()
         peer = {
             "keys": f"../keys/{member.name}", "listen": f"127.0.0.1:{port}", "seeds": seeds, "out": member.name,
@@ -146,7 +146,7 @@ class LocalCircle:
 
     # -- processes -----------------------------------------------------------------------------
 
-    def _start(self, member: Member) -> None:
+    def _start(self, member: PeerProcess) -> None:
         # One thread an operation: many processes share the cores, and their threads would only wait for each other.
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", PARENT: str(os.getpid())}
         member.out.mkdir(parents=True, exist_ok=True)
@@ -157,7 +157,7 @@ class LocalCircle:
                 start_new_session=True,  # Ctrl-C is for us: we tell them
             )  # fmt: skip
 
-    def _look_after(self, member: Member) -> None:
+    def _look_after(self, member: PeerProcess) -> None:
         """A peer that was killed comes back; one that ended with an error ends the circle."""
         if member.done or member.process is None or member.process.poll() is None:
             return
@@ -183,7 +183,7 @@ class LocalCircle:
                 process.kill()
                 process.wait()
 
-    def _follow(self, member: Member) -> None:
+    def _follow(self, member: PeerProcess) -> None:
         """Show what a peer has finished since the last look."""
         path = member.out / "events.jsonl"
         try:

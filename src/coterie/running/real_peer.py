@@ -40,7 +40,7 @@ from coterie.running import finite
 from coterie.running.saved_models import FOLDER, keep
 from coterie.running.sinks import Sinks
 from coterie.training import Trainer
-from coterie.wiring import Circle, gather
+from coterie.wiring import Population, gather
 
 STATUS_EVERY = 1.0  # seconds
 PARENT = "COTERIE_PARENT"  # in the environment: the process that looks after this one
@@ -121,7 +121,7 @@ def _find_beside(folder: Path, of_data: dict[str, Any], of_model: dict[str, Any]
 # -- data and model ----------------------------------------------------------------------------
 
 
-def place(file: PeerFile, identity: Identity) -> tuple[Peer, Circle]:
+def place(file: PeerFile, identity: Identity) -> tuple[Peer, Population]:
     """The peer with its data and model, and the circle as far as its settings tell of it."""
     e = file.experiment
     if e.method.with_server() and not file.peer.server:
@@ -252,7 +252,7 @@ class _only_one:  # noqa: N801 (reads as a word)
 
 
 def _prepare(
-    file: PeerFile, fresh: bool, me: Peer, circle: Circle, say: Callable[[str], None]
+    file: PeerFile, fresh: bool, me: Peer, circle: Population, say: Callable[[str], None]
 ) -> tuple[int, dict[str, Any]] | None:
     """The checkpoint to go on from, if there is one; else the beginning of a new run."""
     out = file.out
@@ -303,7 +303,7 @@ def _wire(
     file: PeerFile,
     identity: Identity,
     me: Peer,
-    circle: Circle,
+    circle: Population,
     trainer: Trainer,
     log: EventLog,
     start: int,
@@ -336,7 +336,9 @@ def _wire(
     return engine
 
 
-async def _live(file: PeerFile, engine: NetworkEngine, circle: Circle, say: Callable[[str], None]) -> dict[str, Any]:
+async def _live(
+    file: PeerFile, engine: NetworkEngine, circle: Population, say: Callable[[str], None]
+) -> dict[str, Any]:
     node, status = engine.node, file.out / "status.json"
     port = await node.start(file.peer.listen)
     node.book.announce(endpoint=_endpoint(file.peer, port))
@@ -357,7 +359,7 @@ async def _live(file: PeerFile, engine: NetworkEngine, circle: Circle, say: Call
         node.audit.close()
 
 
-def _end(file: PeerFile, engine: NetworkEngine, circle: Circle) -> dict[str, Any]:
+def _end(file: PeerFile, engine: NetworkEngine, circle: Population) -> dict[str, Any]:
     """What a peer that did all its rounds leaves; an error, once all of it is there, if its model is not finite."""
     e, name, mine = file.experiment, engine.node.identity.name, [(engine.me, file.experiment.rounds)]
     keep(file.out, e, circle, mine, name)

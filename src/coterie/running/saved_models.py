@@ -26,7 +26,7 @@ from coterie.core.version import version
 from coterie.data.dataset import Array
 from coterie.data.scaling import Scaling
 from coterie.running.model_manifest import Manifest, Part, from_tree, to_tree
-from coterie.wiring import Circle
+from coterie.wiring import Population
 
 FOLDER = "models"
 ONLY_MODEL = "model"  # the name of a model that is no member of an ensemble
@@ -46,7 +46,7 @@ class Personal:
 # -- writing -----------------------------------------------------------------------------------
 
 
-def keep(out: Path, e: Experiment, circle: Circle, peers: Iterable[tuple[Peer, int]], name: str = "") -> None:
+def keep(out: Path, e: Experiment, circle: Population, peers: Iterable[tuple[Peer, int]], name: str = "") -> None:
     """Write the models of these peers, each with the round that it is of; a server has none.
 
     All are there, or none: a folder of another name becomes `models/` when it is whole.
@@ -71,7 +71,7 @@ def file_name(peer: int) -> str:
     return f"peer-{peer}.safetensors"
 
 
-def _personal(me: Peer, round: int, e: Experiment, circle: Circle, name: str) -> Personal:
+def _personal(me: Peer, round: int, e: Experiment, circle: Population, name: str) -> Personal:
     members = members_of(me)
     dataset, shape = circle.dataset, circle.shape
     scaling = (me.data and me.data.scaling) or Scaling.none(shape[0])

@@ -30,7 +30,7 @@ from coterie.running.state import RunState
 from coterie.simulation.clock import Clock
 from coterie.simulation.director import Simulation
 from coterie.simulation.participants import doings
-from coterie.wiring import Circle, gather, stage_for
+from coterie.wiring import Population, gather, stage_for
 
 OnStart = Callable[[Simulation], None]
 MOST_LOSSES = 10  # of processes or machines, in one run
@@ -115,7 +115,7 @@ def _warn_if_outdated(out: Path, experiment: Experiment) -> None:
 
 def _go(
     e: Experiment,
-    circle: Circle,
+    circle: Population,
     log: EventLog,
     out: Path,
     seconds: float,
@@ -222,7 +222,7 @@ def check_folder(out: Path, overwrite: bool) -> None:
         raise RunError(f"{out} is not the folder of a run: it is not overwritten")
 
 
-def run_started(e: Experiment, circle: Circle) -> RunStarted:
+def run_started(e: Experiment, circle: Population) -> RunStarted:
     samples = [p.samples for p in circle.participants[: e.peers]]
     return RunStarted(
         e.method_name, e.seed, e.peers, e.rounds, circle.architectures, samples, circle.holding.class_counts,

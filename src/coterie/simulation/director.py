@@ -23,7 +23,7 @@ from coterie.core.events import EventLog, PeerAway, PeerRound
 from coterie.core.requests import Fetch, News, Receive, Request, Send
 from coterie.engines.driving import SETUP
 from coterie.engines.measuring import Measured
-from coterie.engines.shelves import Board, Shelved
+from coterie.engines.shelves import Shelved, Shelves
 from coterie.simulation.clock import Clock
 from coterie.simulation.event_queue import DELIVER, EXPIRE, RESUME, SERVE, SILENCE, TO_ALL, Agenda
 from coterie.simulation.fetching import Fetching
@@ -58,7 +58,7 @@ class Simulation:
         self.on_record = on_record
         self.seconds = seconds  # of computing so far, over all parts of a resumed run
         self.all = [Participant(id) for id in sorted(stage.peers)]
-        self.board = Board(asynchronous or stage.asynchronous)
+        self.board = Shelves(asynchronous or stage.asynchronous)
         self.agenda = Agenda()
         self.fetching = Fetching(self.agenda, clock, self.board, self.all)
         self.post = Post(self.agenda, clock, stage, self.all, keeps=folder is not None)

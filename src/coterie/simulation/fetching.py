@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from coterie.core.artifact import Artifact
 from coterie.core.errors import CoterieError
 from coterie.core.requests import Fetch
-from coterie.engines.shelves import Board, Shelved
+from coterie.engines.shelves import Shelved, Shelves
 from coterie.simulation.clock import Clock
 from coterie.simulation.event_queue import EXPIRE, RESUME, SERVE, Agenda
 from coterie.simulation.participants import OpenFetch, Participant
@@ -17,7 +17,7 @@ from coterie.simulation.participants import OpenFetch, Participant
 class Fetching:
     """Who waits for whose artifacts. Who has got all that it will get goes on, by the agenda."""
 
-    def __init__(self, agenda: Agenda, clock: Clock, board: Board, participants: Sequence[Participant]) -> None:
+    def __init__(self, agenda: Agenda, clock: Clock, board: Shelves, participants: Sequence[Participant]) -> None:
         self.agenda, self.clock, self.board, self.all = agenda, clock, board, participants
         self.waiting: dict[int, dict[OpenFetch, None]] = defaultdict(dict)  # by the peer waited for
         self.sat_out: set[tuple[int, int]] = set()  # who was not there in which round

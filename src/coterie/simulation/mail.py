@@ -11,8 +11,8 @@ from coterie.core.errors import CoterieError
 from coterie.core.requests import Receive, Send
 from coterie.simulation.clock import Clock
 from coterie.simulation.event_queue import DELIVER, RESUME, Agenda
-from coterie.simulation.participants import Letter, Participant
-from coterie.simulation.protocol import Letters
+from coterie.simulation.participants import Message, Participant
+from coterie.simulation.protocol import Messages
 from coterie.simulation.stage import Stage
 
 
@@ -23,7 +23,7 @@ class Post:
         self, agenda: Agenda, clock: Clock, stage: Stage, participants: Sequence[Participant], keeps: bool
     ) -> None:
         self.agenda, self.clock, self.stage, self.all, self.keeps = agenda, clock, stage, participants, keeps
-        self._letters: list[Letter] = []
+        self._letters: list[Message] = []
         # After a resume: letters that their recipient had before its sender, who is behind, sends them again.
         self._already: set[tuple[int, int]] = set()
         self._resumed_after = 0
@@ -33,7 +33,7 @@ class Post:
             raise CoterieError(f"peer {request.to} was sent something, but there are {len(self.all)} participants")
         size, now = request.artifact.nbytes, self.agenda.now
         arrival = now + self.clock.transfer(p.id, size)
-        letter = Letter((p.id, p.letters_sent), p.round, request.to, arrival, request.artifact)
+        letter = Message((p.id, p.letters_sent), p.round, request.to, arrival, request.artifact)
         p.letters_sent += 1
         delivered = self.clock.away_until(request.to, arrival) != math.inf
         if delivered:
@@ -47,11 +47,11 @@ class Post:
             self._put_down(arrival, letter)
         self.agenda.put(now, RESUME, p.id, delivered)
 
-    def _put_down(self, time: float, letter: Letter) -> None:
+    def _put_down(self, time: float, letter: Message) -> None:
         """Letters of one instant come in the order of their arrival, then of their senders: also after a resume."""
         self.agenda.put(time, DELIVER, letter.to, letter, order=(letter.arrival, *letter.number))
 
-    def deliver(self, letter: Letter) -> None:
+    def deliver(self, letter: Message) -> None:
         p = self.all[letter.to]
         back = self.clock.away_until(letter.to, self.agenda.now)
         if back is not None:  # waits at the door
@@ -70,7 +70,7 @@ class Post:
         if isinstance(p.waits_for, Receive) and p.inbox[p.waits_for.name]:
             p.waited += self.agenda.now - p.time
             name = p.waits_for.name
-            self.agenda.put(self.agenda.now, RESUME, p.id, Letters(name, p.inbox.pop(name)))
+            self.agenda.put(self.agenda.now, RESUME, p.id, Messages(name, p.inbox.pop(name)))
             p.waits_for = None
 
     def settle(self, round: int) -> None:
@@ -93,6 +93,6 @@ class Post:
         self._already = {(sender, count) for sender, count in saved["already"]}
         for x in saved["in_flight"]:
             artifact = self.stage.known(unpacked(x))
-            letter = Letter(tuple(x["number"]), x["sent_in"], x["to"], x["arrival"], artifact)
+            letter = Message(tuple(x["number"]), x["sent_in"], x["to"], x["arrival"], artifact)
             self._letters.append(letter)
             self._put_down(letter.arrival, letter)

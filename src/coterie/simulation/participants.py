@@ -26,7 +26,7 @@ class OpenFetch:
 
 
 @dataclass(eq=False)
-class Letter:
+class Message:
     """Something sent: which round its sender, and on arrival its recipient, was in."""
 
     number: tuple[int, int]  # sender, and its count of letters: tells a letter from its twin after a resume

@@ -21,7 +21,7 @@ from typing import Any
 from coterie.core.errors import RunError, StageLost
 from coterie.core.peer import Peer
 from coterie.simulation.shards import Order, Shard, Sharded
-from coterie.simulation.shared_memory import Parcel, Room, heard
+from coterie.simulation.shared_memory import Location, SharedBuffer, heard
 from coterie.simulation.stage import Stage
 
 MODULE = "coterie.simulation.shard_process"
@@ -47,9 +47,9 @@ class Processes(Sharded):
         self.peers = {peer.id: peer for peer in participants}
         self._begin_sharding(members)
         self._mine = Shard(MINE, stage)
-        self._room = Room(MINE)
+        self._room = SharedBuffer(MINE)
         others = range(1, len(members))
-        rooms = [self._room, *(Room(shard) for shard in others), Room(len(members))]
+        rooms = [self._room, *(SharedBuffer(shard) for shard in others), SharedBuffer(len(members))]
         self._rooms = {room.number: room for room in rooms}
         self._processes: list[ShardProcess] = []
         self._epoch = 0  # a process may write over what it said in one before this
@@ -136,9 +136,9 @@ class _Asked:
 
     def __init__(self, process: ShardProcess) -> None:
         self.process = process
-        self.found: Parcel | None = None
+        self.found: Location | None = None
 
-    def parcel(self) -> Parcel:
+    def parcel(self) -> Location:
         """Where the answer is; processes answer in the order in which they were asked."""
         while self.found is None:
             self.process.hear()

@@ -13,7 +13,7 @@ class Computed:
     """The answer to what was asked to be computed: the stage has it."""
 
 
-class Letters(NamedTuple):
+class Messages(NamedTuple):
     """The answer to who waits for letters: so many of those that have come for it."""
 
     name: str

@@ -21,7 +21,7 @@ from coterie.training import Trainer
 if TYPE_CHECKING:
     from coterie.config.sections import Experiment
     from coterie.data.pool import Holding
-    from coterie.wiring import Circle
+    from coterie.wiring import Population
 
 Make = Callable[..., Stage]  # a shard's stage
 
@@ -51,7 +51,7 @@ class Actor:
 class Cluster(Sharded):
     """The shards of a run, each in an actor."""
 
-    def __init__(self, e: Experiment, circle: Circle, make: Make) -> None:
+    def __init__(self, e: Experiment, circle: Population, make: Make) -> None:
         """`make(members, tables, holding)` makes a shard's stage, in its actor."""
         super().__init__(e.method, circle.participants, e.rounds, Trainer(e.engine.batching, 1, 1), e.evaluate.every)
         self._disconnect = connected(e)

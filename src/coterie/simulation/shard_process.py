@@ -11,11 +11,11 @@ from typing import Any
 
 from coterie.core import memory
 from coterie.simulation.shards import Shard
-from coterie.simulation.shared_memory import Room, heard
+from coterie.simulation.shared_memory import SharedBuffer, heard
 
 
 def main(number: int, connection: int, *files: int) -> None:
-    rooms = [Room(of, file) for of, file in enumerate(files)]
+    rooms = [SharedBuffer(of, file) for of, file in enumerate(files)]
     with Connection(connection) as director, suppress(EOFError, BrokenPipeError, ConnectionResetError):
         shard = _begun(number, director, rooms[-1])
         if shard is None:
@@ -24,7 +24,7 @@ def main(number: int, connection: int, *files: int) -> None:
             _serve(shard, director, rooms)
 
 
-def _begun(number: int, director: Connection[Any, Any], common: Room) -> Shard | None:
+def _begun(number: int, director: Connection[Any, Any], common: SharedBuffer) -> Shard | None:
     parcel, members, sys.path[:] = director.recv()
     try:
         given = common.get(parcel, stays=True)
@@ -36,7 +36,7 @@ def _begun(number: int, director: Connection[Any, Any], common: Room) -> Shard |
     return shard
 
 
-def _serve(shard: Shard, director: Connection[Any, Any], rooms: list[Room]) -> None:
+def _serve(shard: Shard, director: Connection[Any, Any], rooms: list[SharedBuffer]) -> None:
     mine, last = rooms[shard.number], 0
     while True:
         epoch, parcel, elsewhere = heard(director)
@@ -53,7 +53,7 @@ def _serve(shard: Shard, director: Connection[Any, Any], rooms: list[Room]) -> N
         director.send(answer)
 
 
-def _lent(rooms: list[Room], parcel: Any) -> Any:
+def _lent(rooms: list[SharedBuffer], parcel: Any) -> Any:
     failed, found = rooms[parcel.room].get(parcel)
     if failed:
         raise found[0]

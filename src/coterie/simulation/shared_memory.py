@@ -30,14 +30,14 @@ SMALLEST = 1 << 20  # bytes of a room
 AWAKE = 0.01  # seconds
 
 
-class Parcel(NamedTuple):
+class Location(NamedTuple):
     """Where a message is: in whose room, and from where to where its pickle and each of its arrays are."""
 
     room: int
     spans: list[tuple[int, int]]
 
 
-class Room:
+class SharedBuffer:
     """What one process writes, and others read, from a file that all of them have open."""
 
     def __init__(self, number: int, file: int | None = None) -> None:
@@ -50,7 +50,7 @@ class Room:
         """All that is in it has been read."""
         self._used = 0
 
-    def put(self, message: Any) -> Parcel:
+    def put(self, message: Any) -> Location:
         pickled, arrays = _pickled(message)
         spans, at = [], self._used
         for part in (pickled, *arrays):
@@ -60,9 +60,9 @@ class Room:
         for part, (start, stop) in zip((pickled, *arrays), spans, strict=True):
             memory[start:stop] = part
         self._used = at
-        return Parcel(self.number, spans)
+        return Location(self.number, spans)
 
-    def get(self, parcel: Parcel, *, stays: bool = False) -> Any:
+    def get(self, parcel: Location, *, stays: bool = False) -> Any:
         """A message that somebody has put there; its arrays are copies, unless what is in the room `stays`."""
         whole = memoryview(self._of_size(max(stop for _, stop in parcel.spans)))
         pickled, *arrays = (whole[start:stop] for start, stop in parcel.spans)

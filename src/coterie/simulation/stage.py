@@ -21,7 +21,7 @@ from coterie.engines.driving import SETUP, Part, begun, close, step
 from coterie.engines.measuring import Measure, Measured, is_due, measure_of, settle
 from coterie.methods.base import Method
 from coterie.simulation.clock import EVALUATION_COST
-from coterie.simulation.protocol import Computed, Letters, Reply, Turn, Working
+from coterie.simulation.protocol import Computed, Messages, Reply, Turn, Working
 from coterie.simulation.spill import Spill
 from coterie.training import Trainer
 
@@ -100,7 +100,7 @@ class Stage:
     def _value(self, turn: Turn) -> Any:
         if isinstance(turn.answer, Computed):
             return self._working.pop(turn.peer).value
-        if isinstance(turn.answer, Letters):
+        if isinstance(turn.answer, Messages):
             letters = self._inboxes[turn.peer][turn.answer.name]
             taken = letters[: turn.answer.many]
             del letters[: turn.answer.many]
