@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 import pytest
-from engine_support import WORD, WORD_BYTES, Swap, now, play
+from simulation_support import WORD, WORD_BYTES, Swap, now, play
 
 from coterie.core.errors import CoterieError
 from coterie.core.events import PeerAway

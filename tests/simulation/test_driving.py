@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_support import WORD, play, tiny
+from simulation_support import WORD, play, tiny
 
 from coterie import wiring
 from coterie.config.sections import ClockSettings

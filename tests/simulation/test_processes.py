@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from engine_support import tiny
+from simulation_support import tiny
 
 from coterie.core.errors import RunError
 from coterie.report.summary import read_summary

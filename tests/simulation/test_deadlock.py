@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
-from engine_support import WORD, play
+from simulation_support import WORD, play
 
 from coterie.core.errors import CoterieError, DeadlockError
 from coterie.core.peer import Peer

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 import torch
-from engine_support import Played, play
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from simulation_support import Played, play
 
 from coterie.core import checkpoint
 from coterie.core.peer import Peer

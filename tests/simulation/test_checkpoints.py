@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from engine_support import WORD, Played, Swap, now, play, tiny
+from simulation_support import WORD, Played, Swap, now, play, tiny
 
 from coterie.config.sections import Experiment
 from coterie.core import checkpoint

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from engine_support import tiny
 from hypothesis import given
 from hypothesis import strategies as st
+from simulation_support import tiny
 
 from coterie.simulation.placement import divided, sharded
 from coterie.wiring import gather

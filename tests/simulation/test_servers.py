@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
-from engine_support import Played, tiny
+from simulation_support import Played, tiny
 
 from coterie import wiring
 from coterie.config.sections import Experiment

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from engine_support import tiny
+from simulation_support import tiny
 
 from coterie import wiring
 from coterie.cli.main import OK, main

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from engine_support import play
+from simulation_support import play
 
 from coterie.core.peer import Peer
 from coterie.methods import Method

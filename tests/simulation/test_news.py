@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from engine_support import WORD, play
+from simulation_support import WORD, play
 
 from coterie.core.peer import Peer
 from coterie.methods import Method

@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from engine_support import tiny
+from simulation_support import tiny
 
 from coterie.core import events
 from coterie.core.errors import CoterieError, RunError
