@@ -51,7 +51,7 @@ def test_a_section_has_the_commands_the_table_and_the_runs_behind_it(tmp_path: P
     first, second = found.values()
     assert f"<!-- not run: takes hours -->\n```sh\n{lines[0]}\n```\n" in first.text
     assert not first.recorded
-    assert "No records of these runs are kept: `--record FILE` keeps them." in first.text
+    assert "There are no records of these runs: `--record FILE` keeps them." in first.text
     assert f"```sh\n{lines[1]}\n{lines[1]} --print --record docs/kept.jsonl   # prints this" in second.text
     assert markdown(rows(small)) in second.text
     head, rule, row = markdown(rows(small)).splitlines()
@@ -141,7 +141,7 @@ def test_sections_come_in_the_papers_order_and_those_of_other_tables_stay(tmp_pa
 def test_a_section_of_a_table_that_is_gone_is_named(tmp_path: Path) -> None:
     path = tmp_path / "page.md"
     path.write_text("## panm-table0/mnist\n\n| a |\n| - |\n| b |\n")
-    assert pages.write(path, []) == ["panm-table0/mnist is no table any more: its section is left out"]
+    assert pages.write(path, []) == ["panm-table0/mnist is no longer a table: its section is left out"]
     assert "panm-table0" not in path.read_text(encoding="utf-8")
 
 

@@ -161,7 +161,7 @@ def notes(found: Results) -> list[str]:
     said += [table.remark] if table.remark else []
     if found.small:
         preset, words = found.column.experiment(True)
-        said.append(f"A small form, {' '.join([preset, *words])}: its figures are not to be expected equal.")
+        said.append(f"Small form, {' '.join([preset, *words])}: do not expect its figures to equal the paper's.")
     return said
 
 

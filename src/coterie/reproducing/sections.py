@@ -1,7 +1,7 @@
-"""The sections of the page of results, as they are in its text: each of one column of a table, in one form.
+"""The sections of the results page, parsed from its text: each is one column of a table, in one form.
 
-A section has notes, the commands, the table, and which runs are behind it. One whose runs left no records stands in a
-part of its own, without a command: today's command would run today's form of the method.
+A section has notes, the commands, the table, and the runs behind it. Sections whose runs left no records are in a
+separate part, without a command: today's command would run today's form of the method.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from coterie.reproducing.results import BEHIND
 
 RECORDS = "Records:"
-EARLIER = "with an earlier form of the method or of its settings; no records were kept."
+EARLIER = "with an earlier version of the method or its settings; no records were kept."
 WITHOUT = ", without records"
 HEADING = re.compile(rf"^###? ([\w+-]+)/([^\s,]+)(, small form)?({WITHOUT})?$", re.MULTILINE)
 ANY_HEADING = re.compile(r"^##", re.MULTILINE)
@@ -36,7 +36,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Section:
-    """What the page says of a place. `without`: in the part of those without records."""
+    """What the page says about a place. `without`: it is in the part without records."""
 
     place: Place
     text: str
@@ -48,7 +48,7 @@ class Section:
 
     @property
     def anchor(self) -> str:
-        """As the usual renderers make it of the heading."""
+        """The anchor that the usual renderers derive from the heading."""
         return re.sub(r"[^\w -]", "", self.heading.lower()).replace(" ", "-")
 
     @property
@@ -57,13 +57,13 @@ class Section:
 
     @property
     def runs(self) -> tuple[int, int] | None:
-        """How many runs are behind it, and how many the table has; None where it does not say."""
+        """How many runs are behind it, and how many the table has; None if the text does not say."""
         said = RUNS.search(self.text)
         return None if said is None else (int(said[1]), int(said[2] or said[1]))
 
     @property
     def cells(self) -> dict[str, dict[str, str]]:
-        """Of its table: a row's cells by their column's name, by the row's label."""
+        """The table's cells, by row label and column name."""
         return cells(self.text)
 
 
@@ -71,7 +71,7 @@ Sections = dict[Place, Section]
 
 
 def cells(text: str) -> dict[str, dict[str, str]]:
-    """Of the table in a text: a row's cells by their column's name, by the row's first cell."""
+    """The cells of the table in a text, by the row's first cell and the column's name."""
     rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in text.splitlines() if line[:1] == "|"]
     if not rows:
         return {}
@@ -80,7 +80,7 @@ def cells(text: str) -> dict[str, dict[str, str]]:
 
 
 def parsed(page: str) -> tuple[Sections, list[Section]]:
-    """Those with runs behind them when the page was written, and those without records."""
+    """The sections that had runs when the page was written, and those without records."""
     there: Sections = {}
     without: list[Section] = []
     for heading in HEADING.finditer(page):
@@ -96,7 +96,7 @@ def parsed(page: str) -> tuple[Sections, list[Section]]:
 
 
 def left_behind(section: Section, labels: Collection[str]) -> Section | None:
-    """What stays, in the part without records, when there are other runs of rows with these labels; None: nothing."""
+    """The section without the rows that have newer runs, for the part without records; None if no row is left."""
     lines = section.text.splitlines()
     table = [line for line in lines if line[:1] == "|"]
     rows = [line for line in table[2:] if line.strip("|").split(" | ")[0].strip() not in labels]
@@ -115,6 +115,6 @@ def _first_comment(lines: list[str]) -> int:
 
 
 def _days(text: str) -> str:
-    """Of the line behind a section's table."""
+    """The dates in the text below a section's table."""
     days = sorted(DAY.findall(text.rpartition("\n|")[2]))
-    return " to ".join(dict.fromkeys((days[0], days[-1]))) if days else "a day that was not noted"
+    return " to ".join(dict.fromkeys((days[0], days[-1]))) if days else "an unknown date"

@@ -1,4 +1,4 @@
-"""How far every table and figure is: all its runs, some of them, without records, or only defined; in either form."""
+"""The state of every table and figure, in either form: all its runs, some of them, without records, or only defined."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ ONLY_DEFINED = "only defined: no run yet"
 
 @dataclass(frozen=True)
 class State:
-    """How far one column is in one form."""
+    """The state of one column in one form."""
 
     done: int = 0
     wanted: int = 0
     recorded: bool = True
-    earlier: bool = False  # whether there are figures of earlier runs that left no records
+    earlier: bool = False  # there are figures of earlier runs that left no records
 
     def said(self, small: bool) -> str:
-        """Empty where there is nothing of it."""
+        """The state in words; empty if there are no figures."""
         form = "small form" if small else "full form"
         parts = []
         if self.done:
@@ -39,16 +39,16 @@ class State:
 
 
 def grouped(table: Table, states: Mapping[Place, State]) -> dict[str, list[str]]:
-    """The columns of a table, by what is said of them."""
+    """The columns of a table, by their state in words."""
     found: dict[str, list[str]] = {}
     for column in table.columns:
         both = [states.get(Place(table.name, column, small), State()).said(small) for small in (False, True)]
         found.setdefault("; ".join(filter(None, both)) or ONLY_DEFINED, []).append(column)
-    return dict(sorted(found.items(), key=lambda of_state: of_state[0] == ONLY_DEFINED))  # what is there comes first
+    return dict(sorted(found.items(), key=lambda of_state: of_state[0] == ONLY_DEFINED))  # columns with runs first
 
 
 def of_page(sections: Iterable[Section]) -> dict[Place, State]:
-    """What the sections of a page amount to."""
+    """The states that the sections of a page show."""
     found: dict[Place, State] = {}
     for section in sections:
         there = found.get(section.place, State())
@@ -60,7 +60,7 @@ def of_page(sections: Iterable[Section]) -> dict[Place, State]:
 
 
 def of_records(kept: Records) -> dict[Place, State]:
-    """What there is of every column and form among these records."""
+    """The state of every column and form, by these records."""
     found = {}
     for table in papers.tables().values():
         for column, small in product(table.columns.values(), (False, True)):
@@ -71,9 +71,9 @@ def of_records(kept: Records) -> dict[Place, State]:
 
 
 def index(sections: Sequence[Section]) -> str:
-    """Every table and figure with its state, paper by paper, and what of the paper is left out."""
+    """Every table and figure with its state, paper by paper, and what is left out of each paper."""
     states = of_page(sections)
-    links = {section.place: section.anchor for section in reversed(sections)}  # the first one of a place wins
+    links = {section.place: section.anchor for section in reversed(sections)}  # the first section of a place wins
     parts = []
     for paper, tables in groupby(papers.tables().values(), lambda table: table.paper):
         rows = [line for table in tables for line in _lines(table, states, links)]
@@ -83,7 +83,7 @@ def index(sections: Sequence[Section]) -> str:
 
 
 def _lines(table: Table, states: Mapping[Place, State], links: Mapping[Place, str]) -> list[list[str]]:
-    """One for each state that columns of the table are in; the first also says what the table is about."""
+    """One line for each state that columns of the table have; the first also describes the table."""
     found = grouped(table, states)
     lines = [
         ["", ", ".join(_linked(table, column, links) for column in found[state]), _marked(state)] for state in found
@@ -97,7 +97,7 @@ def _marked(state: str) -> str:
 
 
 def _linked(table: Table, column: str, links: Mapping[Place, str]) -> str:
-    """To its section in the full form; where there is none, to that of the small form."""
+    """A link to the column's section in the full form, or else in the small form."""
     places = (Place(table.name, column, small) for small in (False, True))
     anchor = next((links[place] for place in places if place in links), None)
     return f"`{column}`" if anchor is None else f"[`{column}`](#{anchor})"
