@@ -221,7 +221,7 @@ def main() -> int:
         after = current(before)
         if after != before:
             page.write_text(after, encoding="utf-8")
-            print(f"brought up to date: {page.relative_to(ROOT)}")
+            print(f"updated: {page.relative_to(ROOT)}")
     return 0
 
 
