@@ -1,12 +1,14 @@
 """What the contract suite runs: every method with small parameters, over every engine.
 
-An engine is one function from an experiment to an `Outcome`; add the network and Ray to ENGINES. A method is
-one or more lines of CASES; a method without one fails `test_every_method_is_in_the_contract`.
+An engine is one function from an experiment to an `Outcome`, in ENGINES. A method is one or more lines of CASES; one
+without any fails `test_every_method_is_in_the_contract`. The simulation runs every case by default; the other engines
+run a few of them by default, and all with the slow tests.
 """
 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import tempfile
 from collections.abc import Callable
 from functools import cache, partial
@@ -18,7 +20,7 @@ import pytest
 import torch
 
 from coterie.config import loading
-from coterie.config.sections import Experiment
+from coterie.config.sections import PROCESSES, RAY, Experiment
 from coterie.methods import METHODS
 from coterie.running import simulated
 from coterie.running.local_circle import LocalCircle
@@ -116,11 +118,13 @@ class Outcome(NamedTuple):
     summary: dict[str, Any]
     graph: dict[str, np.ndarray]
     vectors: list[torch.Tensor]  # every participant's model, the server's last
+    real_time: bool = False  # whether its times are a clock's on the wall
 
     @property
     def figures(self) -> dict[str, Any]:
-        """What must repeat: everything but the machine's seconds."""
-        return {key: value for key, value in self.summary.items() if key != "seconds"}
+        """What must repeat: everything but times that are measured."""
+        times = ("seconds", "simulated_seconds", "over_time", "idle") if self.real_time else ("seconds",)
+        return {key: value for key, value in self.summary.items() if key not in times}
 
 
 def sometimes(*words: str) -> Any:
@@ -184,16 +188,67 @@ def network(e: Experiment, out: Path | None = None, *, overwrite: bool = True) -
 
     asyncio.run(all_of_them())
     summary = circle.collect(0.0)
-    return Outcome(summary, read_graph(out), [engines[m.name].me.model.vector.clone() for m in circle.members])
+    vectors = [engines[m.name].me.model.vector.clone() for m in circle.members]
+    return Outcome(summary, read_graph(out), vectors, real_time=True)
 
 
-ENGINES: dict[str, Callable[[Experiment], Outcome]] = {"simulation": simulate}
+def in_processes(e: Experiment) -> Outcome:
+    """The simulation's peers in two processes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("coterie.simulation.placement.TO_DIRECT", 1e-9)  # else the first would only direct
+        return simulate(_on(e, PROCESSES))
+
+
+def on_ray(e: Experiment) -> Outcome:
+    """The simulation's peers on a Ray cluster of this machine, which the first run begins."""
+    import ray
+
+    from coterie.simulation.ray_stage import start_local
+
+    if not ray.is_initialized():
+        start_local(num_cpus=2)
+    return simulate(_on(e, RAY))
+
+
+def _on(e: Experiment, engine: str) -> Experiment:
+    return dataclasses.replace(e, engine=dataclasses.replace(e.engine, name=engine, workers=2))
+
+
+SIMULATION, NETWORK = "simulation", "network"
+ENGINES: dict[str, Callable[[Experiment], Outcome]] = {
+    SIMULATION: simulate,
+    PROCESSES: in_processes,
+    RAY: on_ray,
+    NETWORK: network,
+}
+# Averaging, a server, views with a norm over the batch, messages: what the other engines run by default. Ray takes a
+# quarter of a minute to begin, and has the same shards as processes: slow tests alone.
+REPRESENTATIVE = {PROCESSES: ("gossip", "compfl-walks"), RAY: (), NETWORK: ("gossip", "fedavg", "mapl", "compfl-walks")}
+# A deadline that is never reached, however busy the machine is; short intervals, because the runs are short.
+PATIENT = ("network.deadline=60", "network.interval=0.2", "network.linger=30")
+
+
+def every_method_on(*engines: str) -> pytest.MarkDecorator:
+    """Every case on each of these engines."""
+    cases = []
+    for engine in engines:
+        for case in CASES:
+            if engine == NETWORK and case in TIMING_MATTERS:
+                continue
+            slow = engine != SIMULATION and case not in REPRESENTATIVE[engine]
+            cases.append(pytest.param(engine, case, id=f"{engine}-{case}", marks=[pytest.mark.slow] if slow else []))
+    return pytest.mark.parametrize(("engine", "case"), cases)
 
 
 @cache
 def once(engine: str, case: str, *words: str) -> Outcome:
     """A run that several tests compare with."""
-    return ENGINES[engine](small(case, *words))
+    return run(engine, case, *words)
+
+
+def run(engine: str, case: str, *words: str) -> Outcome:
+    more = PATIENT if engine == NETWORK else ()
+    return ENGINES[engine](small(case, *more, *words))
 
 
 def same(one: Outcome, other: Outcome) -> None:
