@@ -339,8 +339,8 @@ VOTING = """
 from dataclasses import dataclass
 
 from coterie import Method, parameter
-from coterie.ensemble import Ensemble, Member
-from coterie.portable.form import Portable
+from coterie.core.ensemble import Ensemble, Member
+from coterie.core.portable_model import Portable
 from coterie.portable.networks import to_onnx
 from coterie.training.plain import bind
 

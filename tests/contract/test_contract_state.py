@@ -18,8 +18,8 @@ from coterie.simulation.director import Simulation
 PROXIES = """
 from pathlib import Path
 from coterie import Method
-from coterie.architecture import Model
-from coterie.weights import Frozen
+from coterie.core.model import Model
+from coterie.core.weights import Frozen
 
 def models_in(state):
     return [state["proxy"], *state["more"], state["by"]["name"][0], state["frozen"].content]

@@ -19,7 +19,7 @@ TINY = (
 )  # fmt: skip
 METHOD = """
 from coterie import Method
-from coterie.repeatable import mkl_mode
+from coterie.core.repeatable import mkl_mode
 
 class Telling(Method):
     async def round(self, me, t):

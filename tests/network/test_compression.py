@@ -480,9 +480,9 @@ def test_the_limit_is_exact(encoding: str) -> None:
 
 BOMBS = """
 import resource, torch, zstandard
-from coterie.errors import ArtifactError
+from coterie.core.errors import ArtifactError
 from coterie.network.compression import Receiver, decode
-from coterie.shelf import Artifact
+from coterie.core.artifact import Artifact
 
 def size_unknown(data):
     press = zstandard.ZstdCompressor().compressobj()

@@ -31,7 +31,7 @@ WALK = '''
 import os, time
 from dataclasses import dataclass
 from coterie.methods import Method
-from coterie.weights import mean
+from coterie.core.weights import mean
 
 @dataclass(frozen=True)
 class Walk(Method):
@@ -82,8 +82,9 @@ def test_kill_9_and_resume(mode: str, tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text(e.toml(), encoding="utf-8")
     killed = tmp_path / "killed"
     program = (
-        "import sys; from pathlib import Path; from coterie import experiment, running;"
-        "simulated.run(experiment.load(sys.argv[1]), Path(sys.argv[2]))"
+        "import sys; from pathlib import Path; from coterie.config.loading import load;"
+        "from coterie.running.simulated import run;"
+        "run(load(sys.argv[1]), Path(sys.argv[2]))"
     )
     process = subprocess.Popen(
         [sys.executable, "-c", program, str(tmp_path / "config.toml"), str(killed)],

@@ -78,8 +78,9 @@ def test_processes_end_with_the_one_that_began_them(tmp_path: Path) -> None:
     script = (
         "import os, signal, sys\n"
         "from pathlib import Path\n"
-        "from coterie import experiment, running\n"
-        f"e = experiment.load('panm-digits', ['method.name=local', *{ON_TWO!r}])\n"
+        "from coterie.config import loading\n"
+        "from coterie.running import simulated\n"
+        f"e = loading.load('panm-digits', ['method.name=local', *{ON_TWO!r}])\n"
         "def on_start(simulation):\n"
         "    print(*simulation.stage.pids, flush=True)\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"

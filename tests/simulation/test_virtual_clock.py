@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from coterie.config.checks import check_clock
 from coterie.config.sections import ClockSettings
 from coterie.core.errors import ConfigError
 from coterie.simulation.clock import Clock
@@ -75,7 +76,7 @@ def test_without_dropout_and_as_a_server_nobody_sits_out() -> None:
 )  # fmt: skip
 def test_bad_values_are_errors_that_name_the_key(key: str, value: Any) -> None:
     with pytest.raises(ConfigError, match=f"clock.{key}"):
-        Clock(ClockSettings(**{key: value}), peers=3, seed=0)
+        check_clock(ClockSettings(**{key: value}), peers=3)
 
 
 @pytest.mark.parametrize(
@@ -87,4 +88,4 @@ def test_bad_values_are_errors_that_name_the_key(key: str, value: Any) -> None:
 )  # fmt: skip
 def test_values_that_are_no_usable_numbers_are_errors(key: str, value: Any) -> None:
     with pytest.raises(ConfigError, match=f"clock.{key}"):
-        Clock(ClockSettings(**{key: value}), peers=3, seed=0)
+        check_clock(ClockSettings(**{key: value}), peers=3)

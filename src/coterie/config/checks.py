@@ -79,7 +79,7 @@ def check(e: Experiment) -> None:
     _check_sinks(e.engine.sinks)
     _check_device(e.engine.device)
     _check_cluster(e.engine)
-    _check_clock(e.clock, e.peers)
+    check_clock(e.clock, e.peers)
     e.method.check(e.peers)
 
 
@@ -110,7 +110,7 @@ def _check_cluster(settings: EngineSettings) -> None:
         raise ConfigError("engine.name = ray needs the package ray: pip install 'ray>=2.40'")
 
 
-def _check_clock(s: ClockSettings, peers: int) -> None:
+def check_clock(s: ClockSettings, peers: int) -> None:
     for key in ("speed", "latency", "bandwidth"):
         values = getattr(s, key)
         if not values or not all(0 <= v < math.inf for v in values) or (key == "speed" and min(values) == 0):

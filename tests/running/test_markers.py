@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from test_joining import Circle
+from test_real_peer import Circle
 
 from coterie.core.errors import DataError
 from coterie.network.agreement import AgreementError
