@@ -428,7 +428,7 @@ def test_a_run_that_goes_on_with_other_sources_says_so_and_is_a_mixture(
     halted(found)
     edit(mine, "lr=0.05", "lr=0.06")
     assert main(["run", "--resume", str(found.folder), "--plain"]) == OK
-    assert "goes on after round 1, but mine.py changed: its figures will be a mixture" in caplog.text
+    assert "resumes after round 1, but mine.py changed: its results will be a mixture" in caplog.text
     assert "a MIXTURE" in capsys.readouterr().out
     change = "after round 1: mine.py changed"
     assert json.loads((found.folder / "summary.json").read_text())["mixture"] == [change]
@@ -458,8 +458,8 @@ def test_of_a_run_without_a_record_nobody_knows_whether_its_sources_changed(capl
     halted(found)
     (found.folder / provenance.NAME).unlink()
     summary = simulated.resume(found.folder)
-    not_known = "it is not known whether its sources changed, as it was made before sources were recorded"
-    assert f"goes on after round 1: {not_known}" in caplog.text
+    not_known = "it is unknown whether its sources changed, as it was made before sources were recorded"
+    assert f"resumes after round 1: {not_known}" in caplog.text
     assert "mixture" not in summary
     assert not plan.standing(found).current, "its first rounds are still of unknown sources"
     caplog.clear()

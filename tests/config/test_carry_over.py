@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from coterie.cli.main import OK, main
 from coterie.config import loading
-from coterie.config.carry_over import CarriedOver, carry_over, same, told
+from coterie.config.carry_over import CarriedOver, carry_over, describe_changes, same_meaning
 from coterie.core.errors import ConfigError
 from coterie.methods import METHODS
 from coterie.running.simulated import baseline_of
@@ -40,7 +40,7 @@ def test_exactly_what_means_the_same_is_common(one: str) -> None:
     names = {name: {f.name for f in dataclasses.fields(kind)} for name, kind in METHODS.items()}
     for other in METHODS:
         expected = set().union(*(group for group, methods in EXPECTED if {one, other} <= methods))
-        found = {name for name in names[one] | names[other] if same(METHODS[one], METHODS[other], name)}
+        found = {name for name in names[one] | names[other] if same_meaning(METHODS[one], METHODS[other], name)}
         assert found == (names[one] if one == other else expected), other
 
 
@@ -56,7 +56,7 @@ def test_nothing_is_lost_and_nothing_else_is_taken(
     found = carry_over(table, source, method, given_)
     assert {**found.taken, **found.left} == {k: v for k, v in table.items() if k != "name" and k not in given_}
     assert not found.taken.keys() & found.left.keys()
-    assert all(same(METHODS[source], METHODS[method], name) for name in found.taken)
+    assert all(same_meaning(METHODS[source], METHODS[method], name) for name in found.taken)
     assert all(name in str(found) for name in found.left)
 
 
@@ -67,10 +67,10 @@ def test_the_command_that_gave_mapl_a_temperature_of_five() -> None:
     assert fedpae.tables()["method"]["k"] == 5  # its own default, not PANM's 3 neighbours
     gossip = loading.load("panm-digits", ["method.name=gossip"])
     assert gossip.tables()["method"] == {"name": "gossip", "k": 3}
-    assert told(gossip.carried) == [
+    assert describe_changes(gossip.carried) == [
         "gossip takes k=3 from panm's parameters; not taken: metric=loss, tries=0, l=6, t1=15, tau=5"
     ]
-    assert "tau=5 (not declared to mean the same)" in told(mapl.carried)[0]
+    assert "tau=5 (not declared to mean the same)" in describe_changes(mapl.carried)[0]
 
 
 OWN = """
@@ -137,7 +137,7 @@ def test_a_method_that_is_not_run_need_not_be_there(tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
     file.write_text('base = "panm-digits"\n[method]\nname = "gone.py:Gone"\nk = 3\n')
     loaded = loading.load(str(file), ["method.name=gossip"])
-    assert told(loaded.carried) == ["gossip takes none of gone.py:Gone's parameters: k=3"]
+    assert describe_changes(loaded.carried) == ["gossip takes none of gone.py:Gone's parameters: k=3"]
     assert loading.load("panm-digits", ["peers=4", "method.name=local"]).method_name == "local"
     with pytest.raises(ConfigError, match=r"gone\.py"):
         loading.load(str(file))
@@ -147,17 +147,17 @@ def test_methods_that_could_take_nothing_share_a_line() -> None:
     def nothing(method: str, has_parameters: bool = True) -> CarriedOver:
         return CarriedOver(method, "panm", {}, {"tau": 5}, has_parameters=has_parameters)
 
-    assert told([nothing("fedprox"), nothing("fedavg"), nothing("local", False), nothing("fedprox")]) == [
+    assert describe_changes([nothing("fedprox"), nothing("fedavg"), nothing("local", False), nothing("fedprox")]) == [
         "fedprox, fedavg take none of panm's parameters: tau=5"
     ]
-    assert told([nothing("fedprox")]) == ["fedprox takes none of panm's parameters: tau=5"]
+    assert describe_changes([nothing("fedprox")]) == ["fedprox takes none of panm's parameters: tau=5"]
 
 
 def test_a_baseline_takes_over_what_means_the_same_and_its_mistakes_are_its_own() -> None:
     beside = baseline_of(loading.load("panm-digits", ["baseline=gossip"]))
     assert beside is not None
     assert beside.tables()["method"]["k"] == 3
-    assert told(beside.carried)[0].startswith("gossip takes k=3 from panm's parameters; not taken: ")
+    assert describe_changes(beside.carried)[0].startswith("gossip takes k=3 from panm's parameters; not taken: ")
     with pytest.raises(ConfigError, match=r"baseline = ifca: method\.c"):
         baseline_of(loading.load("panm-digits", ["baseline=ifca", "peers=1", "method.name=local"]))
 

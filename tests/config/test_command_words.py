@@ -8,26 +8,26 @@ from pathlib import Path
 import pytest
 
 from coterie.cli.main import FAILED, main
-from coterie.config.command_words import CommandWords, names_and_settings, told_apart
+from coterie.config.command_words import CommandWords, names_and_settings, parse_words
 from coterie.core.errors import ConfigError
 
 
 def test_words_may_stand_in_any_order() -> None:
     for words in permutations(["rounds=3", "panm-digits", "method.k=2"]):
-        found = told_apart(words)
+        found = parse_words(words)
         assert (found.experiment, set(found.settings)) == ("panm-digits", {"rounds=3", "method.k=2"})
-    assert told_apart(["rounds=3"]) == CommandWords("demo", (), ("rounds=3",))
+    assert parse_words(["rounds=3"]) == CommandWords("demo", (), ("rounds=3",))
 
 
 def test_methods_are_told_from_settings_where_they_are_wanted() -> None:
     words = ["rounds=3", "panm,metric=loss,k=2", "panm-digits", "my.py:Mine,k=2", "local"]
-    found = told_apart(words, with_methods=True)
+    found = parse_words(words, with_methods=True)
     assert found == CommandWords("panm-digits", ("panm,metric=loss,k=2", "my.py:Mine,k=2", "local"), ("rounds=3",))
-    assert told_apart(["gossip"], with_methods=True).experiment == "demo"
+    assert parse_words(["gossip"], with_methods=True).experiment == "demo"
 
 
 def test_a_file_in_a_folder_with_an_equals_sign_is_a_file() -> None:
-    assert told_apart(["runs/k=3-0/config.toml"]).experiment == "runs/k=3-0/config.toml"
+    assert parse_words(["runs/k=3-0/config.toml"]).experiment == "runs/k=3-0/config.toml"
     assert names_and_settings(["data.name=a/b.csv"]) == ([], ["data.name=a/b.csv"])
 
 
@@ -39,21 +39,21 @@ def test_a_file_in_a_folder_with_an_equals_sign_is_a_file() -> None:
         (["panm-digits", "mine.toml"], False, "one experiment at a time, not panm-digits and mine.toml"),
         (["panm-digit"], False, "unknown preset 'panm-digit'. Did you mean 'panm-digits'"),
         (["panm-digits", "rounds"], False, "unknown preset 'rounds'.*settings are words such as rounds=20"),
-        (["panm-digits", "gossip"], False, "gossip is a method, not an experiment: say method.name=gossip"),
-        (["mine.py:Mine,k=3"], False, "say method.name=mine.py:Mine$"),
+        (["panm-digits", "gossip"], False, "gossip is a method, not an experiment: use method.name=gossip"),
+        (["mine.py:Mine,k=3"], False, "use method.name=mine.py:Mine$"),
     ],
 )
 def test_words_that_mean_nothing(words: list[str], methods: bool, told: str) -> None:
     for order in permutations(words):
         if "one experiment" not in told or list(order) == words:  # these are named in the order given
             with pytest.raises(ConfigError, match=told):
-                told_apart(order, methods)
+                parse_words(order, methods)
 
 
 def test_the_folder_of_a_run_is_no_experiment(tmp_path: Path) -> None:
     (tmp_path / "config.toml").touch()
-    with pytest.raises(ConfigError, match=r"is the folder of a run: the same experiment is .*config\.toml"):
-        told_apart([str(tmp_path)])
+    with pytest.raises(ConfigError, match=r"is a run folder\. To use its experiment, give .*config\.toml"):
+        parse_words([str(tmp_path)])
 
 
 @pytest.mark.parametrize(

@@ -259,7 +259,7 @@ def test_the_config_of_a_run_reloads_to_an_equal_experiment(
         (["train.lr=0"], "train.lr must be above 0, not 0.0"),
         (["train.optimizer=sdg"], "train.optimizer must be one of sgd, adam, not 'sdg'"),
         (["engine.batching=maybe"], "engine.batching must be one of"),
-        (["engine.device=abacus"], "engine.device = 'abacus' cannot be used here"),
+        (["engine.device=abacus"], "engine.device = 'abacus' cannot be used on this machine"),
         (["method.l=6"], "method.l"),
     ],
 )
@@ -331,9 +331,9 @@ def test_categories_of_columns_are_a_table(tmp_path: Path) -> None:
     [
         ("data.categories=sex", "data.categories must be a table of names and values, not 'sex'"),
         ("data.categories.sex=[1, 2]", r"data.categories.sex\[0\] must be text, not 1"),
-        ("data.categories.sex=[]", r"data.categories.sex must be one or more different texts, not \[\]"),
-        ("data.categories.sex=f,f", "data.categories.sex must be one or more different texts"),
-        ("data.labels=a,a", "data.labels has a label twice"),
+        ("data.categories.sex=[]", r"data.categories.sex must list one or more different texts, not \[\]"),
+        ("data.categories.sex=f,f", "data.categories.sex must list one or more different texts"),
+        ("data.labels=a,a", "data.labels lists a label twice"),
         ("data.scale=half", "data.scale must be one of auto, standard, unit, none, not 'half'"),
     ],
 )

@@ -202,7 +202,7 @@ def test_a_server_is_refused_in_one_line(words: list[str], capsys: pytest.Captur
     assert main(["run", "panm-digits", *words, "--out", str(out)]) == 2
     said = capsys.readouterr().err
     assert said.count("\n") == 1
-    assert "has a server, which reaches every peer: graph.kind = ring would have no effect. Remove [graph]" in said
+    assert "has a server, which reaches every peer, so graph.kind = ring would have no effect. Remove [graph]" in said
     assert not out.exists()
 
 
@@ -214,7 +214,7 @@ def test_a_comparison_names_the_method_that_is_refused(capsys: pytest.CaptureFix
 
 
 def test_a_setting_without_a_server_is_named_as_a_remedy() -> None:
-    with pytest.raises(ConfigError, match="or a setting of this one, without a server"):
+    with pytest.raises(ConfigError, match="this one has none with other parameters"):
         small("compfl", "graph.kind=ring")
 
 

@@ -183,7 +183,7 @@ def test_a_cluster_that_never_begins_is_told_with_the_remedy(monkeypatch: pytest
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("engine.address=auto",), "engine.address = 'auto' is of engine.name = ray"),
+        (("engine.address=auto",), "engine.address only applies to engine.name = ray"),
         (("engine.name=dask",), "engine.name must be one of simulation, processes, ray"),
     ],
 )

@@ -298,7 +298,7 @@ def test_a_rotation_is_counter_clockwise_and_no_flip() -> None:
         ({"partition": "quantity", "skew": -1.0}, 10, "data.skew"),
         ({"partition": "quantity", "train": 9, "validation": 9, "test": 9}, 10, "sets the sizes itself"),
         ({"train": 5}, 10, "data.train = 5, data.validation = 0.15, .* give all three"),
-        ({"train": 0.9}, 10, "add up to 1.2, more than 1"),
+        ({"train": 0.9}, 10, "add up to 1.2; they must not exceed 1"),
         ({"validation": 0.0}, 10, "data.validation: must be more than 0"),
         ({"train": 9, "validation": 0, "test": 9}, 10, "data.validation: must be more than 0"),
         ({"validation": 0.001}, 10, "data.validation: peer 0 would have no validation images"),

@@ -110,8 +110,8 @@ def test_what_is_set_by_hand_wins(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("word", "said"),
     [
-        ("data.flip=lots", r"data\.flip must be a number, or auto \(by dataset\), not 'lots'"),
-        ("data.flip=2", r"data\.flip is a probability"),
+        ("data.flip=lots", r"data\.flip must be a number, or auto \(depends on the dataset\), not 'lots'"),
+        ("data.flip=2", r"data\.flip must be a probability"),
         ("data.blur=true", r"data\.blur must be a number"),
         ("data.crop=0", r"data\.crop must be above 0 and at most 1, not 0\.0$"),
         ("data.noise=-1", r"^data\.noise must be at least 0, not -1\.0$"),
@@ -184,7 +184,7 @@ def test_of_what_has_no_images_or_cannot_be_read_there_is_nothing_to_say(tmp_pat
         divide(load("panm-digits", [f"data.name={tmp_path / 'broken.npz'}", *TINY, "method.name=local"]))
 
 
-NOTE = "views of images of unknown content (pets.npz) are flipped at random: set data.flip=0 if left and right matter"
+NOTE = "views of the images in pets.npz are flipped at random, as their content is unknown: set data.flip=0 if left"
 NUMBERS = "Now: data.crop=0.7 data.flip=0.5 data.jitter=0.8 data.grey=0.2 data.blur=0\n"
 
 

@@ -260,7 +260,7 @@ def test_a_peer_that_goes_on_with_another_source_says_so(two: Circle, caplog: py
     files = [two.file(name, method=f"{mine}:Mine") for name in two.names]
     north, south = together(*files)
     assert north["mixture"] == ["after round 1: mine.py changed"]
-    assert "north goes on after round 1, but mine.py changed: its figures will be a mixture" in caplog.text
+    assert "north resumes after round 1, but mine.py changed: its results will be a mixture" in caplog.text
     assert "mixture" not in south  # it had finished
 
 

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from coterie.config.command_words import EXPERIMENT, told_apart
+from coterie.config.command_words import EXPERIMENT, parse_words
 from coterie.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -92,14 +92,14 @@ def _columns(text: str) -> tuple[str, ...]:
 def _compare(options: argparse.Namespace) -> int:
     from coterie.comparing import plan
 
-    request = told_apart(options.settings, with_methods=True)
+    request = parse_words(options.settings, with_methods=True)
     return _all(options, "compare", request, plan.methods(request))
 
 
 def _sweep(options: argparse.Namespace) -> int:
     from coterie.comparing import plan
 
-    request = told_apart(options.settings, with_methods=True)
+    request = parse_words(options.settings, with_methods=True)
     if request.methods:
         raise ConfigError(f"sweep varies keys: say --over method.name={','.join(request.methods)}")
     return _all(options, "sweep", request, plan.grid(options.over, plan.method_of(request)), options.over)

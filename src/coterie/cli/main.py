@@ -17,7 +17,7 @@ from coterie.cli import export as using_command
 from coterie.cli import plan as planning_command
 from coterie.cli import report as report_command
 from coterie.cli import reproduce as reproducing_command
-from coterie.config.command_words import EXPERIMENT, SETTINGS, note, told_apart
+from coterie.config.command_words import EXPERIMENT, SETTINGS, note, parse_words
 from coterie.core.errors import CoterieError, DivergedError, Interrupted
 
 OK, FAILED, STOPPED = 0, 2, 130
@@ -132,7 +132,7 @@ def _run(options: argparse.Namespace) -> int:
             raise CoterieError("--resume goes on with a run as it was: it takes no experiment, settings or --out")
         out, experiment = options.resume, simulated.of_folder(options.resume)
     else:
-        request = told_apart(options.settings)
+        request = parse_words(options.settings)
         experiment = load(request.experiment, request.settings)
         out = options.out or simulated.new_folder(request.stem)
     baseline = simulated.baseline_of(experiment)  # now, so that a mistake in it does not show after hours
@@ -213,7 +213,7 @@ def _data_show(options: argparse.Namespace) -> None:
     from coterie.config.loading import load
     from coterie.wiring import divide
 
-    request = told_apart(options.settings)
+    request = parse_words(options.settings)
     # Who divides data asks no method: parameters of one that do not fit so many peers are no matter here.
     words = [word for word in request.settings if not word.startswith("method.")]
     dataset, shares = divide(load(request.experiment, [*words, "method.name=local"]))

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from coterie.config.command_words import EXPERIMENT, names_and_settings, note, only_one, told_apart
+from coterie.config.command_words import EXPERIMENT, names_and_settings, note, only_one, parse_words
 from coterie.core.errors import ConfigError, CoterieError, Interrupted
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def _circle_of(options: argparse.Namespace) -> tuple[Path, Experiment]:
     from coterie.running.simulated import new_folder
 
     counts = [word for word in options.settings if word.removeprefix("-").isdecimal()]
-    request = told_apart(word for word in options.settings if word not in counts)
+    request = parse_words(word for word in options.settings if word not in counts)
     if not counts or int(counts[0]) < 1 or any(word.startswith("peers=") for word in request.settings):
         raise CoterieError("say how many peers, as a number alone: coterie up 4, or coterie up 8 panm-digits rounds=20")
     experiment = load(request.experiment, [*request.settings, f"peers={only_one(counts, 'number of peers')}"])

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from coterie.config.command_words import EXPERIMENT, told_apart
+from coterie.config.command_words import EXPERIMENT, parse_words
 from coterie.core.errors import ConfigError, RunError
 from coterie.core.formatting import NOTHING, aligned, count, duration, short_name, size
 
@@ -46,7 +46,7 @@ def _plan(options: argparse.Namespace) -> None:
     from coterie.config.loading import load
     from coterie.running import simulated
 
-    request = told_apart(options.settings)
+    request = parse_words(options.settings)
     experiment = load(request.experiment, request.settings)
     baseline = simulated.baseline_of(experiment)
     experiments = [experiment] if baseline is None else [experiment, baseline]

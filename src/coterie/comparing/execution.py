@@ -19,7 +19,7 @@ from coterie.comparing.naming import Presentation
 from coterie.comparing.plan import Job, Variant
 from coterie.comparing.watching import RunSteps
 from coterie.comparing.workers import Crew
-from coterie.config.command_words import CommandWords, note, told_apart
+from coterie.config.command_words import CommandWords, note, parse_words
 from coterie.config.loading import DEMO, notices
 from coterie.core.errors import ConfigError, DataError, RunError
 from coterie.core.files import write_whole
@@ -103,7 +103,7 @@ def compare(
 
     A script that calls it needs `if __name__ == "__main__":`, for runs are processes of their own.
     """
-    request = told_apart([*methods, str(experiment), *words], with_methods=True)
+    request = parse_words([*methods, str(experiment), *words], with_methods=True)
     folder = None if out is None else Path(out)
     order = ComparisonOrder(
         "compare", request, tuple(plan.methods(request)), tuple(seeds), (), local, target, folder, labels or {},

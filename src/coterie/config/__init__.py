@@ -1,1 +1,1 @@
-"""Experiments as data: settings and their sections, presets and files, checks, and what a run was made with."""
+"""Experiments as data: settings and their sections, presets and files, checks, and the provenance of a run."""

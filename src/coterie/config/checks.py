@@ -1,4 +1,4 @@
-"""Whether the values of an experiment make sense, each alone and together: errors name the key and the remedy."""
+"""Checks the values of an experiment, each alone and together. Errors name the key and the remedy."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from coterie.methods.base import Method
 
 
 def check(e: Experiment) -> None:
-    """Raise ConfigError for the first thing that is wrong."""
+    """Raise ConfigError for the first invalid value."""
     for key, value, least in (
         ("rounds", e.rounds, 1), ("peers", e.peers, 1), ("train.batch", e.train.batch, 1),
         ("train.epochs", e.train.epochs, 0), ("evaluate.every", e.evaluate.every, 1),
@@ -45,12 +45,12 @@ def check(e: Experiment) -> None:
             raise ConfigError(f"{key} must be one of {', '.join(options)}, not '{chosen}'")
     for column, texts in e.data.categories.items():
         if not texts or len(set(texts)) < len(texts) or "" in texts:
-            raise ConfigError(f"data.categories.{column} must be one or more different texts, not {list(texts)}")
+            raise ConfigError(f"data.categories.{column} must list one or more different texts, not {list(texts)}")
     if len(set(e.data.labels)) < len(e.data.labels):
-        raise ConfigError("data.labels has a label twice")
+        raise ConfigError("data.labels lists a label twice")
     for key in ("flip", "jitter", "grey", "blur", "drop"):
         if not 0 <= getattr(e.data, key) <= 1:
-            raise ConfigError(f"data.{key} is a probability: from 0 to 1, not {getattr(e.data, key)}")
+            raise ConfigError(f"data.{key} must be a probability from 0 to 1, not {getattr(e.data, key)}")
     if not 0 < e.data.views.crop <= 1:
         raise ConfigError(f"data.crop must be above 0 and at most 1, not {e.data.crop}")
     if not e.data.noise >= 0:
@@ -68,11 +68,14 @@ def check(e: Experiment) -> None:
         except ConfigError as error:
             raise ConfigError(f"baseline: {str(error).removeprefix('method.name: ')}") from error
     if e.engine.asynchronous and e.method.paced:
-        raise ConfigError(f"engine.asynchronous = true: {e.method_name} needs rounds that all have in common")
+        raise ConfigError(
+            f"engine.asynchronous = true does not work with {e.method_name}, which needs rounds that all peers share. "
+            "Set engine.asynchronous = false, or use another method"
+        )
     if e.engine.asynchronous and e.method.with_server():
         raise ConfigError(
-            f"engine.asynchronous = true: the server of {e.method_name} would have nobody to wait for. "
-            "Use a method without a server, or clock.deadline so that it does not wait for stragglers"
+            f"engine.asynchronous = true does not work with {e.method_name}: its server would not wait for any peer. "
+            "Use a method without a server, or set clock.deadline so that the server does not wait for stragglers"
         )
     _check_graph(e)
     _check_network(e.network)
@@ -84,14 +87,14 @@ def check(e: Experiment) -> None:
 
 
 def _check_graph(e: Experiment) -> None:
-    """Methods exchange along the edges of a [graph]; a server would do so around it."""
+    """Methods exchange along the edges of [graph]; a server would bypass them."""
     topology.check(e.graph)
     if e.graph.kind != COMPLETE and e.method.with_server():
-        depends = type(e.method).with_server is not Method.with_server  # on its parameters, as CompFL's does
+        depends = type(e.method).with_server is not Method.with_server  # on parameters, as in CompFL
         raise ConfigError(
-            f"method.name = {e.method_name} has a server, which reaches every peer: graph.kind = {e.graph.kind} would "
-            f"have no effect. Remove [graph], or use a method{', or a setting of this one,' if depends else ''} "
-            "without a server"
+            f"method.name = {e.method_name} has a server, which reaches every peer, so graph.kind = {e.graph.kind} "
+            "would have no effect. Remove [graph], or use a method without a server"
+            f"{' (this one has none with other parameters)' if depends else ''}"
         )
 
 
@@ -100,12 +103,15 @@ def _check_device(device: str) -> None:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         reason = str(error).split("\n")[0]
-        raise ConfigError(f"engine.device = '{device}' cannot be used here: {reason}. Use cpu") from error
+        raise ConfigError(f"engine.device = '{device}' cannot be used on this machine: {reason}. Use cpu") from error
 
 
 def _check_cluster(settings: EngineSettings) -> None:
     if settings.name != RAY and settings.address:
-        raise ConfigError(f"engine.address = '{settings.address}' is of engine.name = ray, not of {settings.name}")
+        raise ConfigError(
+            f"engine.address only applies to engine.name = ray. Remove engine.address = '{settings.address}', or set "
+            f"engine.name = ray instead of {settings.name}"
+        )
     if settings.name == RAY and importlib.util.find_spec("ray") is None:
         raise ConfigError("engine.name = ray needs the package ray: pip install 'ray>=2.40'")
 
@@ -121,7 +127,7 @@ def check_clock(s: ClockSettings, peers: int) -> None:
         raise ConfigError("clock.spread must be at least 1, clock.deadline at least 0, clock.dropout in [0, 1)")
     for peer, start, end in s.offline:
         if not (0 <= peer < peers and peer == int(peer) and 0 <= start < end):
-            raise ConfigError(f"clock.offline: [{peer}, {start}, {end}] is not [a peer below {peers}, from, until]")
+            raise ConfigError(f"clock.offline: [{peer}, {start}, {end}] must be [peer below {peers}, from, until]")
 
 
 def _check_network(s: NetworkSettings) -> None:
@@ -139,4 +145,4 @@ def _check_sinks(names: Sequence[str]) -> None:
         if name not in SINKS:
             raise ConfigError(f"engine.sinks: {unknown('sink', name, SINKS)}")
         if importlib.util.find_spec(name) is None:
-            raise ConfigError(f"engine.sinks = {name} needs a package: pip install 'coterie[{name}]'")
+            raise ConfigError(f"engine.sinks = {name} needs its package: pip install 'coterie[{name}]'")

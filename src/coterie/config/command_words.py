@@ -1,4 +1,4 @@
-"""The words of a command line, told apart: names, and `key=value` settings, in any order."""
+"""Parses the words of a command line: names and `key=value` settings, in any order."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from coterie.core.errors import ConfigError, unknown
 
-EXPERIMENT = "EXPERIMENT | key=value"  # how a command's help calls such words
+EXPERIMENT = "EXPERIMENT | key=value"  # how the help of a command names such words
 SETTINGS = "settings are words such as rounds=20"
 
 
@@ -23,21 +23,21 @@ class CommandWords:
 
     @property
     def stem(self) -> str:
-        """What the experiment is called, for folders."""
+        """The experiment's name, for folders."""
         return Path(self.experiment).stem
 
 
-def told_apart(words: Iterable[str], with_methods: bool = False) -> CommandWords:
-    """At most one experiment (else the demo), settings, and methods where a command takes them, in any order.
+def parse_words(words: Iterable[str], with_methods: bool = False) -> CommandWords:
+    """At most one experiment (default: the demo), settings, and methods if the command takes them, in any order.
 
-    A method is a name, or `module:Class`; parameters of its own follow after commas: `panm,metric=loss,k=3`.
+    A method is a name or `module:Class`. Its own parameters follow after commas: `panm,metric=loss,k=3`.
     """
     from coterie.config.loading import DEMO
 
     names, settings = names_and_settings(words)
     methods = [name for name in names if _is_method(name)]
     if methods and not with_methods:
-        raise ConfigError(f"{methods[0]} is a method, not an experiment: say method.name={methods[0].split(',')[0]}")
+        raise ConfigError(f"{methods[0]} is a method, not an experiment: use method.name={methods[0].split(',')[0]}")
     experiments = [name for name in names if name not in methods]
     for name in experiments:
         _check_experiment(name, with_methods)
@@ -46,13 +46,13 @@ def told_apart(words: Iterable[str], with_methods: bool = False) -> CommandWords
 
 
 def note(lines: Iterable[str]) -> None:
-    """What a person should know beside the results: on standard error, and not like an error."""
+    """Print notes for the user to standard error, marked as notes rather than errors."""
     for line in lines:
         print(f"note: {line}", file=sys.stderr, flush=True)
 
 
 def names_and_settings(words: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Which words are names (of an experiment, a method, a table, a file), and which are settings."""
+    """The words that are names (of an experiment, a method, a table, a file), and those that are settings."""
     names: list[str] = []
     settings: list[str] = []
     for word in words:
@@ -61,13 +61,14 @@ def names_and_settings(words: Iterable[str]) -> tuple[list[str], list[str]]:
 
 
 def only_one(names: Sequence[str], what: str) -> str:
+    """The only one of `names`; ConfigError if there is not exactly one."""
     if len(names) != 1:
         raise ConfigError(f"one {what} at a time, not {' and '.join(names)}; {SETTINGS}")
     return names[0]
 
 
 def _is_setting(word: str) -> bool:
-    """A key has none of these: `panm,k=3` and `mine.py:Mine,k=3` are methods, `runs/k=3/config.toml` is a file."""
+    """A key contains none of `,:/`: `panm,k=3` and `mine.py:Mine,k=3` are methods, `runs/k=3/config.toml` is a file."""
     key, equals, _ = word.partition("=")
     return bool(equals) and not any(mark in key for mark in ",:/")
 
@@ -86,7 +87,7 @@ def _check_experiment(name: str, with_methods: bool) -> None:
     if name in presets() or name.endswith(".toml"):
         return
     if (Path(name) / "config.toml").exists():
-        raise ConfigError(f"{name} is the folder of a run: the same experiment is {Path(name) / 'config.toml'}")
+        raise ConfigError(f"{name} is a run folder. To use its experiment, give {Path(name) / 'config.toml'}")
     if with_methods:
         nearest = unknown("word", name, [*METHODS, *presets()]).split(" Valid:")[0]
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""An experiment from a preset or a file, and the words on top of it."""
+"""Loads an experiment from a preset or a TOML file, and applies the user's `key=value` words to it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from typing import Any
 
 from coterie import data
 from coterie.config import parsing, provenance
-from coterie.config.carry_over import CarriedOver, carry_over
-from coterie.config.carry_over import told as told_of_methods
+from coterie.config.carry_over import CarriedOver, carry_over, describe_changes
 from coterie.config.checks import check
 from coterie.config.sections import PLAIN, SECTIONS, DataSettings, Experiment
 from coterie.core.errors import ConfigError, unknown
@@ -28,36 +27,36 @@ DEMO = "demo"
 DEFAULT_METHOD = "panm"
 DEEPEST_BASE = 8
 ORIGINS = {
-    "paper": "as the paper prints its settings, for a GPU",
-    "authors": "as the authors' published code runs it",
-    "ours": "our own settings: smaller, or what we found to be better",
+    "paper": "settings printed in the paper, for a GPU",
+    "authors": "settings of the authors' published code",
+    "ours": "our own settings: smaller, or better in our measurements",
 }
-"""Whose settings a preset has: what it says as `origin`, of itself and not of its base."""
+"""Where a preset's settings come from: the values of its key `origin`, which it does not inherit from its base."""
 
 
 def presets() -> dict[str, str]:
-    """Preset names and what each says of itself in its first line."""
+    """Preset names and their one-line descriptions (the first line of each file)."""
     return {name: text.split("\n")[0].lstrip("# ") for name, text in _preset_files().items()}
 
 
 def preset_origins() -> dict[str, str]:
-    """Preset names and whose settings each has: one of ORIGINS."""
+    """Preset names and where the settings of each come from: one of ORIGINS."""
     return {name: str(tomllib.loads(text).get("origin", "")) for name, text in _preset_files().items()}
 
 
 def _preset_files() -> dict[str, str]:
     folder = resources.files("coterie") / "presets"
-    found = {p.name: p.read_text(encoding="utf-8") for p in folder.iterdir() if p.name.endswith(".toml")}
-    return {name.removesuffix(".toml"): text for name, text in sorted(found.items())}
+    texts = {p.name: p.read_text(encoding="utf-8") for p in folder.iterdir() if p.name.endswith(".toml")}
+    return {name.removesuffix(".toml"): text for name, text in sorted(texts.items())}
 
 
 def load(name: str = DEMO, words: Sequence[str] = (), *more: Sequence[str]) -> Experiment:
-    """The experiment of a preset or TOML file, with `key=value` words on top; of several lists the later ones win."""
-    return asked_for(read_tables(name), *map(parsing.overrides, (words, *more)))
+    """The experiment of a preset or TOML file with `key=value` words applied; later lists of words win."""
+    return with_changes(read_tables(name), *map(parsing.overrides, (words, *more)))
 
 
-def asked_for(tables: dict[str, Any], *changes: Mapping[str, Any]) -> Experiment:
-    """The experiment of these tables with the user's on top, one after the other; it says what methods took over."""
+def with_changes(tables: dict[str, Any], *changes: Mapping[str, Any]) -> Experiment:
+    """The experiment of these tables with the user's changes applied in order; it records what carries over."""
     carried: list[CarriedOver] = []
     for change in changes:
         tables, taken = changed(tables, change)
@@ -67,7 +66,7 @@ def asked_for(tables: dict[str, Any], *changes: Mapping[str, Any]) -> Experiment
 
 
 def check_files(tables: Mapping[str, Any]) -> None:
-    """Files that are named must be there: who misspelt one need not read about anything else first."""
+    """Raise an error if a file that the tables name is missing. This runs first, so that typos are reported first."""
 
     def value(section: str, key: str) -> Any:
         table = tables.get(section, {})
@@ -84,12 +83,12 @@ def check_files(tables: Mapping[str, Any]) -> None:
 
 
 def over(base: dict[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
-    """`change` wins; where it names another method, of the old one's parameters only those stay that carry over."""
+    """`change` wins. If it names another method, only those of the old method's parameters stay that carry over."""
     return changed(base, change)[0]
 
 
 def changed(base: dict[str, Any], change: Mapping[str, Any]) -> tuple[dict[str, Any], CarriedOver | None]:
-    """The tables with `change` on top, and what the method takes over from another that it replaces."""
+    """The tables with `change` applied, and what a new method takes over from the method it replaces."""
     old, new = base.get("method", {}), change.get("method", {})
     if not (isinstance(old, Mapping) and isinstance(new, Mapping) and "name" in new):
         return parsing.merge(base, change), None
@@ -108,7 +107,7 @@ def from_tables(tables: Mapping[str, Any]) -> Experiment:
 
 
 def built(tables: Mapping[str, Any]) -> Experiment:
-    """The experiment of these tables, its values of the right types but not checked against each other."""
+    """The experiment of these tables: its values have the right types, but are not checked against each other."""
     valid = {*PLAIN, *SECTIONS, "method"}
     for key, value in tables.items():
         if key not in valid:
@@ -134,7 +133,9 @@ def built(tables: Mapping[str, Any]) -> Experiment:
     provenance.remember(kind)
     for key in method_table.keys() & function_parameters(kind):
         name = parsing.convert(method_table[key], str, f"method.{key}")
-        method_table[key] = _absolute(name) if ":" in name else name  # one of ours, also beside a folder of its name
+        method_table[key] = (
+            _absolute(name) if ":" in name else name
+        )  # a name without a colon is ours, even if a folder is named like it
     method = parsing.build(kind, method_table, "method.")
     cores, engine = os.cpu_count() or 1, sections["engine"]
     sections["engine"] = dataclasses.replace(engine, threads=engine.threads or cores, workers=engine.workers or cores)
@@ -142,32 +143,34 @@ def built(tables: Mapping[str, Any]) -> Experiment:
 
 
 def _with_views(d: DataSettings) -> DataSettings:
-    """With numbers for the views that are up to the dataset."""
+    """The settings with the dataset's numbers in place of auto."""
     for key in VIEWS:
         if isinstance(getattr(d, key), str) and getattr(d, key) != AUTO:
-            raise ConfigError(f"data.{key} must be a number, or {AUTO} (by dataset), not '{getattr(d, key)}'")
+            raise ConfigError(
+                f"data.{key} must be a number, or {AUTO} (depends on the dataset), not '{getattr(d, key)}'"
+            )
     return dataclasses.replace(d, **dataclasses.asdict(d.views))
 
 
 def _assumption(d: DataSettings) -> str:
-    """What nobody can know of the user's own images, to be said until they say it: whether they may be flipped."""
+    """A note on what only the user can know of their own images, whether they may be flipped; empty once it is set."""
     if d.flip != AUTO or not data.of_unknown_content(d.name):
         return ""
     return (
-        f"views of images of unknown content ({short_name(d.name)}) are flipped at random: set data.flip=0 if left and "
-        f"right matter, data.flip=0.5 if they do not. Now: {d.views}"
+        f"views of the images in {short_name(d.name)} are flipped at random, as their content is unknown: set "
+        f"data.flip=0 if left and right matter, data.flip=0.5 if they do not. Now: {d.views}"
     )
 
 
 def notices(experiments: Iterable[Experiment]) -> list[str]:
-    """What a person should know of these experiments before they run, each line once."""
-    some = list(experiments)
-    assumed = [e.assumed for e in some if e.assumed and e.trains_on_views]
-    return [*told_of_methods(change for e in some for change in e.carried), *dict.fromkeys(assumed)]
+    """Notes for the user on these experiments before they run, each line once."""
+    listed = list(experiments)
+    assumed = [e.assumed for e in listed if e.assumed and e.trains_on_views]
+    return [*describe_changes(change for e in listed for change in e.carried), *dict.fromkeys(assumed)]
 
 
 def _absolute(name: str) -> str:
-    """A file or folder of the user's own, so that a run can be repeated from anywhere; other names as they are."""
+    """The absolute path of the user's own file or folder, so that runs can be repeated from anywhere; else the name."""
     place, colon, attribute = name.rpartition(":")
     path = Path(place if colon else name)
     if not path.exists() or (colon and path.suffix != ".py"):
@@ -176,13 +179,13 @@ def _absolute(name: str) -> str:
 
 
 def with_method(experiment: Experiment, name: str) -> Experiment:
-    """The same data, models and training under another method (parameters that mean the same carry over)."""
-    other = asked_for(experiment.tables(), {"method": {"name": name}, "baseline": ""})
+    """The same data, models and training with another method (parameters of the same meaning carry over)."""
+    other = with_changes(experiment.tables(), {"method": {"name": name}, "baseline": ""})
     return dataclasses.replace(other, assumed=experiment.assumed)
 
 
 def read_tables(name: str, through: tuple[str, ...] = ()) -> dict[str, Any]:
-    """The tables of a preset or file, on top of those of its `base`; `through` are the files that led here."""
+    """The tables of a preset or file, merged over those of its `base`; `through` are the files that led here."""
     path = Path(name)
     if path.suffix == ".toml":
         try:
@@ -197,13 +200,13 @@ def read_tables(name: str, through: tuple[str, ...] = ()) -> dict[str, Any]:
         tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{name} is not valid TOML: {error}") from error
-    origin = tables.pop("origin", None)  # whose settings a preset has; of no effect, and not its base's
+    origin = tables.pop("origin", None)  # informative only, and not inherited from the base
     if origin is not None and origin not in list(ORIGINS):
         raise ConfigError(f"{name}: origin must be one of {', '.join(ORIGINS)}, not {origin!r}")
-    base = tables.pop("base", None)  # a preset, or a file beside this one, that this one changes
+    base = tables.pop("base", None)  # a preset, or a file beside this one
     if base is None:
         return tables
     if len(through) >= DEEPEST_BASE:
-        raise ConfigError(f"base: {' -> '.join((*through, name))} goes round in a circle, or too deep")
+        raise ConfigError(f"base: {' -> '.join((*through, name))} is circular, or nested too deeply")
     beside = str(path.parent / str(base)) if str(base).endswith(".toml") else str(base)
     return over(read_tables(beside, (*through, name)), tables)

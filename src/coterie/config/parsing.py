@@ -1,4 +1,4 @@
-"""Typed settings: TOML tables and `key=value` words become frozen dataclasses; anything unknown is an error."""
+"""Converts TOML tables and `key=value` words to frozen dataclasses; an unknown key is an error."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 def build(kind: type[T], table: Mapping[str, Any], prefix: str) -> T:
     """An instance of a settings class from a table; errors name the key with its section."""
     fields = {f.name: f for f in dataclasses.fields(kind)} if dataclasses.is_dataclass(kind) else {}
-    hints = _hints(kind)  # type: ignore[arg-type]  # a class can be hashed, which mypy does not see of type[T]
+    hints = _hints(kind)  # type: ignore[arg-type]  # mypy does not see that type[T] is hashable
     values = {}
     for key, value in table.items():
         if not fields:
@@ -33,12 +33,12 @@ def build(kind: type[T], table: Mapping[str, Any], prefix: str) -> T:
 
 @cache
 def _hints(kind: type[Any]) -> dict[str, Any]:
-    """Python works them out anew at every call, which is most of the time that an experiment takes to load."""
+    """Cached: Python recomputes type hints at each call, which is most of the time that loading an experiment takes."""
     return typing.get_type_hints(kind)
 
 
 def convert(value: Any, hint: Any, key: str) -> Any:
-    """The value as its field's type: an int serves as a float, one item as a list of one."""
+    """The value as its field's type: an int is accepted as a float, a single item as a list of one."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         for option in arguments:
@@ -64,12 +64,12 @@ def convert(value: Any, hint: Any, key: str) -> Any:
 
 
 def default(field: dataclasses.Field[Any]) -> Any:
-    """What a setting is unless somebody says otherwise."""
+    """The default value of a setting."""
     return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
 
 
 def overrides(words: Iterable[str]) -> dict[str, Any]:
-    """`a.b=value` words as nested tables; a value is TOML where it reads as such, else text."""
+    """`a.b=value` words as nested tables; a value is read as TOML if it is valid TOML, else as text."""
     tables: dict[str, Any] = {}
     for word in words:
         key, equals, text = word.partition("=")
@@ -86,7 +86,7 @@ def overrides(words: Iterable[str]) -> dict[str, Any]:
 
 
 def _without_brackets(text: str) -> str:
-    """`cnn3,mlp` of `[cnn3,mlp]`: a list as in a file, whose quotes the shell has taken. All else as it is."""
+    """`cnn3,mlp` for `[cnn3,mlp]`, a list whose quotes the shell has removed. Any other text is unchanged."""
     words = re.fullmatch(r"\[([^][{}\"']+)\]", text)
     return words[1].replace(", ", ",") if words and not _is_toml(text) else text
 
@@ -100,7 +100,7 @@ def _is_toml(text: str) -> bool:
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """`over` wins, table by table."""
+    """The tables merged key by key; `over` wins."""
     merged = dict(base)
     for key, value in over.items():
         below = merged.get(key)
@@ -126,7 +126,7 @@ def dump(tables: Mapping[str, Any]) -> str:
 
 
 def value(text: str) -> Any:
-    """TOML where it reads as such, else text; several between commas are a list."""
+    """The value as TOML if it is valid TOML, else as text; commas make a list."""
     try:
         return tomllib.loads(f"x = {text}")["x"]
     except tomllib.TOMLDecodeError:
@@ -134,10 +134,11 @@ def value(text: str) -> Any:
 
 
 def literal(value: Any) -> str:
+    """The value as TOML."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # TOML escapes as JSON does, and DEL
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # TOML escapes like JSON, and also DEL
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(literal, value))}]"
     if isinstance(value, Mapping):

@@ -1,16 +1,16 @@
-"""What a run was computed with: sources, versions, and the contents of the user's own files.
+"""Records what a run was computed with: sources, versions, and the contents of the user's own files.
 
-Settings alone do not tell whether figures are current: a method's file may have been edited since. So a run records,
+Settings alone do not tell whether results are current: a method's file may have been edited since. So a run records,
 beside its settings, a digest of every source that it depends on and that is edited by hand:
 
-- the method's module, those of its base classes, and what of one's own they import, also inside functions;
-- of the package, the files of `coterie.methods` that are imported so, and the losses;
-- the modules of brought models (`model.zoo = module:callable`) and of functions that parameters of the method name,
-  and what of one's own they import;
-- the user's own data, ONNX files, pretrained weights and graph file;
-- the versions of Coterie, torch and the packages that brought models come from.
+- the method's module, those of its base classes, and the user's modules that they import, also inside functions;
+- Coterie's own files in `coterie.methods` that are imported this way, and the losses;
+- the modules of custom models (`model.zoo = module:callable`) and of functions that parameters of the method name,
+  and the user's modules that they import;
+- the user's data, ONNX files, pretrained weights and graph file;
+- the versions of Coterie, torch and the packages that custom models come from.
 
-Not seen: modules imported by a name that is computed, and files that a method opens itself.
+Not detected: modules imported by a computed name, and files that a method opens itself.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
 
 NAME = "provenance.json"
 NOT_RECORDED = "made before sources were recorded"
-NOT_KNOWN = f"it is not known whether its sources changed, as it was {NOT_RECORDED}"
+NOT_KNOWN = f"it is unknown whether its sources changed, as it was {NOT_RECORDED}"
 BLOCK = 1 << 20
-EDITED = "edited after it was loaded"  # instead of a digest, so that it equals none
+EDITED = "edited after it was loaded"  # stands in for a digest, and equals none
 
-MadeWith = dict[str, str]  # by what people call it: a file, or a package
+MadeWith = dict[str, str]  # by label: a file or a package
 Digest = Callable[[Source], str]
 
 _remembered: WeakSet[type[Any]] = WeakSet()
@@ -51,28 +51,28 @@ _remembered: WeakSet[type[Any]] = WeakSet()
 
 @dataclass(frozen=True)
 class SourceRecord:
-    """What a run's folder says of it."""
+    """The content of a run folder's provenance.json."""
 
     made_with: Mapping[str, str]
-    began: str  # the local time at which the run began
-    changes: tuple[str, ...] = field(default=())  # what changed before it went on, in which round: it is a mixture
+    began: str  # local time
+    changes: tuple[str, ...] = field(default=())  # what changed when the run resumed, and in which round
 
 
 # -- computing ---------------------------------------------------------------------------------
 
 
 def of(e: Experiment) -> MadeWith:
-    """What this process computes the experiment with: of a module that it has loaded, the source as it was then."""
+    """What this process computes the experiment with; the source of a loaded module counts as it was when loaded."""
     return _collect(e, _as_loaded)
 
 
 def on_disk(e: Experiment) -> MadeWith:
-    """What a process that starts now would compute it with."""
+    """What a process that starts now would compute the experiment with."""
     return _collect(e, _now)
 
 
 def remember(kind: type[Any]) -> None:
-    """Note the sources of a method that was just loaded: they may be edited while this process goes on."""
+    """Take digests of the sources of a method that was just loaded: they may be edited while this process runs."""
     if kind in _remembered:
         return
     _remembered.add(kind)
@@ -86,26 +86,26 @@ def _collect(e: Experiment, digest: Digest) -> MadeWith:
     roots = _modules_of(type(e.method))
     brought, packages = _of_models(e.model.zoo)
     functions, more = _named(own_code(e.method))
-    found = {**packages, **more, "coterie": version(), "torch": _version_of("torch")}
+    made_with = {**packages, **more, "coterie": version(), "torch": _version_of("torch")}
     for source in closure([*roots, *functions, *brought, *_losses()]):
-        label = source.label if source.label not in found else f"{source.path.parent.name}/{source.label}"
-        found[label] = digest(source)
+        label = source.label if source.label not in made_with else f"{source.path.parent.name}/{source.label}"
+        made_with[label] = digest(source)
     if not roots:
-        found[type(e.method).__qualname__] = _of_text(type(e.method))
+        made_with[type(e.method).__qualname__] = _of_text(type(e.method))
     for key, path in _files(e):
-        found[_numbered(f"{key} {path.name}", found)] = _of_place(path)
-    return dict(sorted(found.items()))
+        made_with[_numbered(f"{key} {path.name}", made_with)] = _of_place(path)
+    return dict(sorted(made_with.items()))
 
 
-def _numbered(label: str, found: Mapping[str, str]) -> str:
-    """A label that is not there yet. Files of one name are numbered in the order of the settings, and not told apart
-    by their folders: one that was moved is still the same."""
+def _numbered(label: str, taken: Mapping[str, str]) -> str:
+    """A label that is not taken yet. Files of the same name are numbered in the order of the settings rather than
+    labelled by folder: a file that was moved is still the same."""
     labels = itertools.chain([label], (f"{label} ({number})" for number in itertools.count(2)))
-    return next(one for one in labels if one not in found)
+    return next(one for one in labels if one not in taken)
 
 
 def _files(e: Experiment) -> Iterator[tuple[str, Path]]:
-    """The user's own files that settings name, as far as they are there: who reads them says which are not."""
+    """The user's own files that settings name and that exist; code that reads them reports the missing ones."""
     from coterie.data import available
     from coterie.portable.estimators import SUFFIX
 
@@ -124,7 +124,7 @@ def _files(e: Experiment) -> Iterator[tuple[str, Path]]:
 
 
 def _of_models(zoo: Iterable[str]) -> tuple[list[Source], MadeWith]:
-    """The modules of one's own that models are brought from, and the versions of packages that they come from."""
+    """The user's modules that custom models come from, and the versions of packages that the others come from."""
     from coterie.portable.estimators import PREFIX, SUFFIX, is_estimator
 
     names = sorted(set(zoo))
@@ -135,7 +135,7 @@ def _of_models(zoo: Iterable[str]) -> tuple[list[Source], MadeWith]:
 
 
 def _named(names: Iterable[str]) -> tuple[list[Source], MadeWith]:
-    """The files of one's own that `module:name` and `file.py:name` name, and the versions of packages for the rest."""
+    """The user's files that `module:name` and `file.py:name` refer to, and the versions of packages for the rest."""
     sources: list[Source] = []
     packages: MadeWith = {}
     for name in names:
@@ -149,43 +149,43 @@ def _named(names: Iterable[str]) -> tuple[list[Source], MadeWith]:
 
 
 def _modules_of(kind: type[Any]) -> list[Source]:
-    """Where a method's class and its base classes are written; none for one that was typed into an interpreter."""
-    found = []
+    """The modules of a method's class and its base classes; none for a class typed into an interpreter."""
+    sources = []
     for base in kind.__mro__:
         file = getattr(sys.modules.get(base.__module__), "__file__", None)
         if isinstance(file, str):
-            found.append(Source(Path(file).resolve(), base.__module__))
+            sources.append(Source(Path(file).resolve(), base.__module__))
         elif base is kind:
             return []
-    return [source for source in dict.fromkeys(found) if source.counts]
+    return [source for source in dict.fromkeys(sources) if source.counts]
 
 
 def _losses() -> list[Source]:
-    """Peers train with one of these unless their method says otherwise, so no import tells."""
-    found = [located("coterie.core.loss"), located("coterie.training.losses")]
-    return [source for source in found if source is not None]
+    """The default losses: methods use them without importing them."""
+    losses = [located("coterie.core.loss"), located("coterie.training.losses")]
+    return [source for source in losses if source is not None]
 
 
 def _as_loaded(source: Source) -> str:
-    """The digest of what a loaded module was executed from; of one that is not loaded, of what is there now.
+    """The digest of the source that a loaded module was executed from; else of the file as it is now.
 
-    Of a module that somebody else imported, the source is not kept. The file is what was executed if it was last
-    changed before that import; otherwise nobody knows what was, and a word that equals no digest says so: then
-    `compare` runs it again. Who touches a file without changing it is taken for an editor, too.
+    The source of a module that other code imported is not kept. If its file was last changed before the import, the
+    file is what was executed. Otherwise the executed source is unknown: a text that equals no digest is recorded, and
+    `compare` runs the experiment again. Touching a file without changing it counts as a change, too.
     """
     module = sys.modules.get(source.module)
     file = getattr(module, "__file__", None)
     if module is None or not isinstance(file, str) or Path(file).resolve() != source.path:
         return _now(source)
     if LOADED not in vars(module):
-        as_it_was = _last_change(source.path) <= imported_at(source.module)
-        vars(module)[LOADED] = _now(source) if as_it_was else _edited(source)
+        unchanged = _last_change(source.path) <= imported_at(source.module)
+        vars(module)[LOADED] = _now(source) if unchanged else _edited(source)
     digest: str = vars(module)[LOADED]
     return digest
 
 
 def _last_change(path: Path) -> int:
-    """When a file was last written or put there: a copy may have kept the time of writing. 0 if it is gone."""
+    """When a file was last written or moved here (a copy may keep its old modification time); 0 if it is gone."""
     try:
         state = path.stat()
     except OSError:
@@ -194,7 +194,7 @@ def _last_change(path: Path) -> int:
 
 
 def _edited(source: Source) -> str:
-    """With the time of loading: two processes that know no more than this did not run the same source."""
+    """Includes the time of loading, so that two processes with unknown sources never count as equal."""
     loaded = time.localtime(imported_at(source.module) // 10**9)
     return f"{EDITED}, at {time.strftime('%Y-%m-%d %H:%M:%S', loaded)}"
 
@@ -207,7 +207,7 @@ def _now(source: Source) -> str:
 
 
 def _of_text(kind: type[Any]) -> str:
-    """Of a class that was typed into an interpreter or a notebook."""
+    """The digest of a class that was typed into an interpreter or a notebook."""
     try:
         return digest_of(inspect.getsource(kind).encode())
     except (OSError, TypeError):
@@ -215,7 +215,7 @@ def _of_text(kind: type[Any]) -> str:
 
 
 def _of_place(path: Path) -> str:
-    """Of a file, or of all files of a folder with their names."""
+    """The digest of a file, or of all files of a folder with their names."""
     files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
     parts = [(p.relative_to(path).as_posix(), _content(p)) for p in files]
     return parts[0][1] if not path.is_dir() else digest_of(json.dumps(parts).encode())
@@ -228,12 +228,12 @@ def _content(path: Path) -> str:
 
 @cache
 def _content_of_state(path: str, state: tuple[int, ...]) -> str:  # noqa: ARG001
-    """Read once in a process, as long as the file stays as it is: it may be large."""
-    found = hashlib.sha256()
+    """Cached while the file does not change: it may be large."""
+    digest = hashlib.sha256()
     with Path(path).open("rb") as file:
         while block := file.read(BLOCK):
-            found.update(block)
-    return named(found.hexdigest())
+            digest.update(block)
+    return named(digest.hexdigest())
 
 
 @cache
@@ -248,7 +248,7 @@ def _version_of(package: str) -> str:
 
 
 def differences(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """What changed, in words, by name of file or package; nothing where nothing did."""
+    """What changed, one text per file or package; empty if nothing did."""
     return [_difference(name, before, now) for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
 
 
@@ -265,7 +265,7 @@ def _difference(name: str, before: Mapping[str, str], now: Mapping[str, str]) ->
 
 
 def outdated(folder: Path, e: Experiment) -> str:
-    """Why the figures of a run's folder are not those that the same settings give now; empty where they are."""
+    """Why a run folder's results may differ from what the same settings give now; empty if they are current."""
     record = read(folder)
     if record is None:
         return NOT_RECORDED
@@ -275,6 +275,7 @@ def outdated(folder: Path, e: Experiment) -> str:
 
 
 def since(record: SourceRecord, changes: list[str]) -> str:
+    """The changes and when the run began, as one text; empty if there are none."""
     return f"{', '.join(changes)} since {record.began}" if changes else ""
 
 
@@ -282,55 +283,55 @@ def since(record: SourceRecord, changes: list[str]) -> str:
 
 
 def begin(folder: Path, e: Experiment) -> None:
-    """Record what a run that begins is computed with."""
+    """Record what a new run is computed with."""
     _write(folder, SourceRecord(of(e), time.strftime("%Y-%m-%d %H:%M")))
 
 
-def go_on(folder: Path, e: Experiment, round: int) -> str:
-    """For a run that goes on after this round: the warning that its sources call for (empty: none).
+def resume(folder: Path, e: Experiment, round: int) -> str:
+    """Record what changed before a run resumes after this round; returns a warning, or an empty text.
 
-    What changed since it began is recorded. A run without a record gets none: that of its first rounds is not known.
+    A run without a record does not get one: what its first rounds were computed with is unknown.
     """
-    if round >= e.rounds:  # all is computed
+    if round >= e.rounds:  # everything is computed
         return ""
     record, now = read(folder), of(e)
     if record is None:
-        return f"{folder} goes on after round {round}: {NOT_KNOWN}"
+        return f"{folder} resumes after round {round}: {NOT_KNOWN}"
     why = ", ".join(differences(record.made_with, now))
     if not why:
         return ""
     _write(folder, SourceRecord(now, record.began, (*record.changes, f"after round {round}: {why}")))
-    return f"{folder} goes on after round {round}, but {why}: its figures will be a mixture"
+    return f"{folder} resumes after round {round}, but {why}: its results will be a mixture"
 
 
 def read(folder: Path) -> SourceRecord | None:
-    """What a folder says; None for a run of a version that did not record it."""
+    """The record in a run folder; None for a run of a version that did not write one."""
     path = folder / NAME
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        return SourceRecord(dict(found["made_with"]), str(found["began"]), tuple(map(str, found["changes"])))
+        fields = json.loads(path.read_text(encoding="utf-8"))
+        return SourceRecord(dict(fields["made_with"]), str(fields["began"]), tuple(map(str, fields["changes"])))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RunError(f"{path} cannot be read ({error}): delete it, and run this again") from error
+        raise RunError(f"{path} cannot be read ({error}): delete it, and run the experiment again") from error
 
 
 def mixture(folder: Path) -> list[str]:
-    """Why a run is a mixture of several versions, also of its real peers' parts; empty where it is not."""
-    found = []
+    """Why a run, or the part of one of its real peers, mixes several versions; empty if none does."""
+    changes: list[str] = []
     for place in [folder, *sorted(p.parent for p in folder.glob(f"peers/*/{NAME}"))]:
         record = read(place)
-        whose = "" if place == folder else f"{place.name}, "
-        found += [f"{whose}{change}" for change in (record.changes if record else ())]
-    return found
+        peer = "" if place == folder else f"{place.name}, "
+        changes += [f"{peer}{change}" for change in (record.changes if record else ())]
+    return changes
 
 
 def with_mixture(summary: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """A run's summary, with a word of it where the run is a mixture."""
+    """A run's summary, with the key `mixture` if the run mixes several versions."""
     mixed = mixture(folder)
     return {**summary, "mixture": mixed} if mixed else summary
 
 
 def _write(folder: Path, record: SourceRecord) -> None:
-    told = {"began": record.began, "made_with": record.made_with, "changes": list(record.changes)}
-    write_whole(folder / NAME, json.dumps(told, indent=2) + "\n")
+    fields = {"began": record.began, "made_with": record.made_with, "changes": list(record.changes)}
+    write_whole(folder / NAME, json.dumps(fields, indent=2) + "\n")

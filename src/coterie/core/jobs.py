@@ -63,23 +63,25 @@ class Split:
 class TrainSettings:
     """How a peer trains locally: the [train] section."""
 
-    epochs: int = field(default=1, metadata={"help": "passes over the peer's data in one call of train"})
+    epochs: int = field(default=1, metadata={"help": "passes over the peer's training data per call of train"})
     batch: int = field(default=64, metadata={"help": "samples per step"})
     optimizer: str = field(default="sgd", metadata={"help": "sgd | adam"})
     lr: float = field(default=0.05, metadata={"help": "learning rate in round 1"})
-    lr_decay: float = field(default=1.0, metadata={"help": "factor on the learning rate per round"})
-    momentum: float = field(default=0.9, metadata={"help": "of sgd"})
+    lr_decay: float = field(default=1.0, metadata={"help": "the learning rate is multiplied by this each round"})
+    momentum: float = field(default=0.9, metadata={"help": "for sgd"})
     weight_decay: float = field(default=0.0, metadata={"help": "L2 penalty on the weights"})
-    betas: tuple[float, float] = field(default=(0.9, 0.999), metadata={"help": "of adam"})
+    betas: tuple[float, float] = field(default=(0.9, 0.999), metadata={"help": "for adam"})
     augment: bool = field(
         default=False,
-        metadata={"help": "train on a random view of each sample ([data] says how they are made), not on itself"},
+        metadata={
+            "help": "train on a random view of each sample instead of the sample itself ([data] configures views)"
+        },
     )
     keep_optimizer: bool = field(
         default=False,
         metadata={
-            "help": "carry momentum over to the next round instead of starting afresh (local-ensemble's and fedpae's "
-            "networks always do: their rounds are slices of one training)"
+            "help": "keep the optimiser's state between rounds instead of resetting it (networks of local-ensemble and "
+            "fedpae always keep it: their rounds are slices of one training)"
         },
     )
 

@@ -33,21 +33,21 @@ Neighbours: TypeAlias = Sequence[Sequence[int]] | Mapping[int, Sequence[int]]  #
 
 @dataclass(frozen=True)
 class TopologySettings:
-    """Who is connected to whom: the [graph] section."""
+    """Which peers are connected: the [graph] section."""
 
     kind: str = field(
         default=COMPLETE,
         metadata={
-            "help": "complete | erdos-renyi | ring | grid (as near to square as the number of peers can be divided; "
-            "a prime number makes a line) | regular | star (peer 0 in the middle) | file"
+            "help": "complete | erdos-renyi | ring | grid (as close to square as the number of peers allows; a line "
+            "if it is prime) | regular | star (peer 0 in the middle) | file"
         },
     )
     p: float = field(
-        default=0.6, metadata={"help": "erdos-renyi: probability of each edge; drawn again until all are connected"}
+        default=0.6, metadata={"help": "erdos-renyi: probability of each edge; redrawn until the graph is connected"}
     )
-    k: int = field(default=4, metadata={"help": "regular: neighbours of each peer, drawn at random"})
+    k: int = field(default=4, metadata={"help": "regular: number of neighbours of each peer, drawn at random"})
     file: str = field(
-        default="", metadata={"help": "file: path of a text file with an edge `a b` on each line; # begins a comment"}
+        default="", metadata={"help": "file: path of a text file with one edge `a b` per line; # begins a comment"}
     )
 
 

@@ -33,30 +33,32 @@ PARTS = ("projector", "prototypes", "mentee", "adapter", "private")  # that a me
 
 @dataclass(frozen=True)
 class ModelSettings:
-    """What ``[model]`` says: which architectures there are, who gets which, and their sizes."""
+    """Which architectures there are, which peer gets which, and their sizes: the [model] section."""
 
     zoo: tuple[str, ...] = field(
         default=("mlp",),
-        metadata={"help": "architectures, or 'module:callable' of yours; by peer index, modulo"},
+        metadata={"help": "architectures, or 'module:callable' of yours; assigned to peers as `assign` says"},
     )
     assign: str = field(
         default="modulo",
-        metadata={"help": "who gets which of the zoo: modulo (by peer index) | random | capacity"},
+        metadata={"help": "which peer gets which of the zoo: modulo (in turn, by peer index) | random | capacity"},
     )
     capacity: tuple[float, ...] = field(
         default=(),
-        metadata={"help": "with assign = capacity: each peer's capacity from 0 (smallest model) to 1, cycled"},
+        metadata={
+            "help": "for assign = capacity: each peer's capacity from 0 (smallest model) to 1; a shorter list repeats"
+        },
     )
     d_z: int = field(
         default=0,
         metadata={
-            "help": "number of features; 0 = the architecture's own; else a module of yours is told it, by name, and "
-            "what makes another number is adapted by a linear layer"
+            "help": "number of features; 0: the architecture's own; otherwise your own module gets it as an argument, "
+            "and a backbone with another number gets a linear layer"
         },
     )
     hidden: tuple[int, ...] = field(default=(200, 200), metadata={"help": "widths of the hidden layers of mlp"})
     width: float = field(
-        default=1.0, metadata={"help": "resnet8, resnet9 and resnet18: so many times their usual number of channels"}
+        default=1.0, metadata={"help": "resnet8, resnet9 and resnet18: multiplies the number of channels"}
     )
     norm: str = field(
         default="group",
@@ -64,27 +66,25 @@ class ModelSettings:
     )
     d_p: int = field(
         default=0,
-        metadata={"help": "number of outputs of the projector, for methods that have one; 0 = as many as features"},
+        metadata={"help": "number of outputs of the projector, for methods that have one; 0: as many as features"},
     )
     mentee: str = field(
         default="",
-        metadata={"help": "the small architecture that FML and FedKD share; default: lenet for images, else mlp"},
+        metadata={"help": "the small architecture that FML and FedKD share; empty: lenet for images, else mlp"},
     )
     projector_hidden: int = field(default=4096, metadata={"help": "width of the projector's hidden layer"})
     pretrained: str = field(
         default="",
         metadata={
-            "help": "start from the backbones in this folder (ARCHITECTURE.safetensors, .pt or .pth each), or in this "
-            "one file; names as `coterie export` writes them, or those of the module's own state_dict"
+            "help": "start from the backbones in this folder (files ARCHITECTURE.safetensors, .pt or .pth), or in this "
+            "single file; tensors are named as in `coterie export`, or as in the module's own state_dict"
         },
     )
-    dropout: float = field(
-        default=0.0, metadata={"help": "probability that a feature is dropped on its way to the head"}
-    )
+    dropout: float = field(default=0.0, metadata={"help": "probability that a feature is dropped before the head"})
     relu: bool = field(
         default=False,
         metadata={
-            "help": "a ReLU on features on their way to the head, as in MAPL's authors' code; not in a `Net` of yours"
+            "help": "apply a ReLU to features before the head, as MAPL's authors' code does; not in a `Net` of yours"
         },
     )
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from coterie.comparing.plan import Job, Variant, folder_name
-from coterie.config.loading import asked_for, over, read_tables
+from coterie.config.loading import over, read_tables, with_changes
 from coterie.config.parsing import overrides
 from coterie.config.sections import Experiment
 from coterie.core.errors import ConfigError, unknown
@@ -117,7 +117,7 @@ def _experiment(base: dict[str, Any], row: Sequence[str], words: Sequence[str], 
     Of the parameters of `base`'s method, a row with another one takes those that mean the same there.
     """
     general = [word for word in words if not word.startswith("method.")]
-    return asked_for(base, overrides([*row, *general, "baseline=", f"seed={seed}"]))
+    return with_changes(base, overrides([*row, *general, "baseline=", f"seed={seed}"]))
 
 
 def _mark(words: Sequence[str]) -> str:

@@ -264,7 +264,7 @@ def _prepare(
     log = EventLog(out / "events.jsonl")
     if found is not None:
         _check_same(out, file)
-        if warning := provenance.go_on(out, file.experiment, found[0]):
+        if warning := provenance.resume(out, file.experiment, found[0]):
             _log.warning("%s", warning)
         log.keep_until(found[0])
         return found

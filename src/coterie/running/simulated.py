@@ -101,7 +101,7 @@ def _resume(out: Path, on_round: OnRound | None, on_start: OnStart | None) -> di
         return _go(experiment, circle, log, out, 0.0, None, on_round, on_start)
     kept = log.keep_until(found[0])
     _check_whole(kept, found[0], log.path)
-    if warning := provenance.go_on(out, experiment, found[0]):
+    if warning := provenance.resume(out, experiment, found[0]):
         _log.warning("%s", warning)
     return _go(experiment, circle, log, out, found[1].get("seconds", 0.0), found, on_round, on_start, kept)
 

@@ -1,4 +1,4 @@
-"""What can be asked of a partition: the keys under [data], and their checks."""
+"""The settings of partitions, which are keys of [data], and their checks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from coterie.core.errors import ConfigError, unknown
 
 PARTITIONS: dict[str, str] = {
     "iid": "every peer has the pool's mix of classes, and equally many images",
-    "dirichlet": "each class is divided by Dirichlet(alpha) proportions: the smaller, the more uneven",
+    "dirichlet": "each class is divided by Dirichlet(alpha) proportions: a smaller alpha is more uneven",
     "classes": "every peer has classes_per_peer classes; a class is divided evenly among its holders",
     "windows": "clusters of classes_per_peer neighbouring classes, which may overlap",
     "scenario1": "two clusters with classes 0-4 and 5-9; 300 training images a class",
@@ -20,7 +20,7 @@ PARTITIONS: dict[str, str] = {
     "independent": "as iid; every peer has its own random permutation of the labels",
     "quantity": "the pool's mix of classes, but sizes that fall off by a power law (skew)",
 }
-"""Every partition, and a line on each."""
+"""Every partition, with a one-line description."""
 
 _SPLITS = ("train", "validation", "test")
 
@@ -29,29 +29,37 @@ _SPLITS = ("train", "validation", "test")
 class PartitionSettings:
     """How the pool is divided among the peers."""
 
-    partition: str = field(default="iid", metadata={"help": f"who gets what: {' | '.join(PARTITIONS)}"})
-    clusters: int = field(default=2, metadata={"help": "for rotation and label-swap (2 or 4), and windows"})
-    alpha: float = field(default=0.5, metadata={"help": "evenness of the dirichlet partition (above 0)"})
-    classes_per_peer: int = field(default=2, metadata={"help": "for the classes and windows partitions"})
+    partition: str = field(default="iid", metadata={"help": f"how the data is divided: {' | '.join(PARTITIONS)}"})
+    clusters: int = field(
+        default=2, metadata={"help": "number of clusters, for rotation and label-swap (2 or 4) and windows"}
+    )
+    alpha: float = field(
+        default=0.5, metadata={"help": "for dirichlet: concentration, above 0; smaller is more uneven"}
+    )
+    classes_per_peer: int = field(
+        default=2, metadata={"help": "number of classes, for the classes and windows partitions"}
+    )
     skew: float = field(
         default=1.0,
-        metadata={"help": "for quantity: the r-th largest peer has r^-skew times the images; 0 is equal"},
+        metadata={
+            "help": "for quantity: the r-th largest peer has r^-skew times the images of the largest; 0: all equal"
+        },
     )
     train: float | int = field(
         default=0.7,
-        metadata={"help": "a fraction of what a peer has, or a number of images per peer (scenarios: per class)"},
+        metadata={"help": "fraction of a peer's data, or number of images per peer (scenarios: per class)"},
     )
-    validation: float | int = field(default=0.15, metadata={"help": "as train"})
-    test: float | int = field(default=0.15, metadata={"help": "as train"})
+    validation: float | int = field(default=0.15, metadata={"help": "like train"})
+    test: float | int = field(default=0.15, metadata={"help": "like train"})
     private_labels: bool = field(
         default=False,
-        metadata={"help": "with any partition: every peer calls the classes by random names of its own"},
+        metadata={"help": "with any partition: every peer has its own random permutation of the class labels"},
     )
-    overlap: bool = field(default=False, metadata={"help": "may the same image be with two peers?"})
+    overlap: bool = field(default=False, metadata={"help": "whether two peers may have the same image"})
 
 
 def exact_sizes(settings: PartitionSettings) -> tuple[int, int, int] | None:
-    """The split sizes as numbers of images, or None if they are fractions; mixing the two is an error."""
+    """The split sizes as numbers of images; None if they are fractions. Mixing the two is an error."""
     sizes = (settings.train, settings.validation, settings.test)
     kinds = {isinstance(size, int) for size in sizes}
     if len(kinds) > 1:
@@ -68,16 +76,16 @@ def exact_sizes(settings: PartitionSettings) -> tuple[int, int, int] | None:
 
 def _check_fractions(sizes: tuple[float, float, float]) -> None:
     if sum(sizes) > 1 + 1e-9:
-        raise ConfigError(f"data.train: train, validation and test add up to {sum(sizes):g}, more than 1")
+        raise ConfigError(f"data.train: train, validation and test add up to {sum(sizes):g}; they must not exceed 1")
 
 
 def fractions_of(settings: PartitionSettings) -> tuple[float, float, float]:
-    """The split sizes, where they are fractions."""
+    """The split sizes as fractions."""
     return settings.train, settings.validation, settings.test
 
 
 def check_settings(settings: PartitionSettings, classes: int) -> None:
-    """Raise ConfigError for whatever is impossible with this many classes, before looking at any row."""
+    """Raise ConfigError for settings that are impossible with this many classes, before any row is read."""
     name = settings.partition
     if name not in PARTITIONS:
         raise ConfigError(f"data.partition: {unknown('partition', name, PARTITIONS)}")
@@ -105,12 +113,12 @@ def check_peers(settings: PartitionSettings, peers: int) -> None:
     """Raise ConfigError if the partition cannot be made for so few peers."""
     least = cluster_count(settings)
     if peers < least:
-        why = f"{settings.partition} has {least} clusters" if least > 1 else "someone must learn"
+        why = f"{settings.partition} has {least} clusters" if least > 1 else "a run needs peers"
         raise ConfigError(f"peers: must be at least {least}, not {peers} ({why})")
 
 
 def cluster_count(settings: PartitionSettings) -> int:
-    """How many true clusters the partition makes; 1 where it makes none."""
+    """The number of true clusters that the partition makes; 1 if it makes none."""
     if settings.partition in ("rotation", "label-swap", "windows"):
         return settings.clusters
     return 2 if settings.partition.startswith("scenario") else 1
