@@ -18,7 +18,7 @@ from coterie.core.net import Net
 from coterie.core.peer import Desk, Others, Peer
 from coterie.core.topology import links_of
 from coterie.data import Dataset, Share
-from coterie.data.pool import Holding, hold
+from coterie.data.pool import PooledData, pool_data
 from coterie.models import pretrained
 from coterie.models.registry import registry
 from coterie.portable.estimators import is_estimator
@@ -35,7 +35,7 @@ class Population:
 
     participants: list[Peer]  # the peers, then the server where there is one
     architectures: list[str]
-    holding: Holding
+    holding: PooledData
 
     @property
     def dataset(self) -> Dataset:
@@ -69,9 +69,9 @@ def divide(e: Experiment) -> tuple[Dataset, list[Share]]:
     return dataset, list(data.partition(dataset.y, len(dataset.classes), e.peers, e.data, e.seed))
 
 
-def gather(e: Experiment, holding: Holding | None = None) -> Population:
+def gather(e: Experiment, holding: PooledData | None = None) -> Population:
     """Give every peer its part of the data (which are loaded and divided, unless they are at hand) and its model."""
-    holding = holding or hold(*divide(e), e.data)
+    holding = holding or pool_data(*divide(e), e.data)
     dataset, held = holding.dataset, holding.splits(e.engine.device)
     shape, classes = dataset.x.shape[1:], len(dataset.classes)
     rng = randomness.generator(e.seed, "architectures")
@@ -164,7 +164,7 @@ def stage_for(e: Experiment, circle: Population) -> Stage:
     return stage_with(e, circle.participants, e.engine.workers)
 
 
-def stage_of(members: Sequence[int], tables: dict[str, Any], holding: Holding) -> Stage:
+def stage_of(members: Sequence[int], tables: dict[str, Any], holding: PooledData) -> Stage:
     """A shard's stage, in the process where it will be."""
     e, mine = from_tables(tables), set(members)
     return stage_with(e, [peer for peer in gather(e, holding).participants if peer.id in mine])

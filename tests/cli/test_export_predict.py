@@ -297,8 +297,8 @@ def test_arrays_that_do_not_fit(of_any_shape: Path, capsys: pytest.CaptureFixtur
     capsys.readouterr()
     for more, said in (
         (["model.zoo=cnn3"], "model.zoo: 'cnn3' takes images (channels, height, width), but the data has inputs of"),
-        (["train.augment=true"], "there are none of whole numbers"),
-        (["data.scale=unit"], "data.scale = 'unit' is for images, and words has none"),
+        (["train.augment=true"], "integers that are not scaled have no views"),
+        (["data.scale=unit"], "data.scale = 'unit' only applies to images, and words has none"),
     ):
         command = ["run", "panm-digits", *TINY, "method.name=local", *words, *more, "--out", "no", "--overwrite"]
         assert said in refused(capsys, *command)
@@ -310,7 +310,7 @@ def test_whole_numbers_that_float32_does_not_have(of_any_shape: Path, capsys: py
     np.savez("large.npz", x=arrays["x"] + 2**24, y=arrays["y"])
     words = [*TINY, "method.name=local", "data.name=large.npz", "data.partition=iid", "model.zoo=mlp", "rounds=1"]
     line = refused(capsys, "run", "panm-digits", *words, "--out", "no")
-    assert "x has whole numbers beyond 16,777,216" in line
+    assert "x has integers beyond 16,777,216" in line
     assert main(["run", "panm-digits", *words, "data.scale=standard", "--out", str(of_any_shape / "yes")]) == OK
 
 
@@ -632,9 +632,12 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
         ("warmth,station,moon\n1,7,full\n", "lacks 'wind', and has also 'moon': its columns"),
         (
             "warmth,wind,station\n1,calm,7\nmild,calm,7\n",
-            "'warmth' must be numbers, and is none in 1 row, the first is row 1",
+            "'warmth' must contain numbers, but does not in 1 row, the first is row 1",
         ),
-        ("warmth,wind,station\n1,gale,7\n", "'wind' has a value that is none of its categories (breeze, calm, storm)"),
+        (
+            "warmth,wind,station\n1,gale,7\n",
+            "'wind' has a value that is not one of its categories (breeze, calm, storm)",
+        ),
         ("warmth,wind,station\n1,calm,7\n,calm,7\n", "'warmth' has missing or infinite values in 1 rows"),
     ],
 )

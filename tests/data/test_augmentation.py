@@ -360,5 +360,5 @@ def test_views_of_rows_of_any_shape_are_those_of_the_flat_row() -> None:
 
 
 def test_whole_numbers_have_no_views() -> None:
-    with pytest.raises(DataError, match=r"trains on views.*whole numbers.*data\.scale = 'standard'"):
+    with pytest.raises(DataError, match=r"trains on views.*integers.*data\.scale = 'standard'"):
         _ = NoAugmentation().numbers

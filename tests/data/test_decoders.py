@@ -112,7 +112,7 @@ def test_cifar10_png_rows_with_json_labels(tmp_path: Path) -> None:
     assert np.array_equal(pool["x"], images)
     assert pool["y"].tolist() == [*range(10), 4, 5]
     (tmp_path / "test_lables.json").write_text("[4]")
-    with pytest.raises(DataError, match="12 images but 11 labels"):
+    with pytest.raises(DataError, match="12 images, but 11 labels"):
         decoders.decode_cifar10_png(tmp_path)
 
 
@@ -123,7 +123,7 @@ def test_broken_png_and_labels_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"rows\.png: truncated"):
         decoders.read_png_rows(path)
     Image.new("RGB", (1000, 2)).save(path)
-    with pytest.raises(DataError, match="rows of 1000 pixels"):
+    with pytest.raises(DataError, match="rows have 1000 pixels"):
         decoders.read_png_rows(path)
     path.write_text('{"not": "a list"')
     with pytest.raises(DataError, match=r"rows\.png: not a JSON list"):

@@ -118,7 +118,7 @@ def test_a_wrong_checksum_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(fetching, "download", serve_files)
     wrong = replace(catalog.DOWNLOADED["mnist"], checksum=checksum(IMAGES, LABELS[::-1].copy()))
     monkeypatch.setitem(catalog.DOWNLOADED, "mnist", wrong)
-    with pytest.raises(DataError, match="checksum of its pixels and labels is wrong"):
+    with pytest.raises(DataError, match="checksum of its pixels and labels does not match"):
         data.fetch("mnist", tmp_path)
 
 
@@ -239,7 +239,7 @@ def test_debian_lists_are_updated_when_the_package_is_not_found(
             raise DataError("E: Unable to locate package")
 
     monkeypatch.setattr(fetching, "run_client", client)
-    with pytest.raises(DataError, match="is missing from what was fetched"):
+    with pytest.raises(DataError, match="is missing from the fetched files"):
         data.fetch("fashion-mnist", tmp_path)
     assert commands == [["apt-get", "download"], ["apt-get", "update"], ["apt-get", "download"]]
 

@@ -74,13 +74,13 @@ def test_numeric_labels_sort_as_numbers_and_any_column_can_be_the_label(tmp_path
         ({"label": ["yes", None, "yes", "no"]}, r"column 'label' has missing"),
         ({"label": ["yes"] * 4}, "at least two classes"),
         ({"label": [1, 2, 3, 4]}, "column 'label' has 4 distinct values in 4 rows.*data.labels"),
-        ({"label": [1.5, 2, 1.5, 2]}, "column 'label' holds numbers with fractions.*pandas.cut.*data.label"),
+        ({"label": [1.5, 2, 1.5, 2]}, "column 'label' contains fractions.*pandas.cut.*data.label"),
         ({"colour": ["red", "red", "MARKER", "MARKER"]}, r"'colour' .* \(red, blue, green\) in 2 rows, .* row 2 "),
-        ({"name": ["MARKER A", "B", "C", "D"]}, r"column 'name' holds texts or dates.*categories = \{ 'name' = "),
+        ({"name": ["MARKER A", "B", "C", "D"]}, r"column 'name' contains texts or dates.*categories = \{ 'name' = "),
         ({"born": ["1950-01-02", "MARKER", "", "x"]}, r"column 'born' has missing"),
-        ({"born": ["1950-01-02", "1951-01-02", "1952-07-08", "MARKER"]}, r"column 'born' holds texts or dates"),
-        ({"age": ["1", "MARKER", "3", "?"]}, r"column 'age' holds texts"),
-        ({"age": ["1", "MARKER", "3", "4"]}, r"column 'age' is not a number in 1 row, the first is row 1 \(counted"),
+        ({"born": ["1950-01-02", "1951-01-02", "1952-07-08", "MARKER"]}, r"column 'born' contains texts or dates"),
+        ({"age": ["1", "MARKER", "3", "?"]}, r"column 'age' contains texts"),
+        ({"age": ["1", "MARKER", "3", "4"]}, r"column 'age' has no number in 1 row, the first is row 1 \(counted"),
     ],
 )
 def test_complaints_about_tables(tmp_path: Path, change: dict[str, list | None], message: str) -> None:
@@ -98,13 +98,13 @@ def test_complaints_about_tables(tmp_path: Path, change: dict[str, list | None],
 def test_more_complaints_about_tables(tmp_path: Path) -> None:
     numbers = TABLE.drop(columns="colour")
     dates = numbers.assign(day=pandas.to_datetime(["2020-01-01"] * 4))
-    with pytest.raises(DataError, match="column 'day' holds dates or times: drop it"):
+    with pytest.raises(DataError, match="column 'day' contains dates or times: drop it"):
         data.load(save(tmp_path, dates, ".parquet"))
-    with pytest.raises(DataError, match="column 'colour' holds texts"):
+    with pytest.raises(DataError, match="column 'colour' contains texts"):
         data.load(save(tmp_path, TABLE.astype({"colour": "category"}), ".parquet"))
-    with pytest.raises(DataError, match=r"'label' is the label column, whose classes belong into data\.labels"):
+    with pytest.raises(DataError, match=r"'label' is the label column: list its classes in data\.labels"):
         data.load(save(tmp_path, numbers), categories={"label": ["yes", "no"]})
-    with pytest.raises(DataError, match="a column beside 'label'"):
+    with pytest.raises(DataError, match="a column besides 'label'"):
         data.load(save(tmp_path, TABLE[["label"]]))
     for suffix in (".csv", ".parquet"):
         (tmp_path / f"broken{suffix}").write_bytes(b"")
@@ -186,13 +186,13 @@ def test_arrays_of_any_shape(tmp_path: Path, shape: tuple[int, ...]) -> None:
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"x": np.zeros((3, 2))}, "has no array 'y'; it needs x and y, and holds x"),
+        ({"x": np.zeros((3, 2))}, "has no array 'y'; it needs x and y, but has x"),
         ({"x": np.zeros((3, 2)), "y": np.zeros(2)}, "one label for every row"),
         ({"x": np.zeros((3, 2)), "y": np.zeros(3)}, "at least two classes"),
         ({"x": np.zeros((2, 2)), "y": np.array([0.0, np.nan])}, "1 missing or infinite labels"),
         ({"x": np.array([[1.0], [np.nan]]), "y": np.arange(2)}, "missing or infinite values in 1 rows"),
         ({"x": np.array([["a"], ["b"]]), "y": np.arange(2)}, "x holds <U1; give numbers"),
-        ({"x": np.zeros(2), "y": np.arange(2)}, r"x has shape \(2,\); a sample is one row"),
+        ({"x": np.zeros(2), "y": np.arange(2)}, r"x has shape \(2,\); expected is \(rows, \.\.\.\)"),
         ({"x": np.zeros((2, 0)), "y": np.arange(2)}, r"x has shape \(2, 0\)"),
     ],
 )

@@ -176,7 +176,7 @@ def test_panm_on_mnist_fits_although_there_are_too_few_fives_for_equal_counts() 
 
 def test_too_many_images_say_what_would_fit() -> None:
     wanted = PartitionSettings(partition="rotation", train=300, validation=40, test=100)
-    message = r"data\.train: 200 peers need 440 .* 6313 to 7877 images a class, has 350 each: data\.train = 210 "
+    message = r"data\.train: 200 peers need 440 .* 6313 to 7877 images per class, has 350 each: data\.train = 210 "
     with pytest.raises(ConfigError, match=message):
         partition(mnist_labels(), 10, 200, wanted, 0)
     partition(mnist_labels(), 10, 200, replace(wanted, train=210), 0)

@@ -14,7 +14,7 @@ from coterie.config import loading
 from coterie.config.sections import DataSettings
 from coterie.core.errors import DataError
 from coterie.data import Dataset, Share
-from coterie.data.pool import Holding, hold
+from coterie.data.pool import PooledData, pool_data
 from coterie.data.scaling import Scaling
 from coterie.running.real_peer import PeerFile, PeerSettings, place
 
@@ -23,9 +23,9 @@ def share(train: list[int], validation: list[int], test: list[int]) -> Share:
     return Share(*(np.array(rows) for rows in (train, validation, test)))
 
 
-def held(x: np.ndarray, *shares: Share, scale: str = "auto", name: str = "mine.npz") -> Holding:
+def held(x: np.ndarray, *shares: Share, scale: str = "auto", name: str = "mine.npz") -> PooledData:
     dataset = Dataset("mine", x, np.arange(len(x)) % 2, ("a", "b"))
-    return hold(dataset, shares, DataSettings(name=name, scale=scale))
+    return pool_data(dataset, shares, DataSettings(name=name, scale=scale))
 
 
 TWO = share([0, 1], [2], [3]), share([4, 5], [6], [7])
@@ -74,12 +74,12 @@ def test_whole_numbers_are_left_alone_unless_asked_for() -> None:
     assert (asked.x[:2].tolist(), asked.kind) == ([[-1, -1], [1, 1]], "features")
     assert held(x.astype(float), mine).x[:2].tolist() == [[-1, -1], [1, 1]]  # measurements
     assert held(x + 0.5, mine, scale="none").x.tolist() == (x + 0.5).tolist()
-    with pytest.raises(DataError, match="whole numbers beyond 16,777,216"):
+    with pytest.raises(DataError, match="integers beyond 16,777,216"):
         held(x + 2**24, mine)
 
 
 def test_numbers_too_large_for_a_model() -> None:
-    with pytest.raises(DataError, match="values too large for float32"):
+    with pytest.raises(DataError, match="values that are too large for the models' float32"):
         held(np.array([[1e300], [2.0], [3.0]]), share([0], [1], [2]), scale="none")
 
 
@@ -110,9 +110,9 @@ def test_a_real_peer_has_the_rows_that_it_has_in_the_simulation(peer: int, tmp_p
     np.savez(tmp_path / "mine.npz", x=dataset.x[rows], y=dataset.y[rows])
     alone = data.load(str(tmp_path / "mine.npz"))
     everything = replace(shares[peer], train=np.arange(len(rows)), validation=np.arange(1), test=np.arange(1))
-    assert hold(alone, [everything], e.data).scalings == [simulated.scaling]
+    assert pool_data(alone, [everything], e.data).scalings == [simulated.scaling]
 
 
 def test_values_whose_deviation_overflows_are_refused() -> None:
-    with pytest.raises(DataError, match="too large for float32"):
+    with pytest.raises(DataError, match="too large for the models' float32"):
         held(np.array([[1e200], [-1e200], [0.0], [0.0]]), share([0, 1], [2], [3]))

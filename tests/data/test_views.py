@@ -17,7 +17,7 @@ from coterie.config.loading import from_tables, load
 from coterie.config.sections import DataSettings, Experiment
 from coterie.core.errors import ConfigError, DataError
 from coterie.data.augmentation import ImageAugmentation
-from coterie.data.pool import hold
+from coterie.data.pool import pool_data
 from coterie.data.views import NAMES, PHOTOGRAPHS, Views, usual_views
 from coterie.methods import METHODS
 from coterie.reproducing import papers
@@ -124,16 +124,16 @@ def test_what_is_neither_a_number_nor_auto_is_refused(word: str, said: str) -> N
 
 def test_views_are_made_as_the_settings_say() -> None:
     e = load("panm-digits", ["data.jitter=0"])
-    made = hold(*divide(e), e.data).augment
+    made = pool_data(*divide(e), e.data).augment
     assert isinstance(made, ImageAugmentation)
     assert (made.scale, made.flip, made.jitter, made.grey, made.blur) == ((0.7, 1.0), 0.0, 0.0, 0.2, 0.0)
     # The least of its random numbers, 0, keeps the whole image (the crop), and would flip and blur it if it might.
     dataset, shares = divide(e)
-    x = gather(e, hold(dataset, shares, e.data)).participants[0].data.train.x
+    x = gather(e, pool_data(dataset, shares, e.data)).participants[0].data.train.x
     u = np.zeros((len(x), made.numbers), dtype=np.float32)
     u[:, 1] = 0.5  # as wide as high
     assert torch.allclose(made(x, torch.from_numpy(u)), x, atol=1e-5)
-    flipped = hold(dataset, shares, load("panm-digits", ["data.jitter=0", "data.flip=0.5"]).data).augment
+    flipped = pool_data(dataset, shares, load("panm-digits", ["data.jitter=0", "data.flip=0.5"]).data).augment
     assert torch.allclose(flipped(x, torch.from_numpy(u)), x.flip(-1), atol=1e-5)
 
 
@@ -180,7 +180,7 @@ def test_of_what_has_no_images_or_cannot_be_read_there_is_nothing_to_say(tmp_pat
     for name in ("no-x.npz", "broken.npz", "empty", "bad", "table.csv", "floats.npz", "nowhere"):
         assert data.default_views(str(tmp_path / name)) == PHOTOGRAPHS
         assert not data.of_unknown_content(str(tmp_path / name))
-    with pytest.raises(DataError, match=r"broken\.npz"):  # who loads it is told
+    with pytest.raises(DataError, match=r"broken\.npz"):  # loading it says why
         divide(load("panm-digits", [f"data.name={tmp_path / 'broken.npz'}", *TINY, "method.name=local"]))
 
 
@@ -251,7 +251,7 @@ def test_a_method_says_whether_it_trains_on_views(method: str, tmp_path: Path) -
     e = load("panm-digits", [f"data.name={place}", *TINY, *few], [f"method.name={method}"])
     assert e.trains_on_views == (METHODS[method].views > 0)
     if e.trains_on_views:
-        with pytest.raises(DataError, match="there are none of whole numbers"):
+        with pytest.raises(DataError, match="integers that are not scaled have no views"):
             simulated.run(e, tmp_path / "run")
     else:
         simulated.run(e, tmp_path / "run")

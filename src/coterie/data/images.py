@@ -1,4 +1,4 @@
-"""Folders of image files: FOLDER/CLASS/*.png."""
+"""Reads folders of image files: FOLDER/CLASS/*.png."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ def image_files(folder: Path) -> tuple[list[Path], list[int], tuple[str, ...]]:
     files: list[Path] = []
     labels: list[int] = []
     for number, name in enumerate(names):
-        found = sorted(file for file in (folder / name).iterdir() if file.suffix.lower() in SUFFIXES)
-        if not found:
+        images = sorted(file for file in (folder / name).iterdir() if file.suffix.lower() in SUFFIXES)
+        if not images:
             raise DataError(f"{folder / name}: holds no .png or .jpg files; every subfolder must be a class")
-        files += found
-        labels += [number] * len(found)
+        files += images
+        labels += [number] * len(images)
     if not files:
         raise DataError(f"{folder}: expected a subfolder of .png or .jpg files for every class")
     return files, labels, tuple(names)
 
 
 def first_side(folder: Path) -> int | None:
-    """The shorter side, in pixels, of one of the images below `folder` (all have one size); None: there is none."""
+    """The shorter side, in pixels, of an image below `folder` (all have the same size); None if there are none."""
     from PIL import Image
 
     file = next((file for file in folder.glob("[!.]*/*") if file.suffix.lower() in SUFFIXES), None)
@@ -41,18 +41,18 @@ def first_side(folder: Path) -> int | None:
 
 
 def stack_images(files: list[Path], channels: int | None = None) -> Array:
-    """All images as uint8 (N, C, H, W): as many `channels` as asked for, else grey only if all are grey."""
+    """All images as uint8 (N, C, H, W), with so many `channels`; None: grey if all images are grey, else colour."""
     if channels is None:
         channels = 1 if all(_is_grey(file) for file in files) else 3
     first = read_image(files[0], channels)
-    # Filled in place: a list of arrays and its stack would need the memory of a large dataset twice.
+    # Filled in place: stacking a list of arrays would need twice the memory of a large dataset.
     stacked = np.empty((len(files), *first.shape), dtype=np.uint8)
     for row, file in enumerate(files):
         pixels = read_image(file, channels)
         if pixels.shape != first.shape:
             raise DataError(
                 f"{file}: {_size(pixels)} pixels, but {files[0].name} has {_size(first)}; "
-                "all images must be of one size"
+                "all images must have the same size"
             )
         stacked[row] = pixels
     return stacked

@@ -1,4 +1,4 @@
-"""From a label column to classes; a column that is a measurement rather than a label is refused."""
+"""Converts a label column to classes; a column of measurements is an error."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import numpy as np
 from coterie.core.errors import DataError
 from coterie.data.dataset import Array
 
-FEW_CLASSES = 10  # so many are plausible in a table of any size
-ROWS_PER_CLASS = 10  # on average, at least, where there are more classes than a few
+FEW_CLASSES = 10  # plausible in a table of any size
+ROWS_PER_CLASS = 10  # required on average if there are more than FEW_CLASSES
 MOST_CLASSES = 1000
 
 
 def encode_labels(
     where: object, what: str, labels: Array, declared: Sequence[str] = ()
 ) -> tuple[Array, tuple[str, ...]]:
-    """Labels of any type as class numbers and names; numbers sort as numbers, all else as text.
+    """Labels of any type as class numbers and names; numbers sort as numbers, everything else as text.
 
-    `declared` are all classes in the order that peers agree on. With them, any label is one.
-    Raises DataError, beginning with `where`, if `what` (the label column) does not hold classes.
+    `declared` lists all classes, in the same order for all peers; then labels are not tested for being measurements.
+    Raises DataError, beginning with `where`, if `what` (the label column) does not contain classes.
     """
     if labels.dtype.kind not in "iufb":
         labels = np.asarray([str(label) for label in labels])
@@ -29,39 +29,39 @@ def encode_labels(
     if not declared:
         _refuse_measurement(where, what, values, len(labels))
         return numbers.astype(np.int64), names
-    place = {name: number for number, name in enumerate(declared)}
-    known = np.array([name in place for name in names])
+    number_of = {name: number for number, name in enumerate(declared)}
+    known = np.array([name in number_of for name in names])
     if not known.all():
         raise DataError(
             f"{where}: {what} has labels that are not in data.labels ({', '.join(declared)}) "
             f"{which_rows(~known[numbers])}: correct these rows, or add their labels to data.labels"
         )
-    return np.array([place[name] for name in names], dtype=np.int64)[numbers], tuple(declared)
+    return np.array([number_of[name] for name in names], dtype=np.int64)[numbers], tuple(declared)
 
 
 def which_rows(wrong: Array) -> str:
-    """Where a problem is, without the value: an error may be read by others than the owner of the data."""
+    """Where a problem is, without the value: others than the owner of the data may read the error."""
     rows = np.flatnonzero(wrong)
     return f"in {len(rows)} row{'s' if len(rows) > 1 else ''}, the first is row {rows[0]} (counted from 0)"
 
 
 def _name(value: object) -> str:
-    """1.0 is class 1: whether a file has its whole numbers as floats is a matter of its format."""
+    """The name of a class. 1.0 is class 1: some formats store integers as floats."""
     return str(int(value)) if isinstance(value, np.floating) and value == np.floor(value) else str(value)
 
 
 def _refuse_measurement(where: object, what: str, values: Array, rows: int) -> None:
-    """Classes are few, and each has several rows."""
+    """Raise DataError for values that look like measurements. Classes are few, and each has several rows."""
     if values.dtype.kind == "f" and (values != np.floor(values)).any():
         raise DataError(
-            f"{where}: {what} holds numbers with fractions, so it is a measurement and not a class. Coterie only "
-            "classifies: divide the values into classes (pandas.cut), or name another column in data.label"
+            f"{where}: {what} contains fractions, so it is a measurement and not a class. Coterie only "
+            "classifies: bin the values into classes (pandas.cut), or name another column in data.label"
         )
     count = len(values)
     too_many = count > FEW_CLASSES and (rows < ROWS_PER_CLASS * count or count > MOST_CLASSES)
     if too_many or count > max(2, rows // 2):
         raise DataError(
-            f"{where}: {what} has {count} distinct values in {rows} rows, which are too many to be classes. Name "
+            f"{where}: {what} has {count} distinct values in {rows} rows, too many for classes. Name "
             "another column in data.label, or group the values (pandas.cut); if they are classes, list them in "
             "data.labels"
         )

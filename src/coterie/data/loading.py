@@ -1,4 +1,4 @@
-"""`load`: a dataset by name or by path."""
+"""Loads a dataset by name or by path."""
 
 from __future__ import annotations
 
@@ -25,16 +25,17 @@ def load(
     categories: Categories | None = None,
     home: Path | None = None,
 ) -> Dataset:
-    """A dataset: one of the named ones, or your own file or folder.
+    """A named dataset, or your own file or folder.
 
-    Of your own, `label` is the label column of a table, `labels` are all classes in order, if it may lack some, and
-    `categories` are the values that each of its text columns may have.
+    For your own data, `label` is the label column of a table, `labels` lists all classes in order if the data may lack
+    some, and `categories` lists the values that each text column may have.
 
-    The official train and test parts of a named dataset come as one pool, train rows first. Values are raw: images
-    are uint8 (N, C, H, W), all else are numbers (N, ...). A run scales them for each peer (see `coterie.data.pool`).
+    The official train and test parts of a named dataset are merged into one pool, train rows first. Values are raw:
+    images are uint8 (N, C, H, W), anything else is numbers (N, ...). A run scales them for each peer (see
+    `coterie.data.pool`).
     """
     if categories and name_or_path in (*EMBEDDED, *DOWNLOADED):
-        raise DataError(f"data.categories is about text columns of your own tables, and {name_or_path} has none")
+        raise DataError(f"data.categories only applies to your own tables, not to {name_or_path}: remove it")
     if name_or_path in EMBEDDED:
         return _load_embedded(name_or_path)
     if name_or_path in DOWNLOADED:
@@ -44,29 +45,31 @@ def load(
 
 
 def check_there(name_or_path: str) -> None:
-    """Raises DataError where `load` would not find it: no such name, file or folder."""
+    """Raise DataError if there is no dataset, file or folder of this name."""
     if name_or_path in EMBEDDED or name_or_path in DOWNLOADED:
         return
     if not looks_like_path(name_or_path):
         names = unknown("dataset", name_or_path, [*EMBEDDED, *DOWNLOADED])
-        raise DataError(f"data.name: {names}; or the path of a .csv, .parquet or .npz file or of a folder of images")
+        raise DataError(
+            f"data.name: {names}; or give the path of a .csv, .parquet or .npz file or of a folder of images"
+        )
     check_path(Path(name_or_path).expanduser())
 
 
 def available(home: Path | None = None) -> dict[str, bool]:
-    """The named datasets, and whether each is on this machine."""
+    """The named datasets, and whether each is available on this machine."""
     folder = data_home(home)
     downloaded = {name: (folder / f"{file_of(name)}.npz").exists() for name in DOWNLOADED}
     return dict.fromkeys(EMBEDDED, True) | downloaded
 
 
 def describe(name: str) -> str:
-    """One line on a named dataset."""
+    """A one-line description of a named dataset."""
     return EMBEDDED[name] if name in EMBEDDED else find_entry(name).summary
 
 
 def default_views(name_or_path: str) -> Views:
-    """How views of a dataset's images are made, unless the settings say otherwise; of tables nobody makes any."""
+    """How views of a dataset's images are made by default; the value has no meaning for tables."""
     if name_or_path in EMBEDDED or name_or_path in DOWNLOADED:
         return views_of(name_or_path) or PHOTOGRAPHS
     side = image_side(Path(name_or_path).expanduser())
@@ -74,7 +77,7 @@ def default_views(name_or_path: str) -> Views:
 
 
 def of_unknown_content(name_or_path: str) -> bool:
-    """Whether these are images of the user's own, of which nobody said what they show."""
+    """Whether these are the user's own images, whose content is unknown."""
     return name_or_path not in (*EMBEDDED, *DOWNLOADED) and image_side(Path(name_or_path).expanduser()) is not None
 
 
@@ -91,7 +94,7 @@ def _load_downloaded(name: str, home: Path) -> Dataset:
 
 
 def _load_embedded(name: str) -> Dataset:
-    """A dataset out of scikit-learn's wheel."""
+    """A dataset that ships with scikit-learn."""
     if name == "digits":
         table = _embedded_table("digits.csv.gz", skip=0)
         # Grey levels 0..16 become 0..255, as in every other image dataset.
@@ -111,8 +114,8 @@ def _embedded_table(file: str, skip: int) -> np.ndarray:
 
 
 def _embedded_folder() -> Path:
-    """Found without importing scikit-learn: that would cost every real peer 100 MB and a second."""
+    """scikit-learn's data folder, without importing it: that would cost every real peer 100 MB and a second."""
     spec = importlib.util.find_spec("sklearn")
     if spec is None or spec.origin is None:
-        raise DataError("the embedded data come inside scikit-learn, which is not installed: pip install scikit-learn")
+        raise DataError("this dataset ships with scikit-learn, which is not installed: pip install scikit-learn")
     return Path(spec.origin).parent / "datasets" / "data"

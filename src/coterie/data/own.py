@@ -1,4 +1,4 @@
-"""The user's own data: a table (.csv, .parquet), arrays (.npz), or a folder of images. All as raw values."""
+"""Reads the user's own data as raw values: a table (.csv, .parquet), arrays (.npz), or a folder of images."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from coterie.data.tables import Categories
 
 _SUFFIXES = (*tables.SUFFIXES, ".npz")
 _CHANNELS = (1, 3)
-_LARGEST_INTEGER = 2**24  # up to which float32 has every whole number
+_LARGEST_INTEGER = 2**24  # float32 represents all integers up to this exactly
 
 
 def looks_like_path(text: str) -> bool:
-    """Whether `text` means a file or folder rather than the name of a dataset."""
+    """Whether `text` refers to a file or folder rather than a named dataset."""
     path = Path(text).expanduser()
     return path.exists() or path.suffix in _SUFFIXES or len(path.parts) > 1
 
@@ -33,13 +33,13 @@ def check_path(path: Path) -> None:
 
 
 def load_own(path: Path, label: str, labels: Sequence[str] = (), categories: Categories | None = None) -> Dataset:
-    """Read the user's file or folder; `labels` are the classes where others have some that this file may lack.
+    """Read the user's file or folder; `labels` lists all classes if this file may lack some that other peers have.
 
-    Raises DataError naming what is wrong with it.
+    Raises DataError that names the problem.
     """
     check_path(path)
     if categories and path.suffix not in tables.SUFFIXES:
-        raise DataError(f"data.categories is about columns of a table, and {path} is none")
+        raise DataError(f"data.categories only applies to tables, and {path} is not a table: remove it")
     if path.is_dir():
         return _load_folder(path, labels)
     if path.suffix not in _SUFFIXES:
@@ -55,9 +55,9 @@ def load_own(path: Path, label: str, labels: Sequence[str] = (), categories: Cat
 
 
 def image_side(path: Path) -> int | None:
-    """The shorter side of the user's images, in pixels, without reading them all; None where there are none.
+    """The shorter side of the user's images, in pixels, without reading them all; None if there are no images.
 
-    None also of what cannot be read: who loads it is told why.
+    Also None if the file cannot be read: loading it raises the error.
     """
     try:
         if path.is_dir():
@@ -69,7 +69,7 @@ def image_side(path: Path) -> int | None:
 
 
 def _without_rows(path: Path) -> Array:
-    """The array x of an .npz file without its rows: their type and shape, from the header alone."""
+    """The array x of an .npz file without its rows: only type and shape, read from the header."""
     with zipfile.ZipFile(path) as archive, archive.open("x.npy") as file:
         version = np.lib.format.read_magic(file)
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
@@ -84,9 +84,9 @@ def _load_folder(folder: Path, labels: Sequence[str]) -> Dataset:
     dataset = Dataset(folder.resolve().name, stack_images(files), np.asarray(numbers, dtype=np.int64), classes)
     if not labels:
         return dataset
-    strange = [name for name in classes if name not in labels]
-    if strange:
-        raise DataError(f"{folder}: the folder '{strange[0]}' is none of data.labels: {', '.join(labels)}")
+    unlisted = [name for name in classes if name not in labels]
+    if unlisted:
+        raise DataError(f"{folder}: the folder '{unlisted[0]}' is not in data.labels: {', '.join(labels)}")
     place = np.array([labels.index(name) for name in classes], dtype=np.int64)
     return replace(dataset, y=place[dataset.y], classes=tuple(labels))
 
@@ -95,7 +95,7 @@ def _load_npz(path: Path, labels: Sequence[str]) -> Dataset:
     arrays = read_arrays(path)
     if missing := {"x", "y"} - arrays.keys():
         held = ", ".join(sorted(arrays)) or "nothing"
-        raise DataError(f"{path}: has no array '{min(missing)}'; it needs x and y, and holds {held}")
+        raise DataError(f"{path}: has no array '{min(missing)}'; it needs x and y, but has {held}")
     x, y = arrays["x"], arrays["y"]
     if y.ndim != 1 or x.ndim < 1 or len(x) != len(y) or len(y) == 0:
         raise DataError(f"{path}: x has shape {x.shape}, y {y.shape}; y needs one label for every row of x")
@@ -106,13 +106,13 @@ def _load_npz(path: Path, labels: Sequence[str]) -> Dataset:
 
 
 def _rows_of(path: Path, x: Array) -> Array:
-    """Bytes in the form of images are images; everything else is numbers."""
+    """Byte arrays of an image shape are images; everything else is numbers."""
     images = as_images(x)
     return number_rows(path, x) if images is None else images
 
 
 def as_images(x: Array) -> Array | None:
-    """Grey or colour images as uint8 (N, C, H, W), if these are some."""
+    """Grey or colour images as uint8 (N, C, H, W); None if `x` is not images."""
     if x.dtype != np.uint8 or 0 in x.shape[1:]:
         return None
     if x.ndim == 3:
@@ -125,11 +125,11 @@ def as_images(x: Array) -> Array | None:
 
 
 def number_rows(path: Path, x: Array) -> Array:
-    """Numbers (N, ...) of any shape, as they are; bytes become wider integers, for in this form bytes are images."""
+    """Numbers (N, ...) of any shape, unchanged; bytes become wider integers, as uint8 is reserved for images."""
     if x.dtype.kind not in "iufb":
         raise DataError(f"{path}: x holds {x.dtype}; give numbers (rows, ...), or images as uint8")
     if x.ndim < 2 or 0 in x.shape[1:]:
-        raise DataError(f"{path}: x has shape {x.shape}; a sample is one row, of at least one number: (rows, ...)")
+        raise DataError(f"{path}: x has shape {x.shape}; expected is (rows, ...), with at least one number per row")
     if x.dtype.kind == "f" and not np.isfinite(x).all():
         rows = int((~np.isfinite(x)).any(axis=tuple(range(1, x.ndim))).sum())
         raise DataError(f"{path}: x has missing or infinite values in {rows} rows")
@@ -139,9 +139,9 @@ def number_rows(path: Path, x: Array) -> Array:
 
 
 def refuse_large_integers(where: object, x: Array) -> None:
-    """Those that would become others: models are given float32."""
+    """Raise DataError for integers that float32, which models take, cannot represent exactly."""
     if max(int(x.max()), -int(x.min())) > _LARGEST_INTEGER:
         raise DataError(
-            f"{where}: x has whole numbers beyond {_LARGEST_INTEGER:,}, which models cannot take exactly (they are "
-            "given float32): number them anew from 0; or, if they are measurements, train with data.scale = 'standard'"
+            f"{where}: x has integers beyond {_LARGEST_INTEGER:,}, which the models' float32 cannot represent "
+            "exactly: renumber them from 0; or, if they are measurements, train with data.scale = 'standard'"
         )

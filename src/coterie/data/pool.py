@@ -1,4 +1,4 @@
-"""Everybody's samples in one pool, as the models see them, and who has which of its rows."""
+"""Puts all peers' samples, scaled for the models, into one pool, and records which rows each peer has."""
 
 from __future__ import annotations
 
@@ -25,31 +25,33 @@ from coterie.data.scaling import Scaling
 if TYPE_CHECKING:
     from coterie.config.sections import DataSettings
 
-TOO_LARGE = "has values too large for float32, which models take: use other units"
+TOO_LARGE = "has values that are too large for the models' float32: use other units"
 Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
-class Holding:
-    """A dataset, divided. Arrays and plain values: processes of one machine can have it in common."""
+class PooledData:
+    """A dataset divided among peers. It has only arrays and plain values, so processes can share it."""
 
     dataset: Dataset
-    x: Array  # all peers' samples, one peer after the other
+    x: Array  # the samples of all peers, peer by peer
     y: Array
-    cuts: list[tuple[int, int, int, int]]  # by peer: where its train, validation and test rows begin, and its last end
+    cuts: list[
+        tuple[int, int, int, int]
+    ]  # by peer: where its train, validation and test rows begin, and where they end
     class_counts: list[list[int]]  # training samples of each class, by peer
-    clusters: list[int] | None  # the true ones, by peer, where the data were made with them
+    clusters: list[int] | None  # the true clusters by peer, if the partition makes clusters
     augment: Augmentation  # how a view of a sample is made
-    scalings: list[Scaling]  # by peer: of its raw samples to those that its model sees
-    kind: str  # of samples, as models see them: images, features, or integers
+    scalings: list[Scaling]  # by peer: from its raw samples to what its model sees
+    kind: str  # of the scaled samples: images, features, or integers
 
-    def without_raw(self) -> Holding:
-        """All that peers need, without the rows as they were before."""
+    def without_raw(self) -> PooledData:
+        """The same without the raw rows of the dataset, which peers do not need."""
         return replace(self, dataset=replace(self.dataset, x=self.dataset.x[:0]))
 
     def splits(self, device: str) -> list[PeerData]:
-        """Everybody's splits, which index into one pool."""
-        with warnings.catch_warnings():  # nobody writes into a pool: it may be memory that cannot be written to
+        """The splits of all peers, which index into one pool."""
+        with warnings.catch_warnings():  # a pool is never written to, and may be read-only memory
             warnings.filterwarnings("ignore", "The given NumPy array is not writable")
             pool = Pool(torch.from_numpy(self.x).to(device), torch.from_numpy(self.y).to(device), self.augment)
         return [self._of_peer(pool, *of_peer, device) for of_peer in zip(self.cuts, self.scalings, strict=True)]
@@ -59,8 +61,8 @@ class Holding:
         return PeerData(train, validation, test, scaling=scaling)
 
 
-def hold(dataset: Dataset, shares: Sequence[Share], settings: DataSettings) -> Holding:
-    """All shares' samples, transformed as these say, and scaled."""
+def pool_data(dataset: Dataset, shares: Sequence[Share], settings: DataSettings) -> PooledData:
+    """The samples of all shares, transformed as the shares say, and scaled."""
     total = sum(len(s.train) + len(s.validation) + len(s.test) for s in shares)
     pool_x = np.empty((total, *dataset.x.shape[1:]), dtype=np.float32)
     pool_y = np.empty(total, dtype=np.int64)
@@ -83,26 +85,26 @@ def hold(dataset: Dataset, shares: Sequence[Share], settings: DataSettings) -> H
         augment = NoAugmentation()
     else:
         augment = FeatureAugmentation(math.prod(pool_x.shape[1:]), settings.noise, settings.drop)
-    return Holding(dataset, pool_x, pool_y, cuts, counts, _clusters(shares), augment, scalings, kind)
+    return PooledData(dataset, pool_x, pool_y, cuts, counts, _clusters(shares), augment, scalings, kind)
 
 
 def _kind(dataset: Dataset, settings: DataSettings) -> str:
-    """Of what models see: whole numbers that are standardised are features like others."""
+    """The kind of samples that models see: standardised integers are features."""
     return FEATURES if dataset.kind == INTEGERS and settings.scale == "standard" else dataset.kind
 
 
 def _clusters(shares: Sequence[Share]) -> list[int] | None:
-    found = [int(share.cluster) for share in shares if share.cluster is not None]
-    return found if len(found) == len(shares) else None
+    clusters = [int(share.cluster) for share in shares if share.cluster is not None]
+    return clusters if len(clusters) == len(shares) else None
 
 
 def _scaling(name: str, kind: str, train: Array, settings: DataSettings) -> Scaling:
-    """Of what is no image: by one peer's own training rows, in a simulation as on a network.
+    """The scaling of features and integers, from one peer's own training rows, in a simulation as on a network.
 
-    A real peer does not have the others' rows; and rows that a model is judged by must have no part in it.
+    A real peer does not have other peers' rows, and rows that a model is evaluated on must not affect its scaling.
     """
     if settings.scale == "unit":
-        raise DataError(f"data.scale = 'unit' is for images, and {name} has none: use 'standard' or 'none'")
+        raise DataError(f"data.scale = 'unit' only applies to images, and {name} has none: use 'standard' or 'none'")
     if kind == INTEGERS or settings.scale == "none":
         return Scaling.none(train.shape[1])
     with np.errstate(over="ignore", invalid="ignore"):
@@ -113,7 +115,7 @@ def _scaling(name: str, kind: str, train: Array, settings: DataSettings) -> Scal
 
 
 def _scaled(name: str, kind: str, x: Array, scaling: Scaling) -> Array:
-    """As float32, which is what models take."""
+    """The scaled samples as float32, which models take."""
     if kind == INTEGERS:
         refuse_large_integers(name, x)
     with np.errstate(over="ignore"):
@@ -126,10 +128,10 @@ def _scaled(name: str, kind: str, x: Array, scaling: Scaling) -> Array:
 def _scale_images(
     x: Array, cuts: Sequence[tuple[int, int, int, int]], settings: DataSettings
 ) -> tuple[Augmentation, Scaling]:
-    """Bytes to small numbers, in place; returns how views are made of what comes out, and what was done.
+    """Scale pixels in place; returns how views of the scaled images are made, and the scaling.
 
-    The standard scale of a named dataset is taken over everybody's images, as is usual. Of one's own images it is
-    taken over those that are trained on.
+    The standard scale of a named dataset is computed from the images of all peers, as is usual. For the user's own
+    images it is computed from the training images.
     """
     mean, std = np.zeros(x.shape[1]), np.ones(x.shape[1])
     if settings.scale == "unit":

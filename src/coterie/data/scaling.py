@@ -1,4 +1,4 @@
-"""From raw values (pixels, a table's numbers) to what models see, and the same again for samples that come later."""
+"""Scales raw values (pixels, the numbers of a table) to what models see, also for samples that come later."""
 
 from __future__ import annotations
 
@@ -11,23 +11,24 @@ from coterie.data.dataset import Array
 
 @dataclass(frozen=True)
 class Scaling:
-    """`(value - mean) / deviation`: of each feature (N, F), or of each channel (N, C, ...)."""
+    """`(value - mean) / deviation`, for each feature (N, F) or each channel (N, C, ...)."""
 
     mean: tuple[float, ...]
     deviation: tuple[float, ...]
 
     @classmethod
     def standard(cls, values: Array) -> Scaling:
-        """That which gives these values mean 0 and deviation 1 in each feature or channel; a constant one becomes 0."""
+        """The scaling that gives each feature or channel mean 0 and deviation 1; a constant one becomes 0."""
         values = values.astype(np.float64)
         within = (0, *range(2, values.ndim))
-        # of equal values the computed deviation can be a rounding error, by which nothing should be divided
+        # the computed deviation of equal values can be a rounding error: never divide by it
         constant = values.min(axis=within) == values.max(axis=within)
         spread = np.where(constant, 1.0, values.std(axis=within))
         return cls(tuple(values.mean(axis=within).tolist()), tuple(np.where(spread > 0, spread, 1.0).tolist()))
 
     @classmethod
     def none(cls, count: int) -> Scaling:
+        """The scaling that changes nothing."""
         return cls((0.0,) * count, (1.0,) * count)
 
     def of_images(self, pixels: Array) -> Array:
@@ -38,12 +39,12 @@ class Scaling:
         return pixels
 
     def of_numbers(self, values: Array) -> Array:
-        """Rows (N, F) or (N, C, ...) as float32; computed in double, for a small difference of large numbers."""
+        """Rows (N, F) or (N, C, ...) as float32; computed in double precision, as large numbers may differ little."""
         mean, deviation = (np.reshape(v, (-1,) + (1,) * (values.ndim - 2)) for v in (self.mean, self.deviation))
         scaled: Array = (values.astype(np.float64) - mean) / deviation
         return scaled.astype(np.float32)
 
     def of_raw(self, raw: Array) -> Array:
-        """Images (as bytes) or rows, as float32; what is given stays as it is."""
+        """Images (bytes) or rows, scaled to float32; the input is not changed."""
         are_images = raw.dtype == np.uint8 and raw.ndim == 4
         return self.of_images(raw.astype(np.float32)) if are_images else self.of_numbers(raw)

@@ -1,4 +1,4 @@
-"""Who holds what, to look at: as plain text, and as an SVG picture."""
+"""Shows which peer has which data, as plain text and as an SVG picture."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ _MOST_LINES = 40
 _MOST_ROWS = 200
 _MOST_NAME_LINES = 8
 _LONGEST_NAME = 24
-_CLUSTER_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")  # told apart by colour-blind readers too
+_CLUSTER_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")  # distinguishable with colour blindness
 
 
 def class_counts(dataset: Dataset, shares: Shares) -> Array:
-    """How many training rows of each class (of the pool, before any relabelling) every peer has."""
+    """The number of training rows of each class (of the pool, before any relabelling) per peer."""
     classes = len(dataset.classes)
     return np.stack([np.bincount(dataset.y[share.train], minlength=classes) for share in shares])
 
 
 def describe_shares(dataset: Dataset, shares: Shares) -> str:
-    """A table of at most 100 columns: per peer its sizes, cluster, transform and classes as shades."""
+    """A table at most 100 characters wide: per peer its sizes, cluster, transform and classes as shades."""
     counts = class_counts(dataset, shares)
     used = np.unique(np.concatenate([np.concatenate(_splits(share)) for share in shares]))
     lines = [
@@ -50,12 +50,12 @@ def describe_shares(dataset: Dataset, shares: Shares) -> str:
 
 
 def _class_names(names: tuple[str, ...]) -> list[str]:
-    """Which class has which number, in a few lines; none where the numbers are the names."""
+    """The class names with their numbers, in a few lines; none if the numbers are the names."""
     if names == tuple(str(number) for number in range(len(names))):
         return []
     entries = [f"{number} {_clipped(name)}" for number, name in enumerate(names)]
     start = "Classes: "
-    # Blanks within an entry do not break; the last line may have to say how many more there are.
+    # NULs keep the blanks within an entry from being wrapped.
     packed = [entry.replace(" ", "\0") for entry in entries]
     lines = textwrap.wrap(", ".join(packed), _COLUMNS, initial_indent=start, subsequent_indent=" " * len(start))
     shown = [line.replace("\0", " ") for line in lines[:_MOST_NAME_LINES]]
@@ -64,13 +64,13 @@ def _class_names(names: tuple[str, ...]) -> list[str]:
 
 
 def _clipped(name: str) -> str:
-    """Short, and without commas and whatever acts on a terminal."""
+    """The name, shortened, without commas and control characters."""
     plain = "".join(c if c.isprintable() and c != "," else "?" for c in name)
     return plain if len(plain) <= _LONGEST_NAME else plain[: _LONGEST_NAME - 1] + "…"
 
 
 def _spread(peers: int, most: int) -> list[int]:
-    """At most `most` of the peers, evenly spaced, so that every cluster is seen."""
+    """At most `most` of the peers, evenly spaced, so that every cluster is shown."""
     return [int(peer) for peer in np.linspace(0, peers - 1, min(peers, most)).round()]
 
 
@@ -78,15 +78,15 @@ def _splits(share: Share) -> tuple[Array, Array, Array]:
     return share.train, share.validation, share.test
 
 
-def _cell_form(classes: int, room: int) -> tuple[int, int]:
-    """How many classes share a cell, and how many characters wide it is, so that all fit into `room`."""
-    per_cell = -(-classes // room)
-    width = max(1, min(4, room // -(-classes // per_cell)))
+def _cell_form(classes: int, available: int) -> tuple[int, int]:
+    """How many classes share a cell, and its width in characters, so that all cells fit into `available`."""
+    per_cell = -(-classes // available)
+    width = max(1, min(4, available // -(-classes // per_cell)))
     return per_cell, width
 
 
 def _class_header(classes: int, per_cell: int, width: int) -> str:
-    """The class numbers above their cells; only the tens where cells are narrow."""
+    """The class numbers above their cells; every tenth if cells are narrow."""
     cells = range(0, classes, per_cell)
     if width > len(str(classes - 1)):
         return "".join(f"{number:<{width}}" for number in cells).rstrip()
@@ -120,7 +120,7 @@ def _prefix(*fields: object) -> str:
 
 
 def draw_shares(dataset: Dataset, shares: Shares) -> str:
-    """A self-contained SVG: one row per peer, one column per class, darker and numbered by training rows."""
+    """A self-contained SVG: one row per peer, one column per class; more training rows are darker."""
     shown = _spread(len(shares), _MOST_ROWS)
     counts = class_counts(dataset, shares)[shown]
     peers, classes = counts.shape
@@ -154,7 +154,7 @@ def _title(dataset: Dataset, shares: Shares) -> str:
 
 
 def _cluster_legend(shares: Shares) -> str:
-    """The colour of each cluster, and how its peers see their rows."""
+    """The colour of each cluster, and how its peers transform their rows."""
     seen = {share.cluster: share.transform for share in shares if share.cluster is not None}
     entries = [
         f'<tspan fill="{_cluster_colour(cluster)}">■</tspan> cluster {cluster}: {escape(str(transform))}'
@@ -168,7 +168,7 @@ def _cluster_colour(cluster: int | None) -> str:
 
 
 def _column_labels(names: tuple[str, ...], left: int, top: int, cell_width: int) -> list[str]:
-    """Class names, slanted where they are too long for their column, and fewer where columns are narrow."""
+    """Class names, slanted if they are wider than their column, and fewer if columns are narrow."""
     slant = max(map(len, names)) * 7 > cell_width
     every = -(-(20 if slant else 12) // cell_width)
     labels = []
@@ -180,7 +180,7 @@ def _column_labels(names: tuple[str, ...], left: int, top: int, cell_width: int)
 
 
 def _row_label(peer: int, share: Share, left: int, y: int, cell_height: int, labelled: bool) -> list[str]:
-    """The peer's number, a strip in its cluster's colour, and all about it on hovering."""
+    """The peer's number, a strip in its cluster's colour, and a tooltip with details."""
     train, validation, test = (len(rows) for rows in _splits(share))
     cluster = "" if share.cluster is None else f", cluster {share.cluster}"
     about = f"peer {peer}: {train} train, {validation} validation, {test} test{cluster}, {share.transform}"
@@ -197,7 +197,7 @@ def _row_cells(row: Array, most: int, left: int, y: int, cell_width: int, cell_h
     cells = []
     for number in np.flatnonzero(row):
         count, x = int(row[number]), left + int(number) * cell_width
-        # From 0.12, for one image must not look like none.
+        # From 0.12: one image must not look like none.
         opacity = 0.12 + 0.88 * count / max(1, most)
         cells.append(
             f'<rect x="{x}" y="{y}" width="{cell_width - 1}" height="{cell_height - 1}" '

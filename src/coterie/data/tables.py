@@ -1,4 +1,4 @@
-"""Tables (.csv, .parquet): columns of numbers, and columns of declared categories. Any other column is refused."""
+"""Reads tables (.csv, .parquet) of numbers and declared categories. Any other column is an error."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ from coterie.data.labels import encode_labels, which_rows
 Categories = Mapping[str, Sequence[str]]
 
 SUFFIXES = (".csv", ".parquet")
-MOST_NAMED = 20  # columns, in an error
+MOST_NAMED = 20  # columns listed in an error
 
 
 def load_table(path: Path, label: str, labels: Sequence[str], categories: Categories) -> Dataset:
+    """The dataset of a table; `label` is its label column, `labels` lists all classes if it may lack some."""
     table = read_table(path, categories)
     table.columns = [str(name) for name in table.columns]
     if label not in table.columns:
         raise DataError(f"{path}: has no label column '{label}' (data.label); {_columns_of(table)}")
     if len(table) == 0 or len(table.columns) < 2:
-        raise DataError(f"{path}: needs at least one row, and a column beside '{label}'")
+        raise DataError(f"{path}: needs at least one row, and a column besides '{label}'")
     _check_categories(path, table, label, categories)
     refuse_missing(path, table)
     y, classes = encode_labels(path, f"column '{label}'", table[label].to_numpy(), labels)
@@ -34,7 +35,7 @@ def load_table(path: Path, label: str, labels: Sequence[str], categories: Catego
 
 
 def read_table(path: Path, texts: Collection[str] = ()) -> Any:
-    """A pandas table; the columns named in `texts` are texts even where they look like numbers."""
+    """A pandas table; the columns named in `texts` are texts even if they look like numbers."""
     import pandas
 
     try:
@@ -47,7 +48,7 @@ def read_table(path: Path, texts: Collection[str] = ()) -> Any:
 
 
 def refuse_missing(path: Path, table: Any) -> None:
-    """Values that are missing or infinite are the user's to decide on."""
+    """Raise DataError for missing or infinite values: what to do with them is the user's decision."""
     missing = table.isna().sum()
     numbers = table.select_dtypes("number")
     infinite = np.isinf(numbers.to_numpy(dtype=np.float64, na_value=0.0)).sum(axis=0)
@@ -60,34 +61,34 @@ def refuse_missing(path: Path, table: Any) -> None:
 
 
 def encode(path: Path, values: Any, column: Column) -> Array:
-    """A pandas column's features, (N, F): numbers as they are, a category as one 0/1 feature for each there may be."""
+    """A pandas column's features, (N, F): numbers unchanged, a category as one 0/1 indicator per declared value."""
     if not column.texts:
         if not _is_numeric(values):
-            raise DataError(f"{path}: column '{column.name}' must be numbers, and is none {_not_numbers(values)}")
+            raise DataError(f"{path}: column '{column.name}' must contain numbers, but does not {_not_numbers(values)}")
         numbers: Array = values.to_numpy(dtype=np.float64)[:, None]
         return numbers
     place = {text: number for number, text in enumerate(column.texts)}
     texts, rows = np.unique(values.astype(str).to_numpy(dtype=str), return_inverse=True)
-    found = np.array([place.get(text, place.get(_tidy(text), -1)) for text in texts.tolist()])[rows]
-    if (found < 0).any():
+    categories = np.array([place.get(text, place.get(_tidy(text), -1)) for text in texts.tolist()])[rows]
+    if (categories < 0).any():
         raise DataError(
-            f"{path}: column '{column.name}' has a value that is none of its categories ({', '.join(column.texts)}) "
-            f"{which_rows(found < 0)}: correct these rows, or declare the category (data.categories) and train anew"
+            f"{path}: column '{column.name}' has a value that is not one of its categories ({', '.join(column.texts)}) "
+            f"{which_rows(categories < 0)}: correct these rows, or add the category to data.categories and train again"
         )
-    indicators: Array = (found[:, None] == np.arange(len(column.texts))).astype(np.float64)
+    indicators: Array = (categories[:, None] == np.arange(len(column.texts))).astype(np.float64)
     return indicators
 
 
 def _check_categories(path: Path, table: Any, label: str, categories: Categories) -> None:
     for name in categories:
         if name == label:
-            raise DataError(f"data.categories: '{label}' is the label column, whose classes belong into data.labels")
+            raise DataError(f"data.categories: '{label}' is the label column: list its classes in data.labels")
         if name not in table.columns:
             raise DataError(f"{path}: has no column '{name}' of data.categories; {_columns_of(table)}")
 
 
 def _describe(path: Path, column: Any, categories: Categories) -> Column:
-    """What the values of a text column are is declared, never read from its cells: column descriptions travel."""
+    """Describes a column. Categories are declared, never read from the cells, as peers exchange descriptions."""
     name = str(column.name)
     if name in categories:
         return Column(name, tuple(categories[name]))
@@ -96,22 +97,26 @@ def _describe(path: Path, column: Any, categories: Categories) -> Column:
     from pandas.api import types
 
     if types.is_datetime64_any_dtype(column) or types.is_timedelta64_dtype(column):
-        raise DataError(f"{path}: column '{name}' holds dates or times: drop it, or make it a number (days, say)")
+        raise DataError(
+            f"{path}: column '{name}' contains dates or times: drop it, or convert it to a number (such as days)"
+        )
     numbers = _as_numbers(column)
     if 2 * np.isnan(numbers).sum() < len(numbers):
         where = _not_numbers(column)
-        raise DataError(f"{path}: column '{name}' is not a number {where}: correct or drop these rows, or the column")
+        raise DataError(
+            f"{path}: column '{name}' has no number {where}: correct or drop these rows, or drop the column"
+        )
     raise DataError(
-        f"{path}: column '{name}' holds texts or dates, not numbers: drop it or make it a number; or, if it has a few "
+        f"{path}: column '{name}' contains texts or dates, not numbers: drop it or convert it; or, if it has a few "
         f"categories, list them in the file that all peers share: [data] categories = {{ '{name}' = ['...', '...'] }}"
     )
 
 
 def _columns_of(table: Any) -> str:
-    """The names in the header, unless it looks like a row of data."""
+    """The column names, unless the header looks like a row of data, which must not be shown."""
     names = [str(name) for name in table.columns]
     if names != [str(i) for i in range(len(names))] and not np.isnan(_as_numbers(np.array(names, object))).all():
-        return "its first line must be a header with the names of its columns, and looks like a row of data"
+        return "its first line must be a header with the column names, but looks like a row of data"
     more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
     return f"its columns: {', '.join(names[:MOST_NAMED])}{more}"
 
@@ -123,7 +128,7 @@ def _is_numeric(column: Any) -> bool:
 
 
 def _as_numbers(values: Any) -> Array:
-    """NaN for what is no number."""
+    """The values as numbers; NaN for anything else."""
     import pandas
 
     numbers: Array = pandas.to_numeric(pandas.Series(values).astype(str), errors="coerce").to_numpy(np.float64)
@@ -135,7 +140,7 @@ def _not_numbers(values: Any) -> str:
 
 
 def _tidy(text: str) -> str:
-    """Without blanks around it; and 1.0 is category 1: how whole numbers are written is a matter of the format."""
+    """The text without surrounding blanks. 1.0 is category 1: some formats store integers as floats."""
     try:
         number = float(text)
     except ValueError:

@@ -20,7 +20,7 @@ from coterie.training import Trainer
 
 if TYPE_CHECKING:
     from coterie.config.sections import Experiment
-    from coterie.data.pool import Holding
+    from coterie.data.pool import PooledData
     from coterie.wiring import Population
 
 Make = Callable[..., Stage]  # a shard's stage
@@ -41,7 +41,9 @@ class Actor:
     def ready(self) -> None:
         """Answered as soon as there is a process."""
 
-    def begin(self, number: int, members: Sequence[int], make: Make, tables: dict[str, Any], holding: Holding) -> None:
+    def begin(
+        self, number: int, members: Sequence[int], make: Make, tables: dict[str, Any], holding: PooledData
+    ) -> None:
         self.shard = Shard(number, make(members, tables, holding))
 
     def do(self, orders: Sequence[Order], wish: str, given: tuple[Any, ...], *lent: list[Lent]) -> Any:

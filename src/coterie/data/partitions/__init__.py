@@ -1,4 +1,4 @@
-"""Who holds what: the pool divided among the peers, as pure functions of labels, settings and seed."""
+"""Divides the pool among the peers, as pure functions of labels, settings and seed."""
 
 from coterie.data.partitions.deal import check_fits, partition
 from coterie.data.partitions.settings import PARTITIONS, PartitionSettings

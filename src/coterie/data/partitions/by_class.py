@@ -1,4 +1,4 @@
-"""The partitions in which a peer has some of the classes: the classes and windows partitions, and MAPL's scenarios."""
+"""Partitions in which a peer has some of the classes: classes, windows, and MAPL's scenarios."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from coterie.data.partitions.plan import Plan, Request, exceeds, fitting_per_hol
 from coterie.data.partitions.rounding import largest_remainder, split_counts
 from coterie.data.partitions.settings import PartitionSettings, exact_sizes, fractions_of
 
-_PAPER_SIZES = (300, 15, 15)  # images a class in MAPL's scenarios (the validation size is ours)
+_PAPER_SIZES = (300, 15, 15)  # images per class in MAPL's scenarios (the validation size is ours)
 
 
 def plan_classes(request: Request) -> Plan:
-    """A few classes for each peer; each class with nearly equally many peers, and divided evenly."""
+    """A few classes per peer; all classes have nearly the same number of peers, and are divided evenly."""
     held = _choose_classes(request)
     holders = held.sum(axis=0)
     if exact := exact_sizes(request.settings):
@@ -37,13 +37,13 @@ def _choose_classes(request: Request) -> Array:
 
 
 def _equal_classes(request: Request, held: Array, exact: tuple[int, int, int]) -> Array:
-    """Whole numbers of images per peer, equally many of each class it holds."""
+    """Exact numbers of images per peer, the same number of each class it has."""
     counts = np.zeros((request.peers, 3, held.shape[1]), dtype=np.int64)
     for peer in range(request.peers):
         owned = request.rng.permutation(np.flatnonzero(held[peer]))
         for split, size in enumerate(exact):
             counts[peer, split, owned] = size // len(owned)
-            # The odd images go to other classes in each split, so that no class pays for all three.
+            # The odd images go to different classes in each split, so that no class provides all three.
             counts[peer, split, np.roll(owned, split)[: size % len(owned)]] += 1
     if exceeds(request, counts):
         fitting = request.settings.classes_per_peer * fitting_per_holder(request, held)
@@ -69,7 +69,7 @@ def plan_scenario(request: Request) -> Plan:
 
 
 def plan_windows(request: Request) -> Plan:
-    """Any number of clusters, each with a few neighbouring classes; those of the last go on with the first class."""
+    """Any number of clusters, each with a few neighbouring classes; the last cluster wraps around to class 0."""
     classes, width = len(request.supply), request.settings.classes_per_peer
     held = np.zeros((request.peers, classes), dtype=bool)
     for peer, cluster in enumerate(request.clusters):
@@ -98,22 +98,22 @@ def _scenario_counts(request: Request, held: Array, sizes: tuple[int, int, int],
 
 
 def _scenario_sizes(request: Request, held: Array) -> tuple[int, int, int]:
-    """Sizes per class where the paper's are not asked for or do not fit: the same for every class and peer.
+    """Sizes per class if the paper's are not requested or do not fit: the same for every class and peer.
 
-    With the default fractions the paper's validation and test sizes stay while they are a smaller part of
-    what fits than those fractions; with others, at most the paper's 330 images are divided by them.
+    With the default fractions, the paper's validation and test sizes are kept while they are a smaller share of what
+    fits than those fractions. With other fractions, at most the paper's 330 images are divided by them.
     """
     fitting = min(sum(_PAPER_SIZES), fitting_per_holder(request, held))
     train, validation, test = _divided(request, fitting)
     if not _has_default_fractions(request):
         return train, validation, test
-    # An odd image is of more use in the test split: the smaller part is for validation.
+    # An odd image is more useful in the test split: validation gets the smaller part.
     validation, test = sorted((min(validation, _PAPER_SIZES[1]), min(test, _PAPER_SIZES[2])))
     return fitting - validation - test, validation, test
 
 
 def _divided(request: Request, fitting: int) -> tuple[int, int, int]:
-    """So many images by the fractions that are asked for, where they suffice at least one for each split."""
+    """`fitting` images divided by the requested fractions, at least one per split if there are enough."""
     shares = np.array(fractions_of(request.settings))
     sizes = largest_remainder(fitting * shares, round(fitting * shares.sum()))
     while sizes.min() < 1 <= sizes.max() - 1:

@@ -1,4 +1,4 @@
-"""`partition`: from a plan's counts to rows of the pool. The only place that hands out images."""
+"""Turns the counts of a plan into rows of the pool. Only this module assigns images to peers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from coterie.data.partitions.shares import Share, Shares, Transform
 
 
 def partition(labels: Array, classes: int, peers: int, settings: PartitionSettings, seed: int) -> Shares:
-    """Divide the pool's rows among `peers`, by `settings`; depends on the arguments alone.
+    """Divide the pool's rows among `peers` by `settings`; depends only on the arguments.
 
     No row is in two splits of a peer, nor with two peers unless `settings.overlap`. Raises ConfigError,
     naming the key, when the settings are impossible or the pool is too small for them.
@@ -53,7 +53,7 @@ def check_fits(dataset: Dataset, settings: PartitionSettings) -> None:
 
 
 def _refuse_empty_splits(counts: Array, settings: PartitionSettings) -> None:
-    """Nobody can learn or be judged on nothing."""
+    """Raise ConfigError for an empty split: peers need rows to train and to be evaluated on."""
     sizes = counts.sum(axis=2)
     for peer, split in np.argwhere(sizes == 0):
         name = ("train", "validation", "test")[split]
@@ -82,7 +82,7 @@ def _deal(labels: Array, plan: Plan, overlap: bool, rng: np.random.Generator) ->
 
 
 class _Deck:
-    """The rows of one class, shuffled, and dealt without return."""
+    """The rows of one class, shuffled, and dealt without replacement."""
 
     def __init__(self, rows: Array, rng: np.random.Generator) -> None:
         self._rows = rng.permutation(rows)
@@ -95,14 +95,14 @@ class _Deck:
 
 
 class _SharedDeck:
-    """The rows of one class, for peers that may have the same ones.
+    """The rows of one class, for peers that may have the same rows.
 
-    Rows to train on and rows to measure with are two decks, where there are enough of them for the largest hands: what
-    one peer is measured with, no other has learned from. Else methods that share models would know the answers.
+    If there are enough rows for the largest hands, rows to train on and rows to evaluate on are separate decks: no peer
+    trains on rows that another is evaluated on. Otherwise methods that share models would know the answers.
     """
 
     def __init__(self, rows: Array, counts: Array, rng: np.random.Generator) -> None:
-        """`counts`: (peers, 3), of all hands."""
+        """`counts`: (peers, 3), the sizes of all hands."""
         self._rng = rng
         rows = rng.permutation(rows)
         train, measure = int(counts[:, 0].max()), int(counts[:, 1:].sum(axis=1).max())

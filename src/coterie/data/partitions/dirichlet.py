@@ -1,4 +1,4 @@
-"""The dirichlet partition."""
+"""The dirichlet partition: every class is divided by random proportions."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _TRIES = 100
 
 
 def plan_dirichlet(request: Request) -> Plan:
-    """Each class divided over the peers by Dirichlet(alpha) proportions; nobody is left with nothing.
+    """Each class divided among the peers by Dirichlet(alpha) proportions; no peer is left without images.
 
-    With sizes as fractions: draws are repeated until every peer has FEWEST_IMAGES; if that does not happen
-    in 100 tries, single images move from the richest peers to the poorest. With whole numbers, each peer
-    has a Dirichlet(alpha) mix of classes of its own and takes from the other classes once one is used up.
+    With sizes as fractions, draws are repeated until every peer has FEWEST_IMAGES. If that does not happen in 100
+    tries, single images move from the largest peers to the smallest. With exact sizes, each peer draws its own
+    Dirichlet(alpha) mix of classes, and takes images of other classes once a class is used up.
     """
     if exact := exact_sizes(request.settings):
         require_total(request, exact)
@@ -28,12 +28,12 @@ def plan_dirichlet(request: Request) -> Plan:
 
 
 def _dirichlet_totals(request: Request) -> Array:
-    """(peers, classes), every image given to someone."""
+    """(peers, classes), with every image assigned."""
     least = min(FEWEST_IMAGES, int(request.supply.sum()) // request.peers)
     concentration = np.full(request.peers, request.settings.alpha)
     for _ in range(_TRIES):
         proportions = request.rng.dirichlet(concentration, size=len(request.supply))
-        # A tiny alpha can underflow to no proportions at all: then one peer has the whole class.
+        # A tiny alpha can underflow to zero proportions: then one peer gets the whole class.
         lost = ~(np.isfinite(proportions).all(axis=1) & (proportions.sum(axis=1) > 0.5))
         proportions[lost] = np.eye(request.peers)[request.rng.integers(request.peers, size=int(lost.sum()))]
         shares = zip(proportions, request.supply, strict=True)
@@ -44,7 +44,7 @@ def _dirichlet_totals(request: Request) -> Array:
 
 
 def _feed_the_poorest(totals: Array, least: int) -> Array:
-    """Move images, one by one, from the richest peer's largest class to the poorest peer."""
+    """Move images, one by one, from the largest class of the largest peer to the smallest peer."""
     totals = totals.copy()
     sizes = totals.sum(axis=1)
     while sizes.min() < least:
@@ -58,7 +58,7 @@ def _feed_the_poorest(totals: Array, least: int) -> Array:
 
 
 def _dirichlet_mixes(request: Request, size: int) -> Array:
-    """(peers, classes), every peer with `size` images in a mix of its own."""
+    """(peers, classes): `size` images for every peer, in its own mix of classes."""
     left = request.supply.copy()
     totals = np.zeros((request.peers, len(left)), dtype=np.int64)
     for peer in range(request.peers):
@@ -70,7 +70,7 @@ def _dirichlet_mixes(request: Request, size: int) -> Array:
 
 
 def _fill(mix: Array, available: Array, size: int) -> Array:
-    """`size` images by `mix`, where classes that run out leave their part to the others."""
+    """`size` images by `mix`; if a class runs out, the other classes make up for it."""
     taken = np.zeros_like(available)
     while (missing := size - int(taken.sum())) > 0:
         open_mix = np.where(taken < available, mix, 0.0)

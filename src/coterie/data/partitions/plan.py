@@ -1,6 +1,6 @@
-"""A partition is a plan: how many images of each class every peer gets in each split.
+"""Defines the plan of a partition: how many images of each class every peer gets in each split.
 
-A plan only counts. Which images those are is decided in one place (`deal.py`).
+A plan only counts. `deal.py` decides which images those are.
 """
 
 from __future__ import annotations
@@ -14,29 +14,29 @@ from coterie.data.dataset import Array
 from coterie.data.partitions.settings import PartitionSettings, cluster_count
 from coterie.data.partitions.shares import Transform
 
-FEWEST_IMAGES = 10  # what dirichlet and quantity leave every peer with, where the pool allows it
+FEWEST_IMAGES = 10  # the least that dirichlet and quantity give a peer, if the pool allows it
 
 
 @dataclass(frozen=True)
 class Request:
-    """What a plan is made from."""
+    """The input of a plan."""
 
     supply: Array
-    """How many images of each class the pool has: (classes,)."""
+    """The number of images of each class in the pool: (classes,)."""
     peers: int
     settings: PartitionSettings
     rng: np.random.Generator
 
     @property
     def clusters(self) -> list[int]:
-        """The cluster of each peer: contiguous blocks, of which the first are one longer if need be."""
+        """The cluster of each peer: contiguous blocks; the first ones are one longer if the division is uneven."""
         blocks = np.array_split(np.arange(self.peers), cluster_count(self.settings))
         return [number for number, block in enumerate(blocks) for _ in block]
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How many images of each class each peer gets in each split, and what else sets the peers apart."""
+    """How many images of each class each peer gets in each split, and the peers' transforms and clusters."""
 
     counts: Array
     """(peers, 3, classes): train, validation, test."""
@@ -45,19 +45,20 @@ class Plan:
 
 
 def fitting_per_holder(request: Request, held: Array) -> int:
-    """How many images of each class every holder of it can have."""
+    """How many images of each class every peer that has the class can get."""
     holders = np.maximum(held.sum(axis=0), 1)
     per_holder = request.supply if request.settings.overlap else request.supply // holders
     return int(per_holder[held.any(axis=0)].min())
 
 
 def exceeds(request: Request, counts: Array) -> bool:
+    """Whether the counts need more images of a class than the pool has."""
     wanted = counts.sum(axis=1).max(axis=0) if request.settings.overlap else counts.sum(axis=(0, 1))
     return bool((wanted > request.supply).any())
 
 
 def require_total(request: Request, exact: tuple[int, int, int]) -> None:
-    """Raise ConfigError if the pool has too few images, of whatever class, for these sizes per peer."""
+    """Raise ConfigError if the pool has too few images in total for these sizes per peer."""
     total = int(request.supply.sum())
     fitting = total if request.settings.overlap else total // request.peers
     if sum(exact) > fitting:
@@ -65,11 +66,11 @@ def require_total(request: Request, exact: tuple[int, int, int]) -> None:
 
 
 def too_few(request: Request, fitting: int, asked: int, unit: str) -> ConfigError:
-    """The error for more images asked for than there are, with what would fit."""
+    """The error for too few images, with the sizes that would fit."""
     train = fitting - int(request.settings.validation + request.settings.test)
     remedy = f"data.train = {train} would fit, or fewer peers" if train > 0 else "use fewer peers"
     return ConfigError(
         f"data.train: {request.peers} peers need {asked} images {unit} (train, validation and test), but the "
-        f"dataset, with {request.supply.min()} to {request.supply.max()} images a class, "
+        f"dataset, with {request.supply.min()} to {request.supply.max()} images per class, "
         f"has {fitting} {unit}: {remedy}"
     )

@@ -1,4 +1,4 @@
-"""Turning ideal shares into whole numbers of images, without losing or favouring anyone."""
+"""Rounds ideal shares to whole numbers of images, without losing images or favouring peers."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import numpy as np
 
 from coterie.data.dataset import Array
 
-_SLACK = 1e-9  # so that 2.9999999999 counts as the 3 it was meant to be
+_SLACK = 1e-9  # so that 2.9999999999 counts as 3
 
 
 def largest_remainder(ideal: Array, total: int) -> Array:
     """Whole numbers that sum to `total`, each the ideal one rounded down or up.
 
-    What rounding down leaves goes to the largest fractions; of equal ones, to the first.
+    What rounding down leaves goes to the largest fractions; ties go to the first.
     """
     whole = np.floor(ideal + _SLACK).astype(np.int64)
     left = total - int(whole.sum())
@@ -21,11 +21,11 @@ def largest_remainder(ideal: Array, total: int) -> Array:
 
 
 def round_matrix(ideal: Array) -> Array:
-    """A matrix of non-negative numbers whose rows sum to whole numbers, rounded so that rows still do.
+    """A matrix of non-negative numbers with whole row sums, rounded so that the row sums stay.
 
-    Every entry is rounded down or up, and every column sum is the ideal one rounded down or up: rounding
-    row by row would give the same classes the benefit each time, and ask for more of them than there are.
-    (Giving each row's units to the columns that lack most is Gale and Ryser's construction: it always fits.)
+    Every entry and every column sum is the ideal one rounded down or up. Rounding row by row would favour the same
+    classes each time, and need more of them than there are. (Giving each row's units to the columns that lack most is
+    the construction of Gale and Ryser, which always fits.)
     """
     whole = np.floor(ideal + _SLACK).astype(np.int64)
     row_sums = np.rint(ideal.sum(axis=1)).astype(np.int64)

@@ -7,18 +7,18 @@ from dataclasses import dataclass, field
 from coterie.core.errors import ConfigError, unknown
 
 PARTITIONS: dict[str, str] = {
-    "iid": "every peer has the pool's mix of classes, and equally many images",
+    "iid": "every peer has the pool's mix of classes, and the same number of images",
     "dirichlet": "each class is divided by Dirichlet(alpha) proportions: a smaller alpha is more uneven",
-    "classes": "every peer has classes_per_peer classes; a class is divided evenly among its holders",
+    "classes": "every peer has classes_per_peer classes; a class is divided evenly among its peers",
     "windows": "clusters of classes_per_peer neighbouring classes, which may overlap",
-    "scenario1": "two clusters with classes 0-4 and 5-9; 300 training images a class",
-    "scenario2": "two clusters with classes 0-6 and 3-9; 300 training images a class",
-    "scenario3": "as scenario1, with 100 to 300 training images, drawn per peer and class",
-    "scenario4": "as scenario2, with 100 to 300 training images, drawn per peer and class",
-    "rotation": "as iid; each of 2 or 4 clusters sees its images rotated by its own angle",
-    "label-swap": "as iid; each of 2 or 4 clusters has another pair of labels swapped",
-    "independent": "as iid; every peer has its own random permutation of the labels",
-    "quantity": "the pool's mix of classes, but sizes that fall off by a power law (skew)",
+    "scenario1": "two clusters with classes 0-4 and 5-9; 300 training images per class",
+    "scenario2": "two clusters with classes 0-6 and 3-9; 300 training images per class",
+    "scenario3": "like scenario1, with 100 to 300 training images, drawn per peer and class",
+    "scenario4": "like scenario2, with 100 to 300 training images, drawn per peer and class",
+    "rotation": "like iid; each of 2 or 4 clusters has its images rotated by its own angle",
+    "label-swap": "like iid; each of 2 or 4 clusters has another pair of labels swapped",
+    "independent": "like iid; every peer has its own random permutation of the labels",
+    "quantity": "the pool's mix of classes, but sizes that follow a power law (skew)",
 }
 """Every partition, with a one-line description."""
 

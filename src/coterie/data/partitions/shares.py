@@ -1,4 +1,4 @@
-"""What one peer gets: rows of the pool, and what it does to them."""
+"""Defines what one peer gets: rows of the pool, and a transform of them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from coterie.data.dataset import Array
 
 @dataclass(frozen=True)
 class Transform:
-    """What a peer does to its rows of the pool."""
+    """How a peer transforms its rows of the pool."""
 
     rotate: int = 0
     """Degrees counter-clockwise, a multiple of 90: a true rotation, not a flip."""
@@ -22,14 +22,14 @@ class Transform:
     def apply(self, x: Array, y: Array) -> tuple[Array, Array]:
         """The rows `x`, `y` as this peer sees them."""
         if self.rotate % 360:
-            # Contiguous, because a rotated view has negative strides, which torch does not take.
+            # Contiguous: a rotated view has negative strides, which torch does not accept.
             x = np.ascontiguousarray(np.rot90(x, k=self.rotate // 90, axes=(-2, -1)))
         if self.relabel is not None:
             y = np.asarray(self.relabel, dtype=y.dtype)[y]
         return x, y
 
     def renamed(self, names: Sequence[int]) -> Transform:
-        """The same, and then the new name of each label."""
+        """The same transform followed by a renaming of the labels."""
         before = self.relabel or range(len(names))
         return replace(self, relabel=tuple(int(names[label]) for label in before))
 
@@ -56,7 +56,7 @@ class Share:
     test: Array
     transform: Transform = Transform()
     cluster: int | None = None
-    """The true cluster, where there is one."""
+    """The true cluster, if there is one."""
 
 
 Shares = list[Share]

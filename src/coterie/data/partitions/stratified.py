@@ -1,4 +1,4 @@
-"""The partitions in which every peer has the pool's mix of classes: what differs is sizes or transforms."""
+"""Partitions in which every peer has the pool's mix of classes: only sizes or transforms differ."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SWAPS = {2: ((0, 1), (6, 7)), 4: ((0, 1), (2, 3), (4, 5), (6, 7))}
 
 
 def plan_iid(request: Request) -> Plan:
-    """The pool's mix of classes for everyone."""
+    """The pool's mix of classes for every peer."""
     return Plan(_stratified(request, np.ones(request.peers)))
 
 
@@ -26,21 +26,21 @@ def plan_quantity(request: Request) -> Plan:
 
 
 def plan_rotation(request: Request) -> Plan:
-    """As iid, one angle per cluster."""
+    """Like iid, with one angle per cluster."""
     angles = _ANGLES[request.settings.clusters]
     transforms = [Transform(rotate=angles[cluster]) for cluster in request.clusters]
     return Plan(plan_iid(request).counts, transforms, request.clusters)
 
 
 def plan_label_swap(request: Request) -> Plan:
-    """As iid, one swapped pair of labels per cluster."""
+    """Like iid, with one swapped pair of labels per cluster."""
     relabels = [_swap(len(request.supply), *pair) for pair in _SWAPS[request.settings.clusters]]
     transforms = [Transform(relabel=relabels[cluster]) for cluster in request.clusters]
     return Plan(plan_iid(request).counts, transforms, request.clusters)
 
 
 def plan_independent(request: Request) -> Plan:
-    """As iid, a permutation of the labels per peer."""
+    """Like iid, with one permutation of the labels per peer."""
     classes = len(request.supply)
     permutations = [request.rng.permutation(classes) for _ in range(request.peers)]
     transforms = [Transform(relabel=tuple(map(int, permutation))) for permutation in permutations]
@@ -54,9 +54,9 @@ def _swap(classes: int, first: int, second: int) -> tuple[int, ...]:
 
 
 def _stratified(request: Request, weights: Array) -> Array:
-    """Counts in which every split of every peer has the pool's mix of classes, within one image a class.
+    """Counts in which every split of every peer has the pool's mix of classes, within one image per class.
 
-    (Not equally many of each class: MNIST has 6,313 fives and 7,877 ones, and would run out of fives.)
+    (Not the same number of each class: MNIST has 6,313 fives and 7,877 ones, and would run out of fives.)
     """
     total = int(request.supply.sum())
     mix = request.supply / total
@@ -64,7 +64,7 @@ def _stratified(request: Request, weights: Array) -> Array:
         require_total(request, exact)
         rows = np.tile(exact, request.peers)
         return round_matrix(rows[:, None] * mix).reshape(request.peers, 3, -1)
-    # Everyone gets the least that can be split in three; the weights divide what is beyond it.
+    # Every peer gets the least that can be split in three; the weights divide the rest.
     least = min(FEWEST_IMAGES, total // request.peers)
     beyond = total - least * request.peers
     sizes = least + largest_remainder(beyond * weights / weights.sum(), beyond)
