@@ -170,14 +170,14 @@ def test_it_can_be_assigned() -> None:
         ("table", r"returned a dict of out"),
         ("maps", r"returned a tensor of shape \(2, 1, 8, 8\)"),
         ("thing", r"returned a object"),
-        ("demanding", r"requires depth; it can be given input_shape, classes, in_chans, in_channels, d_z, num_classes"),
-        ("own", r"'my_models:own' must be told d_z, .* set model\.d_z \(such as 64\), or give d_z a default"),
+        ("demanding", r"requires depth, but only input_shape, classes, in_chans, in_channels, d_z, num_classes can"),
+        ("own", r"'my_models:own' requires d_z, .* set model\.d_z \(such as 64\), or give d_z a default"),
         ("broken", r"failed when called with \(classes=10\): no luck"),
-        ("number", r"made a int, not an nn\.Module"),
+        ("number", r"returned a int, not an nn\.Module"),
         ("constant", r"'my_models' has no callable 'constant'"),
         ("stuborn", r"did you mean stubborn"),
         ("whole_with_fixed_head", r"has 3 outputs, but the data has 10 classes"),
-        ("inconsistent", r"says d_z = 60, but its backbone makes 64 features"),
+        ("inconsistent", r"has d_z = 60, but its backbone returns 64 features"),
         ("torchvision_like", r"does not fit the data, whose inputs have shape \(1, 8, 8\)"),
     ],
 )
@@ -197,9 +197,9 @@ def test_a_whole_net_must_be_what_the_settings_ask_for() -> None:
 def test_a_projector_of_its_own_is_kept_and_must_fit() -> None:
     projector = brought("projecting", d_p=16).projector
     assert isinstance(projector, nn.Linear)
-    with pytest.raises(ModelError, match=r"makes 16 numbers, but model\.d_p asks for 32; set model\.d_p = 16, or"):
+    with pytest.raises(ModelError, match=r"has 16 outputs, but model\.d_p asks for 32; set model\.d_p = 16, or"):
         brought("projecting", d_p=32)
-    with pytest.raises(ModelError, match=r"'my_models:misprojecting' does not take its 64 features"):
+    with pytest.raises(ModelError, match=r"'my_models:misprojecting' does not accept its 64 features"):
         brought("misprojecting", d_p=16)
     with pytest.raises(ModelError, match=r"returned a tensor of shape \(2, 4, 4, 4\); it must return one tensor"):
         brought("mapping", d_p=16)
@@ -210,7 +210,7 @@ def test_a_projector_that_does_not_fit_is_told_before_anything_trains() -> None:
     with pytest.raises(ModelError) as caught:
         wiring.gather(loading.load("mapl-scenario1-digits", words))
     message = str(caught.value)
-    assert "makes 16 numbers, but model.d_p asks for 64 (0 means as many as features); set model.d_p = 16" in message
+    assert "has 16 outputs, but model.d_p asks for 64 (0 means as many as features); set model.d_p = 16" in message
     assert "\n" not in message
     wiring.gather(loading.load("mapl-scenario1-digits", [*words, "model.d_p=16"]))
     # Who does not project does not mind.
@@ -225,11 +225,13 @@ def test_a_method_may_ask_for_a_part_that_a_net_brings_and_for_no_other() -> Non
         return {key.partition(".")[0] for key, _ in net.named_parameters()}
 
     assert "adapter" in parts("my_models:Adapting", "adapter")
-    with pytest.raises(ModelError, match=r"asks for a part 'adapter', and 'mlp' has none: projector, prototypes, ment"):
+    with pytest.raises(
+        ModelError, match=r"needs a part 'adapter', which 'mlp' does not have: projector, prototypes, ment"
+    ):
         parts("mlp", "adapter")
-    with pytest.raises(ModelError, match="asks for a part 'projektor', and 'mlp' has none"):
+    with pytest.raises(ModelError, match="needs a part 'projektor', which 'mlp' does not have"):
         parts("mlp", "projektor")
-    with pytest.raises(ModelError, match="'my_models:Adapting' has a part 'adapter' of its own, and the method adds"):
+    with pytest.raises(ModelError, match="'my_models:Adapting' already has a part 'adapter', but the method adds"):
         parts("my_models:Adapting", "mentee", "adapter")
 
 

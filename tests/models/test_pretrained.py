@@ -195,8 +195,8 @@ def test_names_that_are_nobodys(own_state: dict[str, Tensor]) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (Trap(), "holds more than tensors, or is damaged. It is not read"),
-        ({"state_dict": {}, "epoch": 3}, "is no state_dict: its 'state_dict' is a dict, not a tensor"),
+        (Trap(), "holds more than tensors, or is damaged. It was not read"),
+        ({"state_dict": {}, "epoch": 3}, "is not a state_dict: its 'state_dict' is a dict, not a tensor"),
         ([torch.ones(1)], "holds a list: save module.state_dict"),
     ],
     ids=["a trap", "a checkpoint", "a list"],

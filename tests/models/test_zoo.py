@@ -26,7 +26,7 @@ def test_every_name_has_one_line() -> None:
     lines = [describe(name) for name in names()]
     assert len(set(lines)) == len(lines)
     assert all(line and "\n" not in line for line in lines)
-    assert describe("mine:net") == "brought: mine:net"
+    assert describe("mine:net") == "custom: mine:net"
 
 
 def test_modulo() -> None:

@@ -67,7 +67,7 @@ def endless() -> ModelProto:
 
 
 def huge() -> ModelProto:
-    """It makes a tensor of 400 GB; every operator is one of those that are taken."""
+    """It makes a tensor of 400 GB; every operator is accepted."""
     nodes = [
         node("ReduceMean", "x", "one", keepdims=0),
         node("Expand", "one sizes", "much"),

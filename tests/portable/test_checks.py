@@ -35,7 +35,7 @@ def test_too_large() -> None:
     content = linear().SerializeToString()
     assert check(content, (FEATURES,), CLASSES, len(content)) == ""
     assert check(content, (FEATURES,), CLASSES, len(content) - 1) == (
-        f"it has {len(content):,} bytes; at most {len(content) - 1:,} are taken"
+        f"it has {len(content):,} bytes; at most {len(content) - 1:,} are accepted"
     )
 
 
@@ -123,15 +123,15 @@ def test_data_of_another_file(hide: Callable[[ModelProto], None]) -> None:
     bad = linear()
     hide(bad)
     found = reason(bad)
-    assert found == "its tensor 'w' lies in another file; all data must be in the model" or found.startswith(
-        ("its attribute 'inner' holds a graph", "it brings the function 'f' of its own", "it has a sparse tensor")
+    assert found == "its tensor 'w' is in another file; all data must be in the model" or found.startswith(
+        ("its attribute 'inner' holds a graph", "it defines its own function 'f'", "it has a sparse tensor")
     )
 
 
 @pytest.mark.parametrize(
     ("bad", "expected"),
     [
-        (endless(), "it uses the operator 'Loop', which is not among those that are taken"),
+        (endless(), "it uses the operator 'Loop', which is not accepted"),
         (model([node("Relu", "x", "p", domain="evil")]), "it uses operators of the domain 'evil'; only ai.onnx and"),
         (model([node("RandomNormalLike", "x", "p")]), "it uses the operator 'RandomNormalLike', which is not"),
         (model([node("Boom\n\x1b[31m" + "m" * 99, "x", "p")]), "it uses the operator 'Boom??[31mm"),
@@ -167,11 +167,11 @@ NODES = [node("Identity", "x", "p")]
             model(NODES, inputs=[end("x", 4, dtype=TensorProto.DOUBLE)]),
             "its input is of type double; expected is float32",
         ),
-        (model(NODES, inputs=[end("x", 4), end("y", 4)]), "it has 2 inputs (x, y); expected is one"),
-        (model(NODES, inputs=[]), "it has 0 inputs (none); expected is one"),
+        (model(NODES, inputs=[end("x", 4), end("y", 4)]), "it has 2 inputs (x, y), but must have one"),
+        (model(NODES, inputs=[]), "it has 0 inputs (none), but must have one"),
         (model(NODES, outputs=[end("p", 10)]), "its output has shape (N, 10); expected is (N, 3)"),
         (model(NODES, outputs=[end("p")]), "its output has shape (N); expected is (N, 3)"),
-        (model(NODES, outputs=[end("label"), end("p", 3)]), "it has 2 outputs (label, p); expected is one"),
+        (model(NODES, outputs=[end("label"), end("p", 3)]), "it has 2 outputs (label, p), but must have one"),
         (
             model(NODES, outputs=[end("p", 3, dtype=TensorProto.INT64)]),
             "its output is of type int64; expected is float32",

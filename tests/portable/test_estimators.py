@@ -166,11 +166,11 @@ def test_boosting_in_a_pipeline_of_ones_own(sandbox: Sandbox) -> None:
 @pytest.mark.parametrize(
     ("made_by", "reason"),
     [
-        ("with_categories", "is not the same as ONNX: its probabilities are off by"),
-        ("without_probabilities", "made a LinearSVC, which has no predict_proba"),
+        ("with_categories", "gives other probabilities as ONNX: they are off by"),
+        ("without_probabilities", "returned a LinearSVC, which has no predict_proba"),
         ("Foreign", "cannot be converted to ONNX"),
-        ("rows_of", "cannot be made and fitted"),
-        ("KNeighborsClassifier", "nobody would take .* as ONNX: it uses the operator 'Scan'"),
+        ("rows_of", "cannot be created and fitted"),
+        ("KNeighborsClassifier", "peers would not accept .* as ONNX: it uses the operator 'Scan'"),
         ("nothing", "has no callable 'nothing'"),
     ],
 )
@@ -209,6 +209,6 @@ def test_names() -> None:
     assert all(estimators.is_estimator(name) and "\n" not in estimators.describe(name) for name in estimators.names())
     assert not any(map(estimators.is_estimator, [*zoo.names(), "module:callable", "torchvision.models:resnet18"]))
     assert estimators.describe("a/b.onnx") == "a finished model: a/b.onnx"
-    assert estimators.describe("estimator:a:b") == "brought: estimator:a:b"
+    assert estimators.describe("estimator:a:b") == "custom: estimator:a:b"
     with pytest.raises(ModelError, match=r"unknown estimator in model.zoo 'florest'. Did you mean 'forest'"):
         estimators.describe("florest")

@@ -136,5 +136,5 @@ def test_scaling_before_a_model_whose_inner_names_are_in_the_way() -> None:
 
 
 def test_what_cannot_be_read_is_an_error_of_ours() -> None:
-    with pytest.raises(ModelError, match="the scaling of its inputs cannot be put before the model"):
+    with pytest.raises(ModelError, match="the scaling of the inputs cannot be added to the model"):
         taking_raw(b"no model", Scaling((0.0,), (1.0,)))

@@ -1,4 +1,4 @@
-"""The models peers may run: a zoo of small-image architectures, an MLP, and any ``nn.Module`` you bring."""
+"""The models that peers run: a zoo of architectures for small images, an MLP, and any ``nn.Module`` of yours."""
 
 from coterie.core.net import Net, Output
 from coterie.models.zoo import ModelSettings, assign, build, describe, names

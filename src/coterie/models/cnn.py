@@ -1,7 +1,7 @@
 """Small plain convolutional networks.
 
-`cnn3` and `lenet` follow the papers they come from: no normalisation whatever the settings say, and
-PyTorch's default initialisation, as in the papers' experiments.
+`cnn3` and `lenet` follow their papers: they have no normalisation, whatever the settings say, and PyTorch's default
+initialisation.
 """
 
 from __future__ import annotations
@@ -59,5 +59,5 @@ def lenet(input_shape: tuple[int, ...]) -> Backbone:
 
 
 def _plain_stage(inputs: int, outputs: int, kernel: int) -> list[nn.Module]:
-    """Convolution, 2x2 max pooling, ReLU: the same as with ReLU first, on a quarter of the values."""
+    """Convolution, 2x2 max pooling, ReLU: gives the same as ReLU first, but on a quarter of the values."""
     return [nn.Conv2d(inputs, outputs, kernel, padding=kernel // 2), halve(), nn.ReLU()]

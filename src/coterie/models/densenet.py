@@ -1,4 +1,4 @@
-"""DenseNet-121 (Huang et al. 2017, the bottlenecked and compressed kind) for small images: a 3x3 stem."""
+"""DenseNet-121 (Huang et al. 2017, with bottlenecks and compression) for small images: a 3x3 stem."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _preactivated(inputs: int, outputs: int, kernel: int, norm: str) -> list[nn.
 
 
 class DenseLayer(nn.Module):
-    """Appends `_GROWTH` new maps, computed from all earlier ones, to them."""
+    """Appends `_GROWTH` new feature maps, computed from all earlier ones."""
 
     def __init__(self, inputs: int, norm: str) -> None:
         super().__init__()

@@ -1,8 +1,8 @@
 """GoogLeNet (Szegedy et al. 2015) for small images.
 
 The nine inception blocks are the paper's. The stem is one 3x3 convolution to the 192 channels that the
-paper's stem ends in (the paper's shrinks the image eightfold, which 32x32 cannot afford), and the two
-auxiliary classifiers, which the authors later found of little use, are left out.
+paper's stem ends in (the paper's shrinks the image eightfold, too much for 32x32), and the two auxiliary
+classifiers, which the authors later found of little use, are left out.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _STAGES = (
 
 
 class Inception(nn.Module):
-    """Four views of the same maps side by side: 1x1, 3x3, 5x5 and pooled, each narrowed by a 1x1."""
+    """Four parallel branches, 1x1, 3x3, 5x5 and pooled, each narrowed by a 1x1 convolution."""
 
     def __init__(self, inputs: int, widths: Widths, norm: str) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The few layers that all convolutional families share."""
+"""Layers that all convolutional architectures share."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _FEWEST_CHANNELS_A_GROUP = 8
 
 
 class Backbone(NamedTuple):
-    """Layers that turn an input into a flat feature vector, and that vector's width."""
+    """Layers that turn an input into a flat feature vector, and the width of that vector."""
 
     layers: nn.Module
     width: int
@@ -50,8 +50,8 @@ def convolution(
 ) -> nn.Conv2d:
     """A convolution that keeps height and width (divided by `stride`, rounded up), for odd kernels.
 
-    It has a bias only without normalisation, which would subtract it again. He initialisation, for the
-    `nonlinearity` beside it, keeps signals alive in deep nets without normalisation.
+    It has a bias only without normalisation, which would cancel it. He initialisation for the `nonlinearity` that
+    follows keeps signals from vanishing in deep nets without normalisation.
     """
     layer = nn.Conv2d(inputs, outputs, kernel, stride, padding=kernel // 2, groups=groups, bias=norm == "none")
     nn.init.kaiming_normal_(layer.weight, nonlinearity=nonlinearity)
@@ -78,7 +78,7 @@ def halve() -> nn.MaxPool2d:
 
 
 def halved(size: int, times: int) -> int:
-    """The height or width that is left of `size` after `times` of `halve`."""
+    """The height or width that remains of `size` after `halve` is applied `times` times."""
     return -(-size // (1 << times))  # rounded up
 
 

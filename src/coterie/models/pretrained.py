@@ -1,8 +1,8 @@
-"""Backbones that were trained before, to start from: files of tensors, named by their architecture.
+"""Loads pretrained backbones from files of tensors, named by their architecture.
 
-A file names tensors as `coterie export` does (``backbone.module.0.weight``), or as the module itself does, which is
-what ``torch.save(module.state_dict(), ...)`` writes (``0.weight``). Every tensor of the backbone must be there and fit:
-a model that starts from a part of what was meant is worse than an error.
+A file names tensors like `coterie export` (``backbone.module.0.weight``), or like the module itself, as
+``torch.save(module.state_dict(), ...)`` does (``0.weight``). Every tensor of the backbone must be present and fit: a
+model that silently starts from only a part of the weights is worse than an error.
 """
 
 from __future__ import annotations
@@ -17,65 +17,65 @@ import torch
 from torch import Tensor, nn
 
 from coterie.core.errors import ModelError
-from coterie.models.custom import Brought
+from coterie.models.custom import CustomBackbone
 from coterie.models.zoo import ModelSettings
 
 PART = "backbone."
 SUFFIXES = (".safetensors", ".pt", ".pth")
-MOST_NAMED = 4  # tensors, in an error
+MOST_NAMED = 4  # tensors listed in an error
 
 
 def backbone(settings: ModelSettings, name: str, net: nn.Module) -> dict[str, Tensor]:
-    """What `net`, of the architecture `name`, starts from; nothing where the folder has no file for it."""
+    """The weights that `net`, of the architecture `name`, starts from; empty if the folder has no file for it."""
     path = _file(settings, name)
     if path is None:
         return {}
-    found = _read(path)
+    tensors = _read(path)
     expected = {key: tensor for key, tensor in net.state_dict().items() if key.startswith(PART)}
-    prefix = _prefix(found, expected, _own_prefix(net))
+    prefix = _prefix(tensors, expected, _own_prefix(net))
     if prefix:  # the module's own names
-        found = {prefix + key: tensor for key, tensor in found.items()}
-        # A linear layer behind it, which fits its width to model.d_z, is nothing that the module knows of.
+        tensors = {prefix + key: tensor for key, tensor in tensors.items()}
+        # The linear layer behind it, which adapts its width to model.d_z, is not part of the module.
         expected = {key: tensor for key, tensor in expected.items() if key.startswith(prefix)}
     else:
-        found = {key: tensor for key, tensor in found.items() if key.startswith(PART)}
-    if misfit := _misfit(found, expected, prefix):
+        tensors = {key: tensor for key, tensor in tensors.items() if key.startswith(PART)}
+    if misfit := _misfit(tensors, expected, prefix):
         raise ModelError(
-            f"model.pretrained: {path} does not fit {name}: {misfit}. Nothing was loaded: it must hold the state_dict "
-            "of the backbone, all of it, as the settings of [model] make it"
+            f"model.pretrained: {path} does not fit {name}: {misfit}. Nothing was loaded: the file must hold the "
+            "complete state_dict of the backbone, as the settings of [model] define it"
         )
-    return {key: found[key] for key in expected}
+    return {key: tensors[key] for key in expected}
 
 
 def _own_prefix(net: nn.Module) -> str:
-    """What our names of a module's tensors have before its own: of one that was brought, and of ours."""
-    own = next((name for name, part in net.named_modules() if isinstance(part, Brought)), None)
+    """The prefix of our tensor names before the module's own names, for a custom module or one of the zoo."""
+    own = next((name for name, part in net.named_modules() if isinstance(part, CustomBackbone)), None)
     return PART if own is None else f"{own}.module."
 
 
-def _prefix(found: Mapping[str, Tensor], expected: Mapping[str, Tensor], own: str) -> str:
-    """What to put before a file's names: nothing where they are ours. A module may have a `backbone`, too: so count."""
-    known_as_ours = len(found.keys() & expected.keys())
-    known_as_own = sum(own + key in expected for key in found)
-    look_ours = any(key.startswith(PART) for key in found)
+def _prefix(tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor], own: str) -> str:
+    """The prefix that a file's names lack; empty if they are ours. The module may have a `backbone`, too: so count."""
+    known_as_ours = len(tensors.keys() & expected.keys())
+    known_as_own = sum(own + key in expected for key in tensors)
+    look_ours = any(key.startswith(PART) for key in tensors)
     return "" if look_ours and known_as_ours >= known_as_own else own
 
 
-def _misfit(found: Mapping[str, Tensor], expected: Mapping[str, Tensor], prefix: str) -> str:
-    """What is wrong, by the names that the file uses; nothing where all fit."""
-    missing = [key for key in expected if key not in found]
-    unknown = sorted(found.keys() - expected.keys())
-    both = [key for key in expected if key in found]
-    other = [key for key in both if found[key].shape != expected[key].shape]
-    ruined = [key for key in both if key not in other and not torch.isfinite(found[key]).all()]
-    shapes = [f"{key} (is {tuple(found[key].shape)}, should be {tuple(expected[key].shape)})" for key in other]
-    wrong = (("missing", missing), ("unknown", unknown), ("of another shape", shapes), ("not finite", ruined))
-    said = [f"{what}: {_named([key.removeprefix(prefix) for key in keys])}" for what, keys in wrong if keys]
-    fitting = len(both) - len(other) - len(ruined)
-    return f"{fitting} of its {len(expected)} tensors fit; {'; '.join(said)}" if said else ""
+def _misfit(tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor], prefix: str) -> str:
+    """What does not fit, by the names that the file uses; empty if all tensors fit."""
+    missing = [key for key in expected if key not in tensors]
+    unknown = sorted(tensors.keys() - expected.keys())
+    both = [key for key in expected if key in tensors]
+    reshaped = [key for key in both if tensors[key].shape != expected[key].shape]
+    infinite = [key for key in both if key not in reshaped and not torch.isfinite(tensors[key]).all()]
+    shapes = [f"{key} (is {tuple(tensors[key].shape)}, should be {tuple(expected[key].shape)})" for key in reshaped]
+    wrong = (("missing", missing), ("unknown", unknown), ("of another shape", shapes), ("not finite", infinite))
+    problems = [f"{what}: {_listed([key.removeprefix(prefix) for key in keys])}" for what, keys in wrong if keys]
+    fitting = len(both) - len(reshaped) - len(infinite)
+    return f"{fitting} of its {len(expected)} tensors fit; {'; '.join(problems)}" if problems else ""
 
 
-def _named(keys: list[str]) -> str:
+def _listed(keys: list[str]) -> str:
     more = len(keys) - MOST_NAMED
     return ", ".join(keys[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
@@ -102,11 +102,11 @@ def _file(settings: ModelSettings, name: str) -> Path | None:
 
 
 def _inside(folder: Path, label: str) -> Path | None:
-    found = [path for suffix in SUFFIXES if (path := folder / f"{label}{suffix}").is_file()]
-    if len(found) > 1:
-        names = " and ".join(path.name for path in found)
-        raise ModelError(f"model.pretrained = '{folder}': which of {names} is meant? Leave one of them there")
-    return found[0] if found else None
+    files = [path for suffix in SUFFIXES if (path := folder / f"{label}{suffix}").is_file()]
+    if len(files) > 1:
+        names = " and ".join(path.name for path in files)
+        raise ModelError(f"model.pretrained = '{folder}': which of {names} is meant? Keep only one of them")
+    return files[0] if files else None
 
 
 def _read(path: Path) -> dict[str, Tensor]:
@@ -114,10 +114,10 @@ def _read(path: Path) -> dict[str, Tensor]:
         if path.suffix in (".pt", ".pth"):
             return _tensors(path, torch.load(path, map_location="cpu", weights_only=True))
         return safetensors.torch.load_file(path)
-    except pickle.UnpicklingError as error:  # torch's own message tells how to load it all the same
+    except pickle.UnpicklingError as error:  # torch's own message advises to load it anyway
         raise ModelError(
-            f"model.pretrained: {path} holds more than tensors, or is damaged. It is not read, for unpickling can run "
-            "anything: save module.state_dict(), not the module"
+            f"model.pretrained: {path} holds more than tensors, or is damaged. It was not read, as unpickling can run "
+            "any code: save module.state_dict(), not the module"
         ) from error
     except (OSError, EOFError, ValueError, KeyError, RuntimeError, safetensors.SafetensorError) as error:
         reason = str(error).split("\n")[0] or type(error).__name__
@@ -125,14 +125,14 @@ def _read(path: Path) -> dict[str, Tensor]:
 
 
 def _tensors(path: Path, content: object) -> dict[str, Tensor]:
-    """A state_dict, and nothing else."""
+    """The tensors of a state_dict; ModelError for anything else."""
     if not isinstance(content, dict):
         raise ModelError(f"model.pretrained: {path} holds a {type(content).__name__}: save module.state_dict()")
     other = next((key for key, value in content.items() if not isinstance(value, Tensor)), None)
     if other is not None:
         kind = type(content[other]).__name__
         raise ModelError(
-            f"model.pretrained: {path} is no state_dict: its '{other}' is a {kind}, not a tensor. "
+            f"model.pretrained: {path} is not a state_dict: its '{other}' is a {kind}, not a tensor. "
             "Save module.state_dict() alone"
         )
     return {str(key): value for key, value in content.items()}

@@ -1,4 +1,4 @@
-"""The registry of one experiment: which models its peers may train or be sent, and how each kind is made."""
+"""Makes the model registry of an experiment: which models its peers may train or receive, and how to build them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from coterie.training.plain import bind
 def registry(
     zoo: Sequence[str], shape: tuple[int, ...], classes: int, make: Callable[[str], Architecture]
 ) -> ModelRegistry:
-    """`make` builds the architecture of a name in `zoo` (or of any that the package knows)."""
+    """The registry; `make` builds the architecture of a name in `zoo`, or of any name that the package knows."""
     return ModelRegistry(zoo, shape, classes, make, known=known.names(), to_onnx=_to_onnx, fit=estimators.fit)
 
 

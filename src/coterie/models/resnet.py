@@ -11,7 +11,7 @@ from coterie.models.layers import Backbone, conv_block, conv_norm, global_averag
 
 
 class BasicBlock(nn.Module):
-    """Two 3x3 convolutions beside a shortcut, which is a 1x1 convolution where the shape changes."""
+    """Two 3x3 convolutions and a shortcut, which is a 1x1 convolution if the shape changes."""
 
     def __init__(self, inputs: int, outputs: int, norm: str, stride: int = 1) -> None:
         super().__init__()
@@ -27,7 +27,7 @@ class BasicBlock(nn.Module):
 
 
 class Residual(nn.Module):
-    """Adds what `branch` computes to its input (ResNet-9's block: the branch ends in a ReLU)."""
+    """Adds the output of `branch` to its input (ResNet-9's block: the branch ends in a ReLU)."""
 
     def __init__(self, branch: nn.Module) -> None:
         super().__init__()
@@ -63,8 +63,8 @@ def resnet18(input_shape: tuple[int, ...], norm: str, width: float = 1.0) -> Bac
 def resnet8(input_shape: tuple[int, ...], norm: str, width: float = 1.0) -> Backbone:
     """The paper's CIFAR network of 6n + 2 layers, n = 1: three stages of one basic block, 16-32-64 channels.
 
-    Where the shape changes, the shortcut is a 1x1 convolution, as in the others here; the paper's CIFAR networks
-    pad with zeros there.
+    If the shape changes, the shortcut is a 1x1 convolution, as in the other networks here; the paper's CIFAR networks
+    pad with zeros.
     """
     channels = _scaled((16, 32, 64), width)
     layers: list[nn.Module] = [conv_block(input_shape[0], channels[0], 3, norm)]
@@ -76,9 +76,9 @@ def resnet8(input_shape: tuple[int, ...], norm: str, width: float = 1.0) -> Back
 
 
 def resnet9(input_shape: tuple[int, ...], norm: str, width: float = 1.0) -> Backbone:
-    """The eight convolutions and one dense layer that DAWNBench's fast CIFAR-10 entries made known.
+    """The eight convolutions and one dense layer known from DAWNBench's fast CIFAR-10 entries.
 
-    As there, what the dense layer gets is an eighth of the maxima: these are large, and would make its steps too long.
+    As there, the dense layer gets an eighth of the maxima: these are large, and would make its steps too long.
     """
     a, b, c, d = _scaled((64, 128, 256, 512), width)
     layers = nn.Sequential(
@@ -97,7 +97,7 @@ def resnet9(input_shape: tuple[int, ...], norm: str, width: float = 1.0) -> Back
 
 
 def _scaled(channels: Sequence[int], width: float) -> list[int]:
-    """So many times as many, in eights (which groups of a normalisation divide)."""
+    """The channels multiplied by `width`, rounded to multiples of 8 (which normalisation groups divide)."""
     return [max(8, round(count * width / 8) * 8) for count in channels]
 
 

@@ -30,7 +30,7 @@ def _narrow_branch(inputs: int, outputs: int, norm: str, stride: int) -> nn.Sequ
 
 
 class Unit(nn.Module):
-    """Half the channels pass untouched, the other half through the branch."""
+    """Half of the channels pass unchanged, the other half through the branch."""
 
     def __init__(self, channels: int, norm: str) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class Unit(nn.Module):
 
 
 class DownUnit(nn.Module):
-    """Halves the image: all channels go through both branches, each of which gives half the outputs."""
+    """Halves the image: all channels go through both branches, and each gives half of the outputs."""
 
     def __init__(self, inputs: int, outputs: int, norm: str) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Every architecture by name, the settings that shape it, and which peer gets which."""
+"""Builds architectures by name, and assigns them to peers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from coterie.core.named_code import is_import_path
 from coterie.core.net import Net
 from coterie.models.alexnet import alexnet
 from coterie.models.cnn import cnn, cnn3, lenet
-from coterie.models.custom import bring, check_projector
+from coterie.models.custom import build_custom, check_projector
 from coterie.models.densenet import densenet121
 from coterie.models.googlenet import googlenet
 from coterie.models.layers import NORMS, Backbone
@@ -28,7 +28,13 @@ from coterie.portable import estimators
 Shape = tuple[int, ...]
 
 _ASSIGNMENTS = ("modulo", "random", "capacity")
-PARTS = ("projector", "prototypes", "mentee", "adapter", "private")  # that a method can have added to every net
+PARTS = (
+    "projector",
+    "prototypes",
+    "mentee",
+    "adapter",
+    "private",
+)  # that can be added to any net if a method needs them
 
 
 @dataclass(frozen=True)
@@ -90,7 +96,7 @@ class ModelSettings:
 
     def __post_init__(self) -> None:
         if not self.zoo:
-            raise ConfigError(f"model.zoo is empty; name at least one of {', '.join(names())}")
+            raise ConfigError(f"model.zoo is empty: name at least one of {', '.join(names())}")
         if self.assign not in _ASSIGNMENTS:
             raise ConfigError(unknown("model.assign", self.assign, _ASSIGNMENTS))
         if self.norm not in NORMS:
@@ -102,7 +108,7 @@ class ModelSettings:
             raise ConfigError(f"model.capacity must be numbers from 0 to 1, not {self.capacity}")
         if self.capacity and self.assign != "capacity":
             raise ConfigError(
-                f"model.capacity would not be used, as model.assign = '{self.assign}': "
+                f"model.capacity has no effect with model.assign = '{self.assign}': "
                 "set model.assign = 'capacity', or leave model.capacity empty"
             )
         if not all(width >= 1 for width in self.hidden):
@@ -121,7 +127,7 @@ class _Architecture:
     about: str
     make: Callable[[Shape, ModelSettings], Backbone]
     images_only: bool = True
-    # measured: faster where pooling is much of the work or the layers are narrow, slower with wide 3x3 layers
+    # measured: faster if pooling is much of the work or the layers are narrow, slower with wide 3x3 layers
     channels_last: bool = False
 
 
@@ -140,12 +146,12 @@ def _fixed(make: Callable[[Shape], Backbone]) -> Callable[[Shape, ModelSettings]
 # Roughly from light to heavy.
 _ZOO = {
     "linear": _Architecture(
-        "logistic regression: the head alone, on the inputs as they are",
+        "logistic regression: only the head, on the inputs",
         lambda shape, _: mlp(shape, ()),
         images_only=False,
     ),
     "mlp": _Architecture(
-        "dense layers and ReLU (model.hidden); flattens images; the one for feature vectors",
+        "dense layers and ReLU (model.hidden); flattens images; use it for feature vectors",
         lambda shape, settings: mlp(shape, settings.hidden),
         images_only=False,
     ),
@@ -175,15 +181,15 @@ def names() -> list[str]:
 
 
 def describe(name: str) -> str:
-    """One line about an architecture."""
-    return f"brought: {name}" if is_import_path(name) else _architecture(name).about
+    """A one-line description of an architecture."""
+    return f"custom: {name}" if is_import_path(name) else _architecture(name).about
 
 
 def build(name: str, input_shape: Shape, classes: int, settings: ModelSettings, parts: Collection[str] = ()) -> Net:
-    """A freshly initialised model; torch's global generator (``torch.manual_seed``) decides its weights.
+    """A freshly initialised model; torch's global generator (``torch.manual_seed``) determines its weights.
 
-    `parts` are what the method needs beside backbone and head. Those of `PARTS` are added, and drawn last, so that
-    backbone and head begin alike under all methods; others must be there.
+    `parts` are the parts that the method needs besides backbone and head. Those of `PARTS` are added, and drawn last,
+    so that backbone and head start alike with all methods; others must exist in the net.
     """
     if not input_shape or min(input_shape) < 1 or classes < 1:
         raise ModelError(f"model.zoo: no model for inputs of shape {input_shape} and {classes} classes")
@@ -206,19 +212,18 @@ def build(name: str, input_shape: Shape, classes: int, settings: ModelSettings, 
 
 
 def _check_parts(name: str, net: Net, parts: Collection[str]) -> None:
-    """A method may ask for what can be added here, and for what a `Net` of the user's own has."""
+    """Raise ModelError unless each part can be added here, or exists in the user's own `Net`."""
     has = {parameter.split(".")[0] for parameter, _ in net.named_parameters()}
     added = set(PARTS) if "mentee" in parts else set(PARTS) - {"adapter"}  # which compares a mentee's features
     for part in parts:
         if part not in added and part not in has:
             raise ModelError(
-                f"the method asks for a part '{part}', and '{name}' has none: {', '.join(PARTS)} are added to any "
-                "model; others are a Net's of your own to bring (model.zoo = 'module:callable')"
+                f"the method needs a part '{part}', which '{name}' does not have: {', '.join(PARTS)} are added to any "
+                "model; other parts need a Net of your own (model.zoo = 'module:callable')"
             )
         if part in added and part in has and part != "projector":
             raise ModelError(
-                f"model.zoo: '{name}' has a part '{part}' of its own, and the method adds one of that name: "
-                "give yours another name"
+                f"model.zoo: '{name}' already has a part '{part}', but the method adds one of that name: rename yours"
             )
 
 
@@ -227,20 +232,20 @@ def _net(name: str, input_shape: Shape, classes: int, settings: ModelSettings) -
         net = _assemble(_zoo_backbone(name, input_shape, settings), classes, settings)
         net.channels_last = _architecture(name).channels_last
         return net
-    brought = bring(name, input_shape, classes, settings.d_z)
-    return _assemble(brought, classes, settings) if isinstance(brought, Backbone) else brought
+    custom = build_custom(name, input_shape, classes, settings.d_z)
+    return _assemble(custom, classes, settings) if isinstance(custom, Backbone) else custom
 
 
 def assign(
     settings: ModelSettings, peers: int, input_shape: Shape, classes: int, rng: np.random.Generator
 ) -> list[str]:
-    """The architecture of every peer, in the peers' order."""
+    """The architecture of every peer, by peer index."""
     zoo = settings.zoo
     for name in zoo:
         if not is_import_path(name) and not estimators.is_estimator(name):
             _check_fit(name, input_shape)
-    if settings.assign == "capacity" and (unweighed := [name for name in zoo if estimators.is_estimator(name)]):
-        raise ConfigError(f"model.assign = 'capacity' compares numbers of weights, and {unweighed[0]} has none")
+    if settings.assign == "capacity" and (estimator_names := [name for name in zoo if estimators.is_estimator(name)]):
+        raise ConfigError(f"model.assign = 'capacity' compares numbers of weights, but {estimator_names[0]} has none")
     if settings.assign == "random":
         return [zoo[i] for i in rng.integers(len(zoo), size=peers)]
     if settings.assign == "capacity":
@@ -249,9 +254,9 @@ def assign(
 
 
 def _by_capacity(settings: ModelSettings, peers: int, input_shape: Shape, classes: int) -> list[str]:
-    """A peer of capacity c runs the largest model among the smallest c of the zoo."""
+    """A peer of capacity c gets the largest model within the smallest fraction c of the zoo."""
     if not settings.capacity:
-        raise ConfigError("model.assign = 'capacity' needs model.capacity: numbers from 0 to 1, one a peer")
+        raise ConfigError("model.assign = 'capacity' needs model.capacity: numbers from 0 to 1, one per peer")
     sizes = {name: _parameter_count(name, input_shape, classes, settings) for name in settings.zoo}
     by_size = sorted(settings.zoo, key=sizes.__getitem__)
     capacities = (settings.capacity[peer % len(settings.capacity)] for peer in range(peers))
@@ -259,7 +264,7 @@ def _by_capacity(settings: ModelSettings, peers: int, input_shape: Shape, classe
 
 
 def _parameter_count(name: str, input_shape: Shape, classes: int, settings: ModelSettings) -> int:
-    # Weights drawn only to be counted must not move the generator that the real ones come from.
+    # Weights that are only counted must not advance the generator of the real ones.
     with torch.random.fork_rng(devices=[]):
         net = build(name, input_shape, classes, settings)
     return sum(parameter.numel() for parameter in net.parameters())
@@ -268,12 +273,12 @@ def _parameter_count(name: str, input_shape: Shape, classes: int, settings: Mode
 def _architecture(name: str) -> _Architecture:
     if name not in _ZOO:
         text = unknown("model in model.zoo", name, [*_ZOO, *estimators.names()])
-        raise ModelError(f"{text}, or 'module:callable' of your own")
+        raise ModelError(f"{text}, or your own 'module:callable'")
     return _ZOO[name]
 
 
 def _check_fit(name: str, input_shape: Shape) -> _Architecture:
-    """The architecture `name`, provided that it takes inputs of this shape."""
+    """The architecture `name`; ModelError if it does not take inputs of this shape."""
     architecture = _architecture(name)
     if architecture.images_only and len(input_shape) != 3:
         raise ModelError(

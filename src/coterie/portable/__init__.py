@@ -1,1 +1,1 @@
-"""Models that anybody can run: ONNX, whatever made them, run in a process of its own and never by the sender's code."""
+"""Portable models: ONNX from any source, run in a separate process, never with the sender's code."""

@@ -1,6 +1,6 @@
-"""Whether a model may be run, read from its protobuf alone: onnx's own checker and onnxruntime never see a bad one.
+"""Checks whether an ONNX model is safe to run, from its protobuf alone, before onnx's checker or onnxruntime see it.
 
-Reading can take 75 times the memory of the file. So what others sent is checked in the sandbox (`Sandbox.check`).
+Parsing can take 75 times the memory of the file, so received models are checked in the sandbox (`Sandbox.check`).
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import onnx
 from google.protobuf.message import DecodeError, Message
 from onnx import AttributeProto, FunctionProto, NodeProto, SparseTensorProto, TensorProto, TypeProto, ValueInfoProto
 
-LARGEST = 256 * 2**20  # bytes of a model of one's own
+LARGEST = 256 * 2**20  # bytes of the user's own model
 
 _DOMAINS = ("", "ai.onnx", "ai.onnx.ml")
 
-# A list of what is allowed: what a later version of ONNX adds is refused until somebody has thought about it. Absent
-# are control flow (it need not end), randomness, sequences, strings, and sizes that depend on the data. What is here
-# may still ask for much memory or time (a product of two vectors is enough): the sandbox bounds those.
+# An allowlist: operators that a later version of ONNX adds are refused until they are reviewed. Not allowed are control
+# flow (it may not terminate), randomness, sequences, strings, and sizes that depend on the data. Allowed operators may
+# still need much memory or time (a product of two vectors is enough): the sandbox limits both.
 _NAMES = """
 Abs Acos Acosh Add And Asin Asinh Atan Atanh BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Cast CastLike Ceil
 Celu Clip Cos Cosh Div Elu Equal Erf Exp Floor Gelu Greater GreaterOrEqual HardSigmoid HardSwish Identity IsInf
@@ -44,16 +44,16 @@ _OPERATORS = frozenset(_NAMES.split())
 
 
 def check(content: bytes, input_shape: tuple[int, ...], classes: int, largest: int) -> str:
-    """Why this model cannot be used for inputs of this shape and so many classes, or ""."""
+    """Why this model cannot be used for inputs of this shape and this number of classes; empty if it can."""
     if len(content) > largest:
-        return f"it has {len(content):,} bytes; at most {largest:,} are taken"
+        return f"it has {len(content):,} bytes; at most {largest:,} are accepted"
     try:
         model = onnx.ModelProto.FromString(content)
     except (DecodeError, UnicodeDecodeError):
         return "it is not an ONNX model, or a damaged one: its bytes cannot be read"
     if not model.graph.node:
-        return "it is not an ONNX model, or an empty one: there is nothing to compute"
-    return _why_unsafe(model) or _why_other_input(model, input_shape) or _why_other_output(model, classes)
+        return "it is not an ONNX model, or an empty one: it has no nodes"
+    return _why_unsafe(model) or _why_wrong_input(model, input_shape) or _why_wrong_output(model, classes)
 
 
 def _why_unsafe(model: onnx.ModelProto) -> str:
@@ -61,7 +61,7 @@ def _why_unsafe(model: onnx.ModelProto) -> str:
 
 
 def _messages(message: Message) -> Iterator[Message]:
-    """It and every message in it, at any depth. (Protobuf reads no deeper than 100.)"""
+    """The message and every message in it, at any depth. (Protobuf parses no deeper than 100.)"""
     yield message
     for field, value in message.ListFields():
         if field.message_type is not None:
@@ -72,13 +72,13 @@ def _messages(message: Message) -> Iterator[Message]:
 def _why_refused(message: Message) -> str:
     match message:
         case TensorProto() if message.external_data or message.data_location == TensorProto.EXTERNAL:
-            return f"its tensor '{_plain(message.name)}' lies in another file; all data must be in the model"
+            return f"its tensor '{_plain(message.name)}' is in another file; all data must be in the model"
         case SparseTensorProto():
-            return "it has a sparse tensor; only dense ones are taken"
+            return "it has a sparse tensor; only dense ones are accepted"
         case FunctionProto():
-            return f"it brings the function '{_plain(message.name)}' of its own; only operators of ONNX are taken"
+            return f"it defines its own function '{_plain(message.name)}'; only operators of ONNX are accepted"
         case AttributeProto() if message.HasField("g") or message.graphs:
-            return f"its attribute '{_plain(message.name)}' holds a graph; control flow is not taken"
+            return f"its attribute '{_plain(message.name)}' holds a graph; control flow is not accepted"
         case NodeProto():
             return _why_operator(message)
     return ""
@@ -86,27 +86,27 @@ def _why_refused(message: Message) -> str:
 
 def _why_operator(node: NodeProto) -> str:
     if node.domain not in _DOMAINS:
-        return f"it uses operators of the domain '{_plain(node.domain)}'; only ai.onnx and ai.onnx.ml are taken"
+        return f"it uses operators of the domain '{_plain(node.domain)}'; only ai.onnx and ai.onnx.ml are accepted"
     if node.op_type not in _OPERATORS:
-        return f"it uses the operator '{_plain(node.op_type)}', which is not among those that are taken"
+        return f"it uses the operator '{_plain(node.op_type)}', which is not accepted"
     return ""
 
 
-def _why_other_input(model: onnx.ModelProto, input_shape: tuple[int, ...]) -> str:
+def _why_wrong_input(model: onnx.ModelProto, input_shape: tuple[int, ...]) -> str:
     filled = {tensor.name for tensor in model.graph.initializer}
     inputs = [value for value in model.graph.input if value.name not in filled]
-    return _why_other("input", inputs, input_shape)
+    return _why_mismatch("input", inputs, input_shape)
 
 
-def _why_other_output(model: onnx.ModelProto, classes: int) -> str:
-    return _why_other("output", list(model.graph.output), (classes,))
+def _why_wrong_output(model: onnx.ModelProto, classes: int) -> str:
+    return _why_mismatch("output", list(model.graph.output), (classes,))
 
 
-def _why_other(end: str, values: list[ValueInfoProto], expected: tuple[int, ...]) -> str:
-    """Why the only input, or output, is not one of float32 (N, *expected)."""
+def _why_mismatch(end: str, values: list[ValueInfoProto], expected: tuple[int, ...]) -> str:
+    """Why there is not exactly one input (or output) of float32 (N, *expected); empty if there is."""
     if len(values) != 1:
         names = ", ".join(_plain(value.name) for value in values[:5]) or "none"
-        return f"it has {len(values)} {end}s ({names}); expected is one"
+        return f"it has {len(values)} {end}s ({names}), but must have one"
     kind = values[0].type
     if not kind.HasField("tensor_type"):
         return f"its {end} is not a tensor"
@@ -119,7 +119,7 @@ def _why_other(end: str, values: list[ValueInfoProto], expected: tuple[int, ...]
 
 
 def _shape(kind: TypeProto.Tensor) -> list[int | str]:
-    """Numbers, and "N" for the first dimension or "?" for another that is free."""
+    """The dimensions: numbers, "N" for a free first dimension, and "?" for any other free one."""
     dims = list(kind.shape.dim)[:10]
     return [dim.dim_value if dim.HasField("dim_value") else ("?" if i else "N") for i, dim in enumerate(dims)] or ["?"]
 
@@ -129,5 +129,5 @@ def _type_name(number: int) -> str:
 
 
 def _plain(text: str) -> str:
-    """A name that somebody else chose, fit for a line of a log."""
+    """An untrusted name, made safe for one line of a log."""
     return "".join(c if c.isascii() and c.isprintable() else "?" for c in text[:40])

@@ -1,4 +1,4 @@
-"""From a fitted scikit-learn estimator to ONNX: inputs (N, *input_shape) to probabilities of all classes."""
+"""Converts fitted scikit-learn estimators to ONNX: inputs (N, *input_shape) to probabilities of all classes."""
 
 from __future__ import annotations
 
@@ -20,33 +20,33 @@ from coterie.portable.worker import open_session
 
 Shape = tuple[int, ...]
 
-# Fixed, so that the bytes do not depend on which newer ones are installed, and older onnxruntimes read them.
+# Fixed, so that the bytes do not depend on installed versions, and older onnxruntimes can read them.
 _OPSETS = {"": 17, "ai.onnx.ml": 3}
 _IR_VERSION = 8
 _ROWS_TO_COMPARE = 256
-# On average: a row that lies on a tree's threshold may fall to the other side behind a rounded step of a pipeline.
+# On average: rounding in a pipeline may move a row that is on a tree's threshold to the other side.
 _FARTHEST_OFF = 1e-3
 
 
 def convert(name: str, estimator: Any, rows: np.ndarray, input_shape: Shape, classes: int) -> bytes:
-    """The estimator as ONNX, compared with itself on some of the rows it was fitted to."""
+    """The estimator as ONNX, compared with the original on some of the rows that it was fitted to."""
     try:
         graph = _converted(estimator, rows.shape[1]).graph
-    except Exception as error:  # skl2onnx raises what it likes
+    except Exception as error:  # skl2onnx may raise anything
         raise ModelError(
             f"model.zoo: '{name}' ({type(estimator).__name__}) cannot be converted to ONNX: {first_line(error)}; "
-            "convert it yourself, and name the .onnx file"
+            "convert it yourself, and give the .onnx file in model.zoo"
         ) from error
     content = _with_ends(graph, np.asarray(estimator.classes_), input_shape, classes)
     reason = check(content, input_shape, classes, LARGEST)
     if reason:
-        raise ModelError(f"model.zoo: nobody would take '{name}' ({type(estimator).__name__}) as ONNX: {reason}")
+        raise ModelError(f"model.zoo: peers would not accept '{name}' ({type(estimator).__name__}) as ONNX: {reason}")
     _compare(name, estimator, content, rows[:_ROWS_TO_COMPARE], input_shape)
     return content
 
 
 def constant(always: int, input_shape: Shape, classes: int) -> bytes:
-    """A model that has seen one class alone, and says so of everything."""
+    """A model that always predicts one class, the only one in its training data."""
     certain = np.eye(classes, dtype=np.float32)[always : always + 1]
     nodes = [
         helper.make_node("Shape", ["x"], ["rows"], end=1),
@@ -58,7 +58,7 @@ def constant(always: int, input_shape: Shape, classes: int) -> bytes:
 
 
 def _converted(estimator: Any, features: int) -> onnx.ModelProto:
-    # Naive Bayes adds up exponents of millions where a pixel hardly varies: single precision leaves nothing of them.
+    # Naive Bayes adds up exponents of millions if a pixel hardly varies: single precision would lose them.
     precision = DoubleTensorType if isinstance(estimator, GaussianNB) else FloatTensorType
     both = convert_sklearn(
         estimator,
@@ -73,7 +73,7 @@ def _converted(estimator: Any, features: int) -> onnx.ModelProto:
 
 
 def _with_ends(graph: onnx.GraphProto, present: np.ndarray, input_shape: Shape, classes: int) -> bytes:
-    """The graph between a step that flattens inputs, and one that gives every class its column."""
+    """The graph with a first step that flattens inputs, and a last one that gives every class its column."""
     spread = np.zeros((len(present), classes), np.float32)
     spread[np.arange(len(present)), present] = 1
     nodes = [
@@ -98,7 +98,7 @@ def _model(nodes: list[onnx.NodeProto], tensors: list[TensorProto], input_shape:
 
 
 def _convert_boosting(scope: Any, operator: Any, container: Any) -> None:
-    """skl2onnx's converter, without two faults: it rounds thresholds to the nearest, and has False for an integer."""
+    """skl2onnx's converter without two bugs: it rounds thresholds to nearest, and passes False as an integer."""
     for trees in operator.raw_operator._predictors:
         for tree in trees:
             tree.nodes["num_threshold"] = _rounded_down(tree.nodes["num_threshold"])
@@ -108,13 +108,13 @@ def _convert_boosting(scope: Any, operator: Any, container: Any) -> None:
 
 
 def _rounded_down(thresholds: np.ndarray) -> np.ndarray:
-    """The next float32 that is not above: just the same float32s lie below it."""
+    """The next float32 that is not larger, so that the same float32 values are below the threshold."""
     nearest = thresholds.astype(np.float32)
     return np.where(nearest > thresholds, np.nextafter(nearest, np.float32(-np.inf)), nearest)
 
 
 class _WholeNumbers:
-    """A container of skl2onnx's that takes truth values where ONNX wants integers."""
+    """A container of skl2onnx that converts booleans to integers where ONNX requires them."""
 
     def __init__(self, container: Any) -> None:
         self._container = container
@@ -128,12 +128,12 @@ class _WholeNumbers:
 
 
 def _compare(name: str, estimator: Any, content: bytes, rows: np.ndarray, input_shape: Shape) -> None:
-    """Some of what an estimator can do, such as categories in boosting, is lost without a word in the conversion."""
+    """Raise ModelError if the converted model differs: skl2onnx silently drops, for example, categories in boosting."""
     (converted,) = open_session(content).run(None, {"x": rows.reshape(len(rows), *input_shape)})
     expected = estimator.predict_proba(rows.astype(np.float64))
     off = np.abs(converted[:, estimator.classes_] - expected).max(1).mean()
     if not off <= _FARTHEST_OFF:
         raise ModelError(
-            f"model.zoo: '{name}' ({type(estimator).__name__}) is not the same as ONNX: its probabilities are off by "
-            f"{off:.2g} on average; convert it yourself, and name the .onnx file"
+            f"model.zoo: '{name}' ({type(estimator).__name__}) gives other probabilities as ONNX: they are off by "
+            f"{off:.2g} on average; convert it yourself, and give the .onnx file in model.zoo"
         )

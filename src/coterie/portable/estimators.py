@@ -1,6 +1,6 @@
-"""Models that are not networks: scikit-learn's estimators by name, one of yours, or a finished ONNX file.
+"""Fits models that are not networks: scikit-learn's estimators by name, your own, or a finished ONNX file.
 
-An estimator is fitted and converted at once. From then on the ONNX is the model, for its owner as for everybody.
+An estimator is converted to ONNX as soon as it is fitted. From then on the ONNX is the model, also for its owner.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ Shape = tuple[int, ...]
 PREFIX = "estimator:"
 SUFFIX = ".onnx"
 
-# Who fits sets, for a while, what belongs to the whole process: threads of OpenMP and BLAS, and which warnings to show.
+# Fitting temporarily changes process-wide state: the threads of OpenMP and BLAS, and the warning filters.
 _ONE_AT_A_TIME = threading.Lock()
 
 
 @dataclass(frozen=True)
 class _Estimator:
     about: str
-    make: Callable[[int, int], Any]  # of a seed, and the number of rows of the rarest class
+    make: Callable[[int, int], Any]  # arguments: a seed, and the number of rows of the rarest class
     cross_validates: bool = False
-    holds_rows: bool = False  # whether rows of the data can be read from it
+    holds_rows: bool = False  # whether rows of the training data can be read from it
 
 
 def _logistic(seed: int, rarest: int) -> Any:  # noqa: ARG001
@@ -60,7 +60,7 @@ def _extra_trees(seed: int, rarest: int) -> Any:  # noqa: ARG001
 def _boosting(seed: int, rarest: int) -> Any:  # noqa: ARG001
     from sklearn.ensemble import HistGradientBoostingClassifier
 
-    # A peer may have few rows: with the usual 20 a leaf, it would learn nothing from fewer than 40.
+    # A peer may have few rows: with the default of 20 per leaf, it would learn nothing from fewer than 40.
     return HistGradientBoostingClassifier(min_samples_leaf=5, early_stopping=False, random_state=seed)
 
 
@@ -103,29 +103,29 @@ _ESTIMATORS = {
 
 
 def names() -> list[str]:
-    """The estimators that have a name."""
+    """The named estimators."""
     return list(_ESTIMATORS)
 
 
 def is_estimator(name: str) -> bool:
-    """Whether a name in ``model.zoo`` means one of these, rather than a network."""
+    """Whether a name in ``model.zoo`` means an estimator or ONNX file rather than a network."""
     return name in _ESTIMATORS or name.startswith(PREFIX) or name.endswith(SUFFIX)
 
 
 def holds_rows(name: str) -> bool:
-    """Whether who gets such a model gets rows of the data with it; of models that are brought, nobody knows."""
+    """Whether such a model contains rows of its training data; for custom models this is unknown."""
     return name in _ESTIMATORS and _ESTIMATORS[name].holds_rows
 
 
 def describe(name: str) -> str:
-    """One line about an estimator."""
+    """A one-line description of an estimator."""
     if name.endswith(SUFFIX):
         return f"a finished model: {name}"
-    return f"brought: {name}" if name.startswith(PREFIX) else _named(name).about
+    return f"custom: {name}" if name.startswith(PREFIX) else _named(name).about
 
 
 def fit(name: str, x: np.ndarray, y: np.ndarray, classes: int, seed: int) -> Portable:
-    """The estimator `name`, fitted to rows `x` (n, *input_shape) with classes `y`. The same for the same seed."""
+    """The estimator `name`, fitted to rows `x` (n, *input_shape) with classes `y`; determined by the seed."""
     input_shape = x.shape[1:]
     if name.endswith(SUFFIX):
         return _finished(name, input_shape, classes)
@@ -137,7 +137,7 @@ def fit(name: str, x: np.ndarray, y: np.ndarray, classes: int, seed: int) -> Por
     if len(present) == 1:
         return Portable.of(conversion.constant(int(present[0]), input_shape, classes), name)
     rows = np.ascontiguousarray(x, dtype=np.float32).reshape(len(x), -1)
-    with _ONE_AT_A_TIME, _one_thread(), _without_noise():
+    with _ONE_AT_A_TIME, _one_thread(), _without_warnings():
         estimator = _fitted(name, rows, np.asarray(y), seed)
         content = conversion.convert(name, estimator, rows, input_shape, classes)
     return Portable.of(content, name)
@@ -146,7 +146,7 @@ def fit(name: str, x: np.ndarray, y: np.ndarray, classes: int, seed: int) -> Por
 def _named(name: str) -> _Estimator:
     if name not in _ESTIMATORS:
         text = unknown("estimator in model.zoo", name, _ESTIMATORS)
-        raise ModelError(f"{text}, '{PREFIX}module:callable' of your own, or the path of a {SUFFIX} file")
+        raise ModelError(f"{text}, your own '{PREFIX}module:callable', or the path of a {SUFFIX} file")
     return _ESTIMATORS[name]
 
 
@@ -165,7 +165,7 @@ def _finished(path: str, input_shape: Shape, classes: int) -> Portable:
 
 def _fitted(name: str, rows: np.ndarray, y: np.ndarray, seed: int) -> Any:
     if name.startswith(PREFIX):
-        return _fit_brought(name, rows, y, seed)
+        return _fit_custom(name, rows, y, seed)
     kind = _named(name)
     if kind.cross_validates:
         rows, y = _each_class_twice(rows, y)
@@ -173,28 +173,28 @@ def _fitted(name: str, rows: np.ndarray, y: np.ndarray, seed: int) -> Any:
 
 
 def _each_class_twice(rows: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """With the row of a class that has only one repeated: cross-validation needs it on both sides."""
+    """The rows, with the row of every single-row class repeated: cross-validation needs it on both sides."""
     _, first, counts = np.unique(y, return_index=True, return_counts=True)
     alone = first[counts == 1]
     return np.concatenate([rows, rows[alone]]), np.concatenate([y, y[alone]])
 
 
-def _fit_brought(name: str, rows: np.ndarray, y: np.ndarray, seed: int) -> Any:
+def _fit_custom(name: str, rows: np.ndarray, y: np.ndarray, seed: int) -> Any:
     make = find_callable(name.removeprefix(PREFIX))
     try:
         accepted = inspect.signature(make).parameters
         estimator: Any = make(**{key: seed for key in ("seed", "random_state") if key in accepted})
         estimator.fit(rows, y)
-    except Exception as error:  # somebody else's code
-        raise ModelError(f"model.zoo: '{name}' cannot be made and fitted: {error}") from error
+    except Exception as error:  # the user's code
+        raise ModelError(f"model.zoo: '{name}' cannot be created and fitted: {error}") from error
     if not hasattr(estimator, "predict_proba"):
-        raise ModelError(f"model.zoo: '{name}' made a {type(estimator).__name__}, which has no predict_proba")
+        raise ModelError(f"model.zoo: '{name}' returned a {type(estimator).__name__}, which has no predict_proba")
     return estimator
 
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """How a sum is cut into threads changes its last bit."""
+    """Limits OpenMP and BLAS to one thread: the number of threads would change the last bit of sums."""
     from threadpoolctl import threadpool_limits
 
     with threadpool_limits(1):
@@ -202,12 +202,12 @@ def _one_thread() -> Iterator[None]:
 
 
 @contextmanager
-def _without_noise() -> Iterator[None]:
-    """Without the warnings that say nothing to whoever runs this."""
+def _without_warnings() -> Iterator[None]:
+    """Suppresses warnings that are irrelevant to the user."""
     from sklearn.exceptions import ConvergenceWarning
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # after 1000 steps it is good enough
-        # skl2onnx reads these attributes of every SVC, also of one that has no use for them
+        # skl2onnx reads these attributes of every SVC, even if unused
         warnings.filterwarnings("ignore", "Attribute `prob[AB]_` was deprecated", FutureWarning)
         yield

@@ -1,4 +1,4 @@
-"""Networks as ONNX, and the scaling of their inputs as a part of it."""
+"""Exports networks as ONNX, optionally with the scaling of their inputs."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from coterie.core.net import Net
 
 INPUT, OUTPUT = "input", "probabilities"
-# torch's exporter and Python's list of warnings belong to the whole process.
+# torch's exporter and Python's warning filters are process-wide.
 _ONE_AT_A_TIME = threading.Lock()
 OPSET = 17
-# The exporter by tracing: 0.1 to 3 s for an architecture of the zoo, where the newer one (dynamo) takes 7 s for a
-# ResNet-8, and writes to standard error. What it warns of, without being asked to:
+# The tracing exporter takes 0.1 to 3 s for an architecture of the zoo; the newer one (dynamo) takes 7 s for a ResNet-8,
+# and writes to standard error. Warnings of the tracing exporter to suppress:
 WARNINGS = (
     (DeprecationWarning, "You are using the legacy TorchScript-based ONNX export"),
     (DeprecationWarning, "The feature will be removed"),
-    # group norm looks at its input's shape, of which only the batch's size may change
+    # group norm reads its input's shape, of which only the batch size varies
     (torch.jit.TracerWarning, "Converting a tensor to a Python boolean"),  # type: ignore[attr-defined]
 )
 
@@ -45,12 +45,12 @@ class _Probabilities(nn.Module):
 def to_onnx(net: Net, input_shape: Sequence[int], scaling: Scaling | None = None) -> bytes:
     """An ONNX file: float32 (N, *input_shape) as "input" to "probabilities" (N, classes), for any N.
 
-    With a scaling it takes raw values (pixels from 0 to 255, a table's numbers), and scales them itself.
+    With a scaling it takes raw values (pixels from 0 to 255, the numbers of a table), and scales them itself.
     """
     module = _Probabilities(net).eval()
     device = next(net.parameters()).device
-    samples = torch.zeros(2, *input_shape, device=device)  # of one, torch would make a constant
-    written: Any = io.BytesIO()  # (its types know only of paths)
+    samples = torch.zeros(2, *input_shape, device=device)  # torch would make a batch of one a constant
+    written: Any = io.BytesIO()  # torch's type hints only allow paths
     varies = {name: {0: "N"} for name in (INPUT, OUTPUT)}
     try:
         with _ONE_AT_A_TIME, _quiet():
@@ -58,7 +58,7 @@ def to_onnx(net: Net, input_shape: Sequence[int], scaling: Scaling | None = None
                 module, (samples,), written, dynamo=False, opset_version=OPSET,
                 input_names=[INPUT], output_names=[OUTPUT], dynamic_axes=varies,
             )  # fmt: skip
-    except Exception as error:  # the exporter raises many kinds, and a module of the user's own any
+    except Exception as error:  # the exporter raises many kinds of errors, and the user's module any
         raise ModelError(f"the network cannot be written as ONNX: {str(error).strip().splitlines()[0]}") from error
     content: bytes = written.getvalue()
     return content if scaling is None else taking_raw(content, scaling)
@@ -73,16 +73,16 @@ def _quiet() -> Iterator[None]:
 
 
 def taking_raw(content: bytes, scaling: Scaling) -> bytes:
-    """The same model for raw values: it begins with their scaling. Its input is then named "input"."""
+    """The same model for raw values: scaling is prepended. Its input is then named "input"."""
     import onnx
 
     try:
         model = onnx.load_model_from_string(content)
         _begin_with(model, scaling)
         onnx.checker.check_model(model)
-    except Exception as error:  # of a model that may be anybody's; the library's errors have no class in common
+    except Exception as error:  # the model is untrusted, and onnx's errors have no common class
         reason = str(error).strip().splitlines() or [type(error).__name__]
-        raise ModelError(f"the scaling of its inputs cannot be put before the model: {reason[0]}") from error
+        raise ModelError(f"the scaling of the inputs cannot be added to the model: {reason[0]}") from error
     return bytes(model.SerializeToString())
 
 
@@ -94,7 +94,7 @@ def _begin_with(model: Any, scaling: Scaling) -> None:
     [given] = [value for value in graph.input if value.name not in constants]
     mark = _unused(graph)
     if given.name != INPUT:
-        _rename(graph, INPUT, f"{mark}{INPUT}")  # something else inside it may be called so
+        _rename(graph, INPUT, f"{mark}{INPUT}")  # another tensor inside may have this name
     _rename(graph, given.name, f"{mark}scaled input")
     given.name = INPUT
     nodes, numbers = _scaling_nodes(scaling, len(given.type.tensor_type.shape.dim), mark)
@@ -107,7 +107,7 @@ def _begin_with(model: Any, scaling: Scaling) -> None:
 
 
 def _unused(graph: Any) -> str:
-    """A beginning that no name in the graph has."""
+    """A prefix that no name in the graph has."""
     names = {name for node in graph.node for name in (*node.input, *node.output, node.name)}
     names |= {tensor.name for tensor in graph.initializer}
     mark = "scaling/"
@@ -117,7 +117,7 @@ def _unused(graph: Any) -> str:
 
 
 def _scaling_nodes(scaling: Scaling, dimensions: int, mark: str) -> tuple[list[Any], list[Any]]:
-    """What `Scaling` does: images (and whatever else has their form) in single precision, all else in double."""
+    """Nodes that compute `Scaling`: images (anything of 4 dimensions) in single precision, the rest in double."""
     from onnx import TensorProto, helper
 
     kind = TensorProto.FLOAT if dimensions == 4 else TensorProto.DOUBLE
@@ -139,7 +139,7 @@ def _scaling_nodes(scaling: Scaling, dimensions: int, mark: str) -> tuple[list[A
 
 
 def _rename(graph: Any, before: str, after: str) -> None:
-    """In the graph and in those within it; but not the graph's input itself."""
+    """Rename a tensor in the graph and its subgraphs, but not the graph's input itself."""
     for node in graph.node:
         for names in (node.input, node.output):
             for place, name in enumerate(names):

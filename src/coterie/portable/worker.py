@@ -1,7 +1,7 @@
-"""The sandbox's child process: checks and runs one model after the other, and can do nothing else.
+"""The child process of the sandbox: checks and runs models, one at a time, and can do nothing else.
 
-``python -m coterie.portable.worker SECONDS MEMORY``, spoken to over its standard input and output. It imports neither
-torch nor the rest of Coterie, so that it starts quickly and fits into little memory.
+``python -m coterie.portable.worker SECONDS MEMORY``, controlled through its standard input and output. It imports
+neither torch nor the rest of Coterie, so that it starts quickly and needs little memory.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ import numpy as np
 Header = dict[str, Any]
 
 LONGEST_HEADER = 4096
-SESSIONS = 32  # the most models to keep at hand
+SESSIONS = 32  # models to keep loaded at most
 _LENGTHS = struct.Struct(">IQ")
 
 
 def send(stream: IO[bytes], header: Header, body: bytes = b"") -> None:
-    """One message: two lengths, a header of JSON, and raw bytes."""
+    """Write one message: two lengths, a JSON header, and raw bytes."""
     text = json.dumps(header).encode()
     stream.write(_LENGTHS.pack(len(text), len(body)))
     stream.write(text)
@@ -37,7 +37,7 @@ def send(stream: IO[bytes], header: Header, body: bytes = b"") -> None:
 
 
 def receive(stream: IO[bytes], longest_body: int) -> tuple[Header, bytes]:
-    """The next message. EOFError: there is none. ValueError: it is not of this form, or too long."""
+    """The next message. EOFError: there is none. ValueError: it is malformed or too long."""
     header_length, body_length = _LENGTHS.unpack(_read(stream, _LENGTHS.size))
     if header_length > LONGEST_HEADER or body_length > longest_body:
         raise ValueError(f"a message of {header_length:,} and {body_length:,} bytes is too long")
@@ -54,45 +54,46 @@ def _read(stream: IO[bytes], length: int) -> bytes:
     return data
 
 
-class Unfit(Exception):  # noqa: N818
-    """A model that runs, but does not answer in the form that it must."""
+class InvalidOutput(Exception):  # noqa: N818
+    """A model that runs, but whose inputs or outputs do not have the required form."""
 
 
 class Worker:
-    """The sessions that were used last, and what may be asked of them."""
+    """Answers requests; keeps the most recently used sessions."""
 
     def __init__(self, seconds: float, memory: int) -> None:
         self._seconds = seconds
-        self._largest_together = memory // 8  # of the files; a session takes several times as much
+        self._largest_together = memory // 8  # bytes of the files; a session needs several times as much
         self._sessions: OrderedDict[str, tuple[Any, int]] = OrderedDict()
 
-    def answer(self, asked: Header, body: bytes) -> tuple[Header, bytes]:
+    def answer(self, request: Header, body: bytes) -> tuple[Header, bytes]:
+        """The answer to a request; an error of the model becomes an answer, too."""
         try:
-            with _processor_time(self._seconds):
-                return self._do(asked, body)
+            with _cpu_time_limit(self._seconds):
+                return self._handle(request, body)
         except MemoryError:
             return {"error": "", "memory": True}, b""
-        except Unfit as error:
+        except InvalidOutput as error:
             return {"error": str(error)}, b""
-        except Exception as error:  # whatever onnxruntime makes of a foreign model
+        except Exception as error:  # onnxruntime may raise anything for an untrusted model
             text = str(error)
             no_memory = "bad_alloc" in text or "ailed to allocate" in text
-            return {"error": f"onnxruntime does not run it: {_plain(text)[:500]}", "memory": no_memory}, b""
+            return {"error": f"onnxruntime cannot run it: {_plain(text)[:500]}", "memory": no_memory}, b""
 
-    def _do(self, asked: Header, body: bytes) -> tuple[Header, bytes]:
-        match asked["do"]:
+    def _handle(self, request: Header, body: bytes) -> tuple[Header, bytes]:
+        match request["do"]:
             case "check":
                 from coterie.portable.checks import check
 
-                reason = check(body, tuple(asked["input_shape"]), asked["classes"], asked["largest"])
+                reason = check(body, tuple(request["input_shape"]), request["classes"], request["largest"])
                 return {"reason": reason}, b""
             case "find":
-                return {"found": asked["digest"] in self._sessions}, b""
+                return {"found": request["digest"] in self._sessions}, b""
             case "load":
-                self._load(asked["digest"], body)
+                self._load(request["digest"], body)
                 return {}, b""
             case _:
-                return self._run(asked["digest"], np.frombuffer(body, np.float32).reshape(asked["shape"]))
+                return self._run(request["digest"], np.frombuffer(body, np.float32).reshape(request["shape"]))
 
     def _load(self, digest: str, content: bytes) -> None:
         while self._sessions and self._full(len(content)):
@@ -108,15 +109,15 @@ class Worker:
         session, _ = self._sessions[digest]
         inputs, outputs = session.get_inputs(), session.get_outputs()
         if len(inputs) != 1 or len(outputs) != 1:
-            raise Unfit(f"it has {len(inputs)} inputs and {len(outputs)} outputs; expected is one of each")
+            raise InvalidOutput(f"it has {len(inputs)} inputs and {len(outputs)} outputs, but must have one of each")
         (made,) = session.run(None, {inputs[0].name: x})
         if not isinstance(made, np.ndarray) or made.dtype != np.float32:
-            raise Unfit(f"its output is of type {outputs[0].type}; expected is tensor(float)")
+            raise InvalidOutput(f"its output is of type {outputs[0].type}; expected is tensor(float)")
         return {"shape": made.shape}, made.tobytes()
 
 
 def _plain(text: str) -> str:
-    """What onnxruntime says, without its files, lines and functions."""
+    """onnxruntime's message without file names, lines and functions."""
     text = re.sub(r"^\[ONNXRuntimeError\] : \d+ : |/onnxruntime_src/.*?\[with .*?\] ", "", text)
     for before_the_reason in ("Status Message: ", "was false. "):
         text = text.rpartition(before_the_reason)[2]
@@ -124,13 +125,13 @@ def _plain(text: str) -> str:
 
 
 def open_session(content: bytes) -> Any:
-    """A session whose numbers repeat to the bit: one thread, one operation after the other."""
+    """A session with bit-identical results: one thread, operations in sequence."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
-    options.enable_cpu_mem_arena = False  # an arena would keep what the largest model needed
+    options.enable_cpu_mem_arena = False  # an arena would keep the memory of the largest model
     options.log_severity_level = 4
     # Otherwise the bytes decide whether they are read as ONNX or in onnxruntime's own format.
     options.add_session_config_entry("session.load_model_format", "ONNX")
@@ -138,8 +139,8 @@ def open_session(content: bytes) -> Any:
 
 
 @contextmanager
-def _processor_time(seconds: float) -> Iterator[None]:
-    """Whoever takes longer is ended by SIGPROF. Time of the processor: a busy machine makes nobody too slow."""
+def _cpu_time_limit(seconds: float) -> Iterator[None]:
+    """SIGPROF ends the process after so many seconds of CPU time, which does not depend on how busy the machine is."""
     signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         yield
@@ -148,7 +149,7 @@ def _processor_time(seconds: float) -> Iterator[None]:
 
 
 def _import_everything() -> None:
-    """Once locked in, nothing can be imported: open a session now, and run it."""
+    """Import all modules by running a session: after `_lock_in`, nothing can be imported."""
     from onnx import TensorProto, helper
 
     import coterie.portable.checks  # noqa: F401
@@ -160,18 +161,18 @@ def _import_everything() -> None:
 
 
 def _lock_in(memory: int) -> None:
-    """From here on: no more memory than this, no file or socket opened, nothing written, no core dumped."""
-    for limit, most in (
+    """From here on, limit memory, and forbid opening files or sockets, writing files and core dumps."""
+    for limit, largest in (
         (resource.RLIMIT_AS, memory),
         (resource.RLIMIT_NOFILE, 0),
         (resource.RLIMIT_FSIZE, 0),
         (resource.RLIMIT_CORE, 0),
     ):
-        resource.setrlimit(limit, (most, most))
+        resource.setrlimit(limit, (largest, largest))
 
 
 def _own_output() -> IO[bytes]:
-    """Standard output for messages alone: what a library prints must not get between them."""
+    """Standard output reserved for messages: output of libraries must not mix with them."""
     output = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     return output
@@ -189,12 +190,12 @@ def main() -> None:
     worker = Worker(seconds, memory)
     while True:
         try:
-            asked, body = receive(sys.stdin.buffer, memory)
-        except EOFError:  # closed, or the parent is gone
+            request, body = receive(sys.stdin.buffer, memory)
+        except EOFError:  # the parent closed it, or is gone
             return None
         except MemoryError:
-            return None  # half a message cannot be answered; the parent sees the end
-        send(output, *worker.answer(asked, body))
+            return None  # a partial message cannot be answered; the parent sees the process end
+        send(output, *worker.answer(request, body))
 
 
 if __name__ == "__main__":
