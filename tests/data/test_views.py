@@ -216,14 +216,14 @@ def test_one_note_on_views_of_unknown_images(
     settings = [word for word in TINY if not (command == "compare" and word.startswith("baseline"))]
     assert main([command, "panm-digits", "data.name=pets.npz", *settings, *rest, "--plain", "--out", "here"]) == OK
     said = capfd.readouterr().err
-    assert said.count(NOTE) == said.count("unknown content") == times
+    assert said.count(NOTE) == said.count("content is unknown") == times
     assert said.count(NUMBERS) == times
     if command == "run" and times:
         config = tomllib.loads((pets.parent / "here" / "config.toml").read_text())
         assert (config["data"]["flip"], config["data"]["blur"]) == (0.5, 0.0)
         (pets.parent / "here" / "summary.json").unlink()
         assert main(["run", "--resume", "here", "--plain"]) == OK  # it was said when the run began
-        assert "unknown content" not in capfd.readouterr().err
+        assert "content is unknown" not in capfd.readouterr().err
 
 
 def test_a_run_folder_of_a_former_version_goes_on_with_its_numbers(tmp_path: Path) -> None:
