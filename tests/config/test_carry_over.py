@@ -1,4 +1,4 @@
-"""Which parameters go over from one method to another."""
+"""Which parameters carry over from one method to another."""
 
 from __future__ import annotations
 
@@ -104,12 +104,12 @@ class Younger(Alike):
 """
 
 
-def test_methods_of_ones_own(tmp_path: Path) -> None:
+def test_methods_of_the_user(tmp_path: Path) -> None:
     file = tmp_path / "own.py"
     file.write_text(OWN)
     panm = {"tau": 5, "k": 3, "t1": 15}
     assert carry_over(panm, "panm", f"{file}:Heir").taken == panm  # it inherits them
-    assert carry_over(panm, "panm", f"{file}:Other").taken == {"k": 3, "t1": 15}  # and means something else by tau
+    assert carry_over(panm, "panm", f"{file}:Other").taken == {"k": 3, "t1": 15}  # its tau has another meaning
     assert carry_over(panm, "panm", f"{file}:Alike").taken == {"k": 3}
     # The file is loaded anew for each of the two, so their class Alike is not the same object.
     assert carry_over({"k": 3, "t1": 15}, f"{file}:Alike", f"{file}:Younger").taken == {"k": 3, "t1": 15}
@@ -133,7 +133,7 @@ def test_the_same_method_by_another_path_keeps_everything(tmp_path: Path, monkey
 
 
 def test_a_method_that_is_not_run_need_not_be_there(tmp_path: Path) -> None:
-    """Its file is gone, or its parameters do not fit so many peers: whoever runs another need not care."""
+    """Its file is missing, or its parameters do not fit the peers: that does not matter if another method is run."""
     file = tmp_path / "mine.toml"
     file.write_text('base = "panm-digits"\n[method]\nname = "gone.py:Gone"\nk = 3\n')
     loaded = loading.load(str(file), ["method.name=gossip"])

@@ -1,4 +1,4 @@
-"""Which words of a command line are what."""
+"""Parsing the words of a command line."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_words_may_stand_in_any_order() -> None:
     assert parse_words(["rounds=3"]) == CommandWords("demo", (), ("rounds=3",))
 
 
-def test_methods_are_told_from_settings_where_they_are_wanted() -> None:
+def test_methods_are_distinguished_from_settings() -> None:
     words = ["rounds=3", "panm,metric=loss,k=2", "panm-digits", "my.py:Mine,k=2", "local"]
     found = parse_words(words, with_methods=True)
     assert found == CommandWords("panm-digits", ("panm,metric=loss,k=2", "my.py:Mine,k=2", "local"), ("rounds=3",))
@@ -50,7 +50,7 @@ def test_words_that_mean_nothing(words: list[str], methods: bool, told: str) -> 
                 parse_words(order, methods)
 
 
-def test_the_folder_of_a_run_is_no_experiment(tmp_path: Path) -> None:
+def test_a_run_folder_is_not_an_experiment(tmp_path: Path) -> None:
     (tmp_path / "config.toml").touch()
     with pytest.raises(ConfigError, match=r"is a run folder\. To use its experiment, give .*config\.toml"):
         parse_words([str(tmp_path)])
@@ -94,7 +94,7 @@ def test_every_command_finds_a_name_behind_settings(
     ],
     ids=lambda v: " ".join(v) if isinstance(v, list) else None,
 )
-def test_what_is_missing_or_too_much_is_said(words: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_and_extra_words_are_reported(words: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(words) == FAILED
     (line,) = capsys.readouterr().err.splitlines()
     assert told in line

@@ -233,7 +233,7 @@ def test_the_config_of_a_run_reloads_to_an_equal_experiment(
     tmp_path: Path, words: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path('C:\\data\\"mine".csv').touch()  # a name such as no shell likes
+    Path('C:\\data\\"mine".csv').touch()  # a name that shells do not like
     loaded = loading.load("panm-digits", words)
     path = tmp_path / "config.toml"
     path.write_text(loaded.toml(), encoding="utf-8")

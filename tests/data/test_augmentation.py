@@ -1,4 +1,4 @@
-"""Views of samples: each step against a formula written another way, and what all of them promise."""
+"""Views of samples: each step against an independent formula, and properties of all views."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ PLACES = list(NOTHING)
 
 
 def numbers(count: int, **chosen: float) -> Tensor:
-    """The numbers that do nothing, but for those given by name."""
+    """Random numbers that change nothing, except those given by name."""
     assert chosen.keys() <= NOTHING.keys()
     return torch.tensor([list((NOTHING | chosen).values())]).repeat(count, 1)
 
 
 def jittered(**chosen: float) -> dict[str, float]:
-    """A jitter in which only the given ones do something: 1/2 is no change."""
+    """A jitter in which only the given numbers have an effect: 1/2 is no change."""
     return {"jitter": 0.0, "brightness": 0.5, "contrast": 0.5, "saturation": 0.5, "hue": 0.5, **chosen}
 
 

@@ -1,4 +1,4 @@
-"""The user's own tables, arrays and image folders, and every complaint about them."""
+"""The user's own tables, arrays and image folders, and every error about them."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_numeric_labels_sort_as_numbers_and_any_column_can_be_the_label(tmp_path
         ({"age": ["1", "MARKER", "3", "4"]}, r"column 'age' has no number in 1 row, the first is row 1 \(counted"),
     ],
 )
-def test_complaints_about_tables(tmp_path: Path, change: dict[str, list | None], message: str) -> None:
+def test_errors_about_tables(tmp_path: Path, change: dict[str, list | None], message: str) -> None:
     table = TABLE.copy()
     for name, values in change.items():
         if values is None:
@@ -95,7 +95,7 @@ def test_complaints_about_tables(tmp_path: Path, change: dict[str, list | None],
     assert "MARKER" not in str(error.value)
 
 
-def test_more_complaints_about_tables(tmp_path: Path) -> None:
+def test_more_errors_about_tables(tmp_path: Path) -> None:
     numbers = TABLE.drop(columns="colour")
     dates = numbers.assign(day=pandas.to_datetime(["2020-01-01"] * 4))
     with pytest.raises(DataError, match="column 'day' contains dates or times: drop it"):
@@ -133,7 +133,7 @@ def test_a_table_without_a_header_shows_no_row(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_a_label_of_classes(tmp_path: Path, values: np.ndarray, fits: bool) -> None:
-    """In tables and in arrays alike; and whoever lists them in data.labels means them."""
+    """In tables and in arrays alike; labels listed in data.labels are always classes."""
     x = np.zeros((len(values), 1), np.float32)
     np.savez(tmp_path / "mine.npz", x=x, y=values)
     table = save(tmp_path, pandas.DataFrame({"a": x[:, 0], "label": values}))
@@ -196,7 +196,7 @@ def test_arrays_of_any_shape(tmp_path: Path, shape: tuple[int, ...]) -> None:
         ({"x": np.zeros((2, 0)), "y": np.arange(2)}, r"x has shape \(2, 0\)"),
     ],
 )
-def test_complaints_about_arrays(tmp_path: Path, arrays: dict[str, np.ndarray], message: str) -> None:
+def test_errors_about_arrays(tmp_path: Path, arrays: dict[str, np.ndarray], message: str) -> None:
     np.savez(tmp_path / "mine.npz", **arrays)
     with pytest.raises(DataError, match=message):
         data.load(str(tmp_path / "mine.npz"))
@@ -218,7 +218,7 @@ def test_folders_of_images(tmp_path: Path) -> None:
     assert data.load(str(tmp_path)).x.shape == (4, 3, 4, 5)
 
 
-def test_complaints_about_folders(tmp_path: Path) -> None:
+def test_errors_about_folders(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="expected a subfolder"):
         data.load(str(tmp_path))
     save_images(tmp_path, {"dog/1.png": "L"})

@@ -1,4 +1,4 @@
-"""What every partition promises, over many pools, peers and sizes; and what each one is about."""
+"""Properties of all partitions, over many pools, peers and sizes; and of each one."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_fractions(case: dict, seed: int, peers: int, rows: int) -> None:
     assert equal(shares, partition(labels.copy(), 10, peers, wanted, seed))
     check_promises(shares, labels, peers, wanted)
     if not wanted.overlap and wanted.partition in (*STRATIFIED, "dirichlet"):
-        assert len(all_rows(shares)) == rows  # every row is with someone
+        assert len(all_rows(shares)) == rows  # every row is assigned
 
 
 @fast
@@ -243,7 +243,7 @@ def test_classes_are_shared_evenly() -> None:
     assert {int(count) for row in held for count in row} <= {0, 66, 67}  # 200 images, three holders
 
 
-def test_dirichlet_is_uneven_and_leaves_nobody_out() -> None:
+def test_dirichlet_is_uneven_and_leaves_no_peer_out() -> None:
     labels = np.arange(2000) % 10
     shares = partition(labels, 10, 40, PartitionSettings(partition="dirichlet", alpha=0.05), 0)
     sizes = [len(all_rows([share])) for share in shares]

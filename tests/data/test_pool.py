@@ -1,4 +1,4 @@
-"""How raw samples become those that models see: which rows the scale is taken from, and what is left as it is."""
+"""How raw samples are scaled for models: from which rows the scale is computed, and what is not scaled."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_each_peer_scales_by_its_own_training_rows() -> None:
     assert held(x, *TWO).x[:2, 0].tolist() == [-1, 1]
 
 
-def test_a_column_that_is_constant_where_one_trains() -> None:
+def test_a_column_that_is_constant_in_the_training_rows() -> None:
     """The deviation of three times 0.1 is 1.4e-17 in floating point: nothing may be divided by that."""
     x = np.array([[0.1], [0.1], [0.1], [0.3]])
     assert x[:3].std() != 0
@@ -84,7 +84,7 @@ def test_numbers_too_large_for_a_model() -> None:
 
 
 def test_images() -> None:
-    """Of one's own, by the images that are trained on: 0 and 200. Of a named dataset, by everybody's, as ever."""
+    """The user's images are scaled by the training images, 0 and 200; a named dataset by the images of all peers."""
     x = np.array([0, 200, 60, 60, 0, 200, 60, 60], np.uint8).reshape(8, 1, 1, 1)
     assert held(x, *TWO).scalings == [Scaling((100.0,), (pytest.approx(100.0),))] * 2  # type: ignore[arg-type]
     named = held(x, *TWO, name="digits").scalings[0]
@@ -95,7 +95,7 @@ def test_images() -> None:
 
 @pytest.mark.parametrize("peer", [0, 2])
 def test_a_real_peer_has_the_rows_that_it_has_in_the_simulation(peer: int, tmp_path: Path) -> None:
-    """Of a named table; and a file with only its rows is scaled alike."""
+    """Rows of a named table; a file with only these rows is scaled in the same way."""
     words = ["data.name=wine", "data.partition=iid", "peers=3", "method.name=local", "data.train=0.5"]
     e = loading.load("panm-digits", [*words, "data.validation=0.25", "data.test=0.25"])
     simulated = wiring.gather(e).participants[peer].data

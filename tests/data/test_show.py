@@ -1,4 +1,4 @@
-"""Who holds what, as text and as a picture."""
+"""Which peer has which data, as text and as a picture."""
 
 from __future__ import annotations
 

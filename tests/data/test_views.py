@@ -1,4 +1,4 @@
-"""Which views are made of a dataset's images unless the settings say otherwise, and what is said of it."""
+"""The default views of a dataset's images, and the note about them."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_all_columns_of_mapls_tables_have_the_views_of_its_table_8() -> None:
 
 
 @pytest.mark.parametrize(("side", "expected"), [(8, usual_views(8)), (24, TABLE_8)])
-def test_views_of_ones_own_images_are_by_size_alone(side: int, expected: Views, tmp_path: Path) -> None:
+def test_views_of_the_users_images_depend_on_size_alone(side: int, expected: Views, tmp_path: Path) -> None:
     square = images(side)
     colour = np.repeat(square, 3, 1)
     layouts = {"a": square, "b": square[:, 0], "c": colour, "d": colour.transpose(0, 2, 3, 1)}
@@ -169,7 +169,7 @@ def test_views_of_ones_own_images_are_by_size_alone(side: int, expected: Views, 
     assert resolved(load("panm-digits", [f"data.name={place}", *TINY, "method.name=local"])) == expected
 
 
-def test_of_what_has_no_images_or_cannot_be_read_there_is_nothing_to_say(tmp_path: Path) -> None:
+def test_no_note_without_images_or_if_they_cannot_be_read(tmp_path: Path) -> None:
     np.savez(tmp_path / "no-x.npz", y=np.zeros(3))
     (tmp_path / "broken.npz").write_bytes(b"no zip at all")
     (tmp_path / "empty").mkdir()
@@ -244,7 +244,7 @@ def test_a_run_folder_of_a_former_version_goes_on_with_its_numbers(tmp_path: Pat
 
 @pytest.mark.parametrize("method", sorted(METHODS))
 def test_a_method_says_whether_it_trains_on_views(method: str, tmp_path: Path) -> None:
-    """Of whole numbers there are none, and who asks for some is told so."""
+    """Integers have no views, and asking for some is an error."""
     place = tmp_path / "words.npz"
     np.savez(place, x=np.random.default_rng(0).integers(9, size=(80, 6)), y=np.arange(80) % 8)
     few = ["data.partition=label-swap", "data.clusters=2", "peers=6", "method.l=2", "method.k=2", "method.t1=1"]
@@ -271,7 +271,7 @@ def test_views_that_nobody_makes_do_not_tell_two_runs_apart() -> None:
     assert old("train.augment=true") != new("train.augment=true")
 
 
-def test_a_method_of_ones_own_may_make_views_without_saying_so(tmp_path: Path) -> None:
+def test_a_users_method_may_make_views_without_declaring_it(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(
         "from dataclasses import dataclass\nfrom coterie import Method\n\n\n@dataclass(frozen=True)\n"
         "class Own(Method):\n    async def round(self, me, t):\n        await me.train()\n"

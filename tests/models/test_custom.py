@@ -1,4 +1,4 @@
-"""Bring your own: what may be named, what it is given, and what is said when it does not fit."""
+"""Custom models: what may be named, which arguments it gets, and the error if it does not fit."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def brought(name: str, shape: tuple[int, ...] = IMAGE, d_z: int = 0, d_p: int = 
         ("whole", IMAGE, 0, 64),
     ],
 )
-def test_what_may_be_brought(name: str, shape: tuple[int, ...], d_z: int, width: int) -> None:
+def test_what_a_custom_model_may_be(name: str, shape: tuple[int, ...], d_z: int, width: int) -> None:
     net = brought(name, shape, d_z)
     output = net(torch.randn(4, *shape))
     assert output.logits.shape == (4, 10)
@@ -181,7 +181,7 @@ def test_it_can_be_assigned() -> None:
         ("torchvision_like", r"does not fit the data, whose inputs have shape \(1, 8, 8\)"),
     ],
 )
-def test_what_is_said_when_it_does_not_fit(name: str, message: str) -> None:
+def test_the_error_if_it_does_not_fit(name: str, message: str) -> None:
     with pytest.raises(ModelError, match=message) as caught:
         brought(name)
     assert "model.zoo" in str(caught.value)
@@ -205,7 +205,7 @@ def test_a_projector_of_its_own_is_kept_and_must_fit() -> None:
         brought("mapping", d_p=16)
 
 
-def test_a_projector_that_does_not_fit_is_told_before_anything_trains() -> None:
+def test_a_projector_that_does_not_fit_is_reported_before_training() -> None:
     words = ["peers=2", 'model.zoo=["my_models:projecting"]', "model.d_z=64", "baseline="]
     with pytest.raises(ModelError) as caught:
         wiring.gather(loading.load("mapl-scenario1-digits", words))

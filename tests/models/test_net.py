@@ -165,6 +165,6 @@ def test_the_rules_by_layer(layer: nn.Module, can: bool, fast: bool) -> None:
     assert batchable(layer) is fast
 
 
-def test_a_net_of_ones_own_parts() -> None:
+def test_a_net_with_custom_parts() -> None:
     net = Net(nn.Flatten(), d_z=4, classes=2)
     assert net(torch.zeros(1, 2, 2)).logits.shape == (1, 2)

@@ -127,7 +127,7 @@ class Trap:
 
 @pytest.fixture
 def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Tensor]:
-    """The state_dict of a module of one's own, all threes; the module is importable."""
+    """The state_dict of a custom module, all threes; the module is importable."""
     (tmp_path / "my_wide.py").write_text(SOURCE)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delitem(sys.modules, "my_wide", raising=False)
@@ -141,8 +141,8 @@ OWN = "model.zoo=my_wide:Wide"
 
 @pytest.mark.parametrize("suffix", ["pt", "pth", "safetensors"])
 @pytest.mark.parametrize("d_z", [0, 8])
-def test_a_plain_state_dict_of_a_brought_module(own_state: dict[str, Tensor], suffix: str, d_z: int) -> None:
-    """Also where a linear layer behind it fits its width to model.d_z: that one is fresh."""
+def test_a_plain_state_dict_of_a_custom_module(own_state: dict[str, Tensor], suffix: str, d_z: int) -> None:
+    """Also with a linear layer behind it that adapts its width to model.d_z: that layer is fresh."""
     path = Path(f"weights.{suffix}")
     if suffix == "safetensors":
         safetensors.torch.save_file(own_state, path)
@@ -186,7 +186,7 @@ def test_a_plain_state_dict_that_does_not_fit_is_named_by_its_own_names(own_stat
     ) in str(caught.value)
 
 
-def test_names_that_are_nobodys(own_state: dict[str, Tensor]) -> None:
+def test_unknown_names(own_state: dict[str, Tensor]) -> None:
     torch.save({f"encoder.{name}": tensor for name, tensor in own_state.items()}, "weights.pt")
     with pytest.raises(ModelError, match=r"0 of its 7 tensors fit; missing: backbone.* and 3 more; unknown: enc"):
         circle(OWN, "model.pretrained=weights.pt")

@@ -9,7 +9,7 @@ from coterie.portable.sandbox import Sandbox
 
 @pytest.fixture(scope="session")
 def sandbox() -> Iterator[Sandbox]:
-    """For the tests that do it no harm: a child takes half a second to start."""
+    """Shared by the tests that do not break it: a child takes half a second to start."""
     shared = Sandbox()
     yield shared
     shared.close()

@@ -1,4 +1,4 @@
-"""Small models of ONNX, good and bad, and a sandbox for the tests that need not break one of their own."""
+"""Small ONNX models, good and bad, and a shared sandbox for tests that do not break it."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ def test_thresholds_between_neighbouring_float32s_divide_them() -> None:
     assert (halfway.astype(np.float32) == high).any()  # what would go wrong
 
 
-def test_an_estimator_of_ones_own(sandbox: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_custom_estimator(sandbox: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "my_neighbours.py").write_text(
         "from sklearn.ensemble import BaggingClassifier\n"
         "from sklearn.linear_model import LogisticRegression\n"
@@ -147,7 +147,7 @@ def without_probabilities() -> Any:
 
 
 class Foreign(LogisticRegression):
-    """A class that skl2onnx has never heard of."""
+    """A class that skl2onnx does not know."""
 
 
 @pytest.fixture
@@ -156,7 +156,7 @@ def importable(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("importable")
-def test_boosting_in_a_pipeline_of_ones_own(sandbox: Sandbox) -> None:
+def test_boosting_in_a_custom_pipeline(sandbox: Sandbox) -> None:
     x, y, classes = rows_of("wine")
     made = estimators.fit("estimator:test_estimators:boosted_in_a_pipeline", x, y, classes, seed=0)
     assert (answers(sandbox, made, x, classes).argmax(1) == y).mean() > 0.95

@@ -1,4 +1,4 @@
-"""Networks as ONNX files: what torch says, for any number of samples, of raw values where they are to be scaled."""
+"""Networks as ONNX files: the same outputs as torch, for any number of samples, also with scaling of raw values."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_what_onnx_has_no_word_for() -> None:
 
 
 def test_scaling_before_a_model_whose_inner_names_are_in_the_way() -> None:
-    """Somebody else's model may call anything by any name."""
+    """A received model may use any names."""
     from onnx import TensorProto, helper
 
     nodes = [

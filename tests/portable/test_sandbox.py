@@ -1,4 +1,4 @@
-"""Models that crash, hang, eat memory or answer nonsense, really run: the caller hears why, and goes on."""
+"""Models that crash, hang, use up memory or give invalid answers: the caller gets the reason, and continues."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def ends_within(pid: int, seconds: float) -> bool:
 
 @pytest.fixture
 def own() -> Iterator[Sandbox]:
-    """One to break, of little memory."""
+    """A sandbox to break, with little memory."""
     breakable = Sandbox(memory=2**29)
     yield breakable
     breakable.close()
@@ -144,7 +144,7 @@ def test_the_child_knows_nothing_of_the_parent_and_can_open_nothing(
     assert limits["Max address space"] == str(2**29)
 
 
-def test_a_child_that_cannot_start_is_said_so(own: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_child_that_cannot_start_is_an_error(own: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.raises(SandboxError, match=r"the sandbox for models does not start: .* run '/bin/false -P -m"):
         run(own, GOOD)
@@ -246,7 +246,7 @@ def test_inputs_of_another_shape(sandbox: Sandbox) -> None:
         run(sandbox, GOOD, np.zeros((5, FEATURES + 1), np.float32))
 
 
-# -- models that answer nonsense -----------------------------------------------------------------
+# -- models with invalid answers -----------------------------------------------------------------
 
 
 def of(operator: str, constants: list[list[float]]) -> ModelProto:
