@@ -8,11 +8,11 @@ from __future__ import annotations
 import importlib
 import os
 
-# Before MKL computes anything: by default it chooses its kernels by how memory is aligned, so on some processors
+# Must be set before MKL computes anything. By default MKL chooses kernels by memory alignment, so on some processors
 # (AMD's) two equal runs would differ in their last bits. Every process that computes imports this first.
 os.environ.setdefault("MKL_CBWR", "AUTO")
 
-TYPE_CHECKING = False  # importing typing for it would take longer than all the rest
+TYPE_CHECKING = False  # importing typing would take longer than everything else here
 if TYPE_CHECKING:
     from typing import Any
 

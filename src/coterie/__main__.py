@@ -1,6 +1,6 @@
-"""The command from its very start: `coterie`, and `python -m coterie` for where it is not on the path.
+"""The entry point of the command: `coterie`, or `python -m coterie` if it is not on the path.
 
-Only what Python has loaded anyway is imported before Ctrl-C is looked after: the rest takes seconds.
+Only modules that Python has already loaded are imported before Ctrl-C is handled: the others take seconds.
 """
 
 import sys
@@ -9,7 +9,7 @@ STOPPED = 130
 
 
 def main() -> int:
-    """Run the command; Ctrl-C ends it with one line, whenever it comes."""
+    """Run the command; Ctrl-C ends it with a one-line message at any time."""
     interrupts: list[int] = []
     try:
         _note_interrupts(interrupts)
@@ -17,7 +17,7 @@ def main() -> int:
 
         return command()
     except BaseException as error:
-        # Some packages make an error of their own of a Ctrl-C that comes while they are imported.
+        # Some packages turn a Ctrl-C during their import into another exception.
         if not interrupts and not isinstance(error, KeyboardInterrupt):
             raise
         print("coterie: stopped", file=sys.stderr)
@@ -33,12 +33,12 @@ def _note_interrupts(interrupts: list[int]) -> None:
         interrupts.append(number)
         raise KeyboardInterrupt
 
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else somebody wants it ignored, as nohup does
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else the signal is ignored, as under nohup
         signal.signal(signal.SIGINT, note)
 
 
 def _end_quietly_if_interrupted() -> None:
-    """All is said: from here on, Ctrl-C ends the process without a traceback."""
+    """From here on, Ctrl-C ends the process without a traceback."""
     import signal
 
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:

@@ -1,4 +1,4 @@
-"""From an experiment to what runs it: its data divided, its peers with their models, and the stage that they act on."""
+"""Builds everything that runs an experiment: partitioned data, peers with their models, and their stage."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from coterie.models import pretrained
 from coterie.models.registry import registry
 from coterie.portable.estimators import is_estimator
 from coterie.simulation.placement import sharded
-from coterie.simulation.processes import MINE, Processes
+from coterie.simulation.processes import LOCAL, Processes
 from coterie.simulation.spill import Spill
 from coterie.simulation.stage import Stage
 from coterie.training import Trainer
@@ -31,9 +31,9 @@ from coterie.training import Trainer
 
 @dataclass(frozen=True)
 class Population:
-    """The peers of an experiment, ready to run, and what is true of them."""
+    """The peers of an experiment, ready to run, with their architectures and data."""
 
-    participants: list[Peer]  # the peers, then the server where there is one
+    participants: list[Peer]  # the peers, then the server if there is one
     architectures: list[str]
     holding: PooledData
 
@@ -52,7 +52,7 @@ class Population:
 
 
 class _NoDesk:
-    """Stands in until an engine takes over."""
+    """A placeholder until an engine takes over."""
 
     def shelve(self, artifact: object) -> None:  # noqa: ARG002
         raise ConfigError("this peer is not in a running engine")
@@ -62,7 +62,7 @@ class _NoDesk:
 
 
 def divide(e: Experiment) -> tuple[Dataset, list[Share]]:
-    """The dataset, and who gets which rows of it."""
+    """The dataset, and the rows that each peer gets."""
     d = e.data
     dataset = data.load(d.name, label=d.label, labels=d.labels, categories=d.categories)
     data.check_fits(dataset, e.data)
@@ -70,7 +70,7 @@ def divide(e: Experiment) -> tuple[Dataset, list[Share]]:
 
 
 def gather(e: Experiment, holding: PooledData | None = None) -> Population:
-    """Give every peer its part of the data (which are loaded and divided, unless they are at hand) and its model."""
+    """Make all peers with their data (loaded and partitioned, unless `holding` has them) and models."""
     holding = holding or pool_data(*divide(e), e.data)
     dataset, held = holding.dataset, holding.splits(e.engine.device)
     shape, classes = dataset.x.shape[1:], len(dataset.classes)
@@ -91,19 +91,19 @@ def gather(e: Experiment, holding: PooledData | None = None) -> Population:
     kinds = registry(e.model.zoo, tuple(shape), classes, partial(_architecture, e, build))
     for part, name in itertools.product(e.method.shared, sorted(set(names))):
         if not any(slot.name.startswith(f"{part}.") for slot in kinds.network(name).layout.slots):
-            raise ModelError(f"{e.method_name} shares the {part}, and {name} has none: leave it out of model.zoo")
+            raise ModelError(f"{e.method_name} shares the {part}, but {name} has none: remove it from model.zoo")
     if e.method.same_features:
         _check_features({name: kinds.network(name) for name in sorted(set(names))}, e)
     truth = holding.clusters
     if e.method.needs_truth and truth is None:
         raise ConfigError(
-            f"method.name = {e.method_name} must be told the true clusters, and data.partition = {e.data.partition} "
+            f"method.name = {e.method_name} needs the true clusters, but data.partition = {e.data.partition} "
             "has none: use rotation, label-swap or scenario1 to scenario4"
         )
     count = e.peers
     server = count if e.method.with_server() else None
     desk: Desk = _NoDesk()
-    placed = Spill(e.engine.spill).copied if e.engine.spill else _as_it_is
+    placed = Spill(e.engine.spill).copied if e.engine.spill else _unchanged
     links = links_of(e.graph, e.peers, e.seed)
     e.method.check_circle(names, kinds, links)
     members = [
@@ -124,7 +124,7 @@ def gather(e: Experiment, holding: PooledData | None = None) -> Population:
     return Population(members, names, holding)
 
 
-def _as_it_is(model: Model) -> Model:
+def _unchanged(model: Model) -> Model:
     return model
 
 
@@ -136,7 +136,7 @@ def _architecture(e: Experiment, build: Callable[[str], Net], name: str) -> Arch
 
 
 def _network(name: str) -> str:
-    """The network that a peer has as its model; who brings an estimator has the least there is, and never trains it."""
+    """The network of a peer; a peer with an estimator has the smallest one as a placeholder, and never trains it."""
     return "linear" if is_estimator(name) else name
 
 
@@ -145,8 +145,8 @@ def _check_features(kinds: Mapping[str, Architecture], e: Experiment) -> None:
     if len(set(widths.values())) > 1:
         has = ", ".join(f"{name} has {width}" for name, width in widths.items())
         raise ModelError(
-            f"{e.method_name} exchanges what reads features, so all architectures need the same number of them, but "
-            f"{has}: set model.d_z (such as {max(widths.values())}), and a linear layer adapts them"
+            f"{e.method_name} shares parts that read features, so all architectures need the same number of them, but "
+            f"{has}: set model.d_z (such as {max(widths.values())}), which adds a linear layer to adapt them"
         )
 
 
@@ -154,7 +154,7 @@ def _check_features(kinds: Mapping[str, Architecture], e: Experiment) -> None:
 
 
 def stage_for(e: Experiment, circle: Population) -> Stage:
-    """Where the participants act: in this process, in several, or on a cluster."""
+    """The stage of an experiment: in this process, in several, or on a cluster."""
     if e.engine.name == RAY:
         from coterie.simulation.ray_stage import Cluster
 
@@ -165,21 +165,21 @@ def stage_for(e: Experiment, circle: Population) -> Stage:
 
 
 def stage_of(members: Sequence[int], tables: dict[str, Any], holding: PooledData) -> Stage:
-    """A shard's stage, in the process where it will be."""
-    e, mine = from_tables(tables), set(members)
-    return stage_with(e, [peer for peer in gather(e, holding).participants if peer.id in mine])
+    """The stage of a shard; called in the shard's process."""
+    e, ids = from_tables(tables), set(members)
+    return stage_with(e, [peer for peer in gather(e, holding).participants if peer.id in ids])
 
 
 def stage_with(e: Experiment, participants: Sequence[Peer], workers: int = 1) -> Stage:
-    """These participants of an experiment, in this process."""
+    """A stage with these participants, in this process."""
     trainer = Trainer(e.engine.batching, workers, e.engine.threads)
     return Stage(e.method, participants, e.rounds, trainer, e.evaluate.every, e.engine.spill)
 
 
 def spread(e: Experiment, circle: Population) -> Stage:
-    """An experiment's participants, over engine.workers processes with this one."""
+    """A stage that spreads the participants over engine.workers processes, including this one."""
     members = sharded(circle.participants, circle.shape, e.train.epochs, e.engine.workers, directs=True)
-    stage = stage_with(e, [circle.participants[peer] for peer in sorted(members[MINE])])
+    stage = stage_with(e, [circle.participants[peer] for peer in sorted(members[LOCAL])])
     if len(members) == 1:
         return stage
     common = {"tables": e.tables(), "holding": circle.holding.without_raw()}

@@ -101,7 +101,7 @@ def test_the_plain_loop_averages() -> None:
 def test_the_engine_exchanges_models(tmp_path: Path, method: str, spread: bool) -> None:
     engine = Engine(TINY, tmp_path, method, spread=spread)
     engine.rounds(1)
-    engine.stage.bring_home()
+    engine.stage.collect_states()
     engine.close()
     ended = [event for event in read(tmp_path / "events.jsonl") if isinstance(event, PeerRound)]
     assert {event.peer for event in ended} >= set(range(TINY.peers))

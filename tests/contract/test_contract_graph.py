@@ -23,7 +23,7 @@ from coterie.core.requests import Fetch, Send
 from coterie.methods.base import Method
 from coterie.running import simulated
 from coterie.simulation.fetching import Fetching
-from coterie.simulation.mail import Post
+from coterie.simulation.mail import Mail
 from coterie.simulation.participants import Participant
 
 PEERS = 10
@@ -47,18 +47,18 @@ def has_server(case: str) -> bool:
 def exchanges(monkeypatch: pytest.MonkeyPatch) -> Counter[tuple[int, int]]:
     """Who asked whom, or sent to whom, as the engine was asked; how often."""
     found: Counter[tuple[int, int]] = Counter()
-    opened, sent = Fetching.open, Post.send
+    opened, sent = Fetching.open, Mail.send
 
     def open_(self: Fetching, p: Participant, request: Fetch) -> None:
         found.update((p.id, j) for j in request.peers)
         opened(self, p, request)
 
-    def send(self: Post, p: Participant, request: Send) -> None:
+    def send(self: Mail, p: Participant, request: Send) -> None:
         found[p.id, request.to] += 1
         sent(self, p, request)
 
     monkeypatch.setattr(Fetching, "open", open_)
-    monkeypatch.setattr(Post, "send", send)
+    monkeypatch.setattr(Mail, "send", send)
     return found
 
 
@@ -147,7 +147,7 @@ def test_a_method_of_ones_own_cannot_go_around_the_graph(sends: bool, verb: str,
     named = f"{Path(__file__).resolve()}:Stubborn"
     e = small("gossip", *RING, f"engine.name={engine}", "engine.workers=2")
     tables = {**e.tables(), "method": {"name": named, "sends": sends}}
-    with pytest.raises(MethodError, match=f"peer 0 {verb}, and there is no edge between the two.*me.peers") as error:
+    with pytest.raises(MethodError, match=f"peer 0 {verb}, but the .* has no edge between the two.*me.peers") as error:
         simulated.run(loading.from_tables(tables), tmp_path / "run")
     assert f"{Path(__file__).name}, line " in str(error.value)
     complete = loading.from_tables({**tables, "graph": {"kind": "complete"}})
@@ -220,7 +220,7 @@ def test_a_setting_without_a_server_is_named_as_a_remedy() -> None:
 
 def test_a_file_of_edges_that_would_not_be_read_is_refused_on_a_complete_graph_too(tmp_path: Path) -> None:
     (tmp_path / "edges.txt").write_text("0 1\n", encoding="utf-8")
-    with pytest.raises(ConfigError, match=r"graph.file = .* would not be read, as graph.kind = 'complete'"):
+    with pytest.raises(ConfigError, match=r"graph.file = .* would be ignored, because graph.kind = 'complete'"):
         small("gossip", f"graph.file={tmp_path / 'edges.txt'}")
 
 

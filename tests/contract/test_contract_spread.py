@@ -134,7 +134,7 @@ def test_a_busy_cluster_is_used_as_far_as_it_goes(
 
     somebody_elses = placement_group([{"CPU": 1}])
     assert somebody_elses.wait(60)
-    monkeypatch.setattr(cluster, "PATIENCE", 20.0)
+    monkeypatch.setattr(cluster, "ACTORS_TIMEOUT", 20.0)
     same(simulate(small("gossip")), simulate(small("gossip", "engine.name=ray"), tmp_path / "run"))
     assert "only 1 of 2 actors" in caplog.text
     remove_placement_group(somebody_elses)
@@ -175,7 +175,7 @@ def test_a_cluster_that_begins_too_slowly_is_begun_again(monkeypatch: pytest.Mon
 def test_a_cluster_that_never_begins_is_told_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
     monkeypatch.setattr(ray, "init", too_slow(calls, cluster.STARTS))
-    with pytest.raises(ConfigError, match=r"did not begin in 5 attempts: The current node timed out.*processes"):
+    with pytest.raises(ConfigError, match=r"did not start in 5 attempts: The current node timed out.*processes"):
         cluster.start_local()
     assert len(calls) == cluster.STARTS
 

@@ -219,12 +219,12 @@ def test_flipped_bits_give_an_artifact_or_a_refusal(bits: list[int]) -> None:
 @pytest.mark.parametrize("length", [2**64 - 1, 2**63, 2**32, MAX_HEADER + 1, len(SMALL.to_bytes()) - 7])
 def test_a_header_longer_than_what_there_is_is_refused_before_it_is_read(length: int) -> None:
     data = struct.pack("<Q", length) + SMALL.to_bytes()[8:]
-    with pytest.raises(ArtifactError, match=f"announces a header of {length} bytes"):
+    with pytest.raises(ArtifactError, match=f"declares a header of {length} bytes"):
         Artifact.from_bytes(data)
 
 
 def test_a_header_above_the_limit_is_refused_even_if_it_is_all_there() -> None:
-    with pytest.raises(ArtifactError, match="announces a header"):
+    with pytest.raises(ArtifactError, match="declares a header"):
         Artifact.from_bytes(with_header(b"{}" + b" " * MAX_HEADER))
 
 

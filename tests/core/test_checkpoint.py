@@ -269,5 +269,5 @@ def test_an_architecture_that_has_changed_is_told() -> None:
     me = a_peer()
     changed = Architecture("cnn3", me.architecture.build)  # the tensors of an mlp, under the name of another
     saved = checkpoint.copied([changed.initial(0)])
-    with pytest.raises(RunError, match=r"me\.state of peer 0 holds a model of 'cnn3' whose tensors are not those"):
+    with pytest.raises(RunError, match=r"me\.state of peer 0 holds a model of 'cnn3' whose tensors differ from those"):
         checkpoint.revived(saved, me)

@@ -76,10 +76,10 @@ def test_an_empty_name_is_shown_as_it_was_given() -> None:
         ("gone.py:f", "method.f = 'gone.py:f' cannot be imported: [Errno 2] No such file"),
         ("no_such_module:f", "method.f = 'no_such_module:f' cannot be imported: No module named 'no_such_module'"),
         ("mine.py:hlaf", "there is no 'hlaf' in mine.py. Did you mean 'half'?"),
-        ("mine.py:number", "method.f = 'mine.py:number' is a int, and must be a function of (x)"),
+        ("mine.py:number", "method.f = 'mine.py:number' is a int, but must be a function of (x)"),
         (
             "mine.py:two",
-            "method.f = 'mine.py:two' takes (a, b), and is called with (x): missing a required argument: 'b'",
+            "method.f = 'mine.py:two' takes (a, b), but is called with (x): missing a required argument: 'b'",
         ),
         ("broken.py:f", "method.f = 'broken.py:f' cannot be imported: line 1: "),
         ("raises.py:f", "method.f = 'raises.py:f' cannot be imported: ZeroDivisionError: division by zero"),

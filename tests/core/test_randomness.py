@@ -12,7 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.core.randomness import distinct, generator, number, passing, permutations, torch_seeded, uniforms
+from coterie.core.randomness import distinct, generator, number, permutations, reused_generator, torch_seeded, uniforms
 
 keys = st.lists(st.integers() | st.sampled_from(["train", "sample", "speed", "a", "aa"]), min_size=1, max_size=4)
 
@@ -68,8 +68,8 @@ def test_a_draw_that_would_favour_some_numbers_is_repeated() -> None:
 
 @given(keys, keys)
 def test_a_passing_stream_is_the_lasting_one_whatever_was_drawn_before(a: list[object], b: list[object]) -> None:
-    passing(*a).integers(7, size=3, dtype=np.int32)  # leaves half of a number behind
-    drawn = passing(*b).choice(50, 5, replace=False).tolist()
+    reused_generator(*a).integers(7, size=3, dtype=np.int32)  # leaves half of a number behind
+    drawn = reused_generator(*b).choice(50, 5, replace=False).tolist()
     assert drawn == generator(*b).choice(50, 5, replace=False).tolist()
 
 

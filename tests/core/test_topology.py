@@ -240,7 +240,7 @@ def test_a_file_gives_just_its_edges(world: World, tmp_path_factory: pytest.Temp
 @pytest.mark.parametrize(
     ("text", "error"),
     [
-        ("0 1\n\n1\n", "line 3: '1' is not an edge, which is two whole numbers, such as 0 1"),
+        ("0 1\n\n1\n", "line 3: '1' is not an edge: write two integers, such as 0 1"),
         ("0 1 2", "line 1: '0 1 2' is not an edge"),
         ("# a b\n0 1.5", "line 2: '0 1.5' is not an edge"),
         ("0,1", "line 1: '0,1' is not an edge"),
@@ -248,9 +248,9 @@ def test_a_file_gives_just_its_edges(world: World, tmp_path_factory: pytest.Temp
         ("0 1\n" + "x" * 1000, f"line 2: '{'x' * 40}' is not an edge"),
         ("0 " + "9" * 5000, "line 1: '0 99"),
         ("a\0b", r"line 1: 'a\x00b' is not an edge"),
-        ("0 1\n1 4", "line 2: there is no peer 4. With 4, they are 0 to 3"),
-        ("-1 0", "line 1: there is no peer -1. With 4, they are 0 to 3"),
-        ("0 1\n# here\n2 2", "line 3: 2 2 is an edge from a peer to itself. Leave it out"),
+        ("0 1\n1 4", "line 2: there is no peer 4. The 4 peers are 0 to 3"),
+        ("-1 0", "line 1: there is no peer -1. The 4 peers are 0 to 3"),
+        ("0 1\n# here\n2 2", "line 3: 2 2 is an edge from a peer to itself. Remove it"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_in_a_file(tmp_path: Path, text: str, error: str) -> None:
@@ -294,20 +294,20 @@ def test_a_file_whose_graph_falls_apart(tmp_path: Path) -> None:
     ("wrong", "peers", "error"),
     [
         ({"kind": "rings"}, 4, "graph.kind: unknown graph 'rings'. Did you mean 'ring'? Valid: complete, "),
-        ({"kind": "file"}, 4, "graph.file is empty: with graph.kind = 'file' it is the path of a file"),
+        ({"kind": "file"}, 4, "graph.file is empty: graph.kind = 'file' needs the path of a file"),
         (
             {"file": "a.txt"}, 4,
-            "graph.file = 'a.txt' would not be read, as graph.kind = 'complete': "
+            "graph.file = 'a.txt' would be ignored, because graph.kind = 'complete': "
             "set graph.kind = 'file', or leave graph.file empty",
         ),
         (
             {"kind": "erdos-renyi", "p": 0.0001}, 20,
-            "graph.p = 0.0001: of 1000 such graphs of 20 peers, none was connected. "
+            "graph.p = 0.0001: none of 1000 random graphs of 20 peers was connected. "
             "Use a p above about log(20)/20 = 0.15",
         ),
-        ({"kind": "erdos-renyi", "p": 0.0}, 4, "graph.p is the probability of an edge: above 0 and at most 1, not 0.0"),
-        ({"kind": "erdos-renyi", "p": 1.1}, 4, "graph.p is the probability of an edge: above 0 and at most 1, not 1.1"),
-        ({"kind": "erdos-renyi", "p": math.nan}, 4, "graph.p is the probability of an edge"),
+        ({"kind": "erdos-renyi", "p": 0.0}, 4, "graph.p (edge probability) must be above 0 and at most 1, not 0.0"),
+        ({"kind": "erdos-renyi", "p": 1.1}, 4, "graph.p (edge probability) must be above 0 and at most 1, not 1.1"),
+        ({"kind": "erdos-renyi", "p": math.nan}, 4, "graph.p (edge probability) must be above 0"),
         ({"kind": "regular", "k": 6}, 6, "graph.k must be from 2 to 5 with 6 peers, not 6"),
         ({"kind": "regular", "k": 1}, 6, "graph.k must be from 2 to 5 with 6 peers, not 1"),
         ({"kind": "regular", "k": 0}, 2, "graph.k must be from 1 to 1 with 2 peers, not 0"),
@@ -357,7 +357,7 @@ def test_who_falls_apart_is_named() -> None:
         check_connected(some, "those that can train resnet9")
     assert str(raised.value) == (
         "graph: those that can train resnet9 fall into 2 parts without an edge between them: [0, 1, 9], [4, 5, 6]. "
-        'Use a denser graph; with graph.kind = "complete" everybody reaches everybody'
+        'Use a denser graph, or graph.kind = "complete", which connects all peers'
     )
 
 

@@ -11,7 +11,7 @@ from torch import nn
 from coterie.core.artifact import Artifact
 from coterie.core.errors import ArtifactError
 from coterie.core.model import Architecture, Model
-from coterie.core.weights import Layout, Slot, Weights, mean, mean_into, settle_side_by_side, side_by_side
+from coterie.core.weights import Layout, Slot, Weights, mean, mean_into, place_side_by_side, side_by_side
 
 SHAPES = {"backbone.w": (2, 3), "backbone.b": (), "head.w": (4,), "head.b": (0, 2), "stat": (2,)}
 
@@ -264,7 +264,7 @@ def test_received_tensors_become_a_model(mlp: Architecture) -> None:
     assert isinstance(received, Model)
     assert torch.equal(received.vector, model.vector)
     assert mlp.model(model.copy()).architecture is mlp
-    with pytest.raises(ArtifactError, match="not a whole model of architecture 'mlp'"):
+    with pytest.raises(ArtifactError, match="not a complete model of architecture 'mlp'"):
         mlp.model(model.part("head"))
 
 
@@ -285,21 +285,21 @@ def several(count: int, size: int) -> list[Weights]:
 
 
 @given(st.integers(1, 6), st.integers(1, 40))
-def test_settled_weights_keep_their_numbers_and_are_read_without_a_copy(count: int, size: int) -> None:
+def test_weights_placed_side_by_side_keep_their_numbers_and_are_read_without_a_copy(count: int, size: int) -> None:
     all_weights = several(count, size)
     expected = torch.stack([w.vector for w in all_weights])
-    settle_side_by_side(all_weights)
+    place_side_by_side(all_weights)
     rows = side_by_side([w.vector for w in all_weights])
     assert torch.equal(rows, expected)
     rows.add_(1)  # of all, at once
     assert torch.equal(torch.stack([w.vector for w in all_weights]), expected + 1)
 
 
-def test_what_is_settled_already_stays_where_it_is() -> None:
+def test_weights_that_lie_side_by_side_stay_in_place() -> None:
     all_weights = several(3, 5)
-    settle_side_by_side(all_weights)
+    place_side_by_side(all_weights)
     places = [w.vector.data_ptr() for w in all_weights]
-    settle_side_by_side(all_weights)
+    place_side_by_side(all_weights)
     assert [w.vector.data_ptr() for w in all_weights] == places
 
 
@@ -308,7 +308,7 @@ def test_what_is_settled_already_stays_where_it_is() -> None:
 )
 def test_any_choice_of_rows_gives_their_numbers(order: tuple[int, ...]) -> None:
     all_weights = several(4, 5)
-    settle_side_by_side(all_weights)
+    place_side_by_side(all_weights)
     chosen = [all_weights[i].vector for i in order]
     assert torch.equal(side_by_side(chosen), torch.stack(chosen))
 

@@ -28,5 +28,5 @@ def test_any_architectures_with_as_many_features(method: str) -> None:
 
 @pytest.mark.parametrize("method", AGNOSTIC)
 def test_different_numbers_of_features_are_refused(method: str) -> None:
-    with pytest.raises(ModelError, match=f"{method} exchanges what reads features.*set model.d_z"):
+    with pytest.raises(ModelError, match=f"{method} shares parts that read features.*set model.d_z"):
         wiring.gather(small(method, MIXED[0]))

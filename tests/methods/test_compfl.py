@@ -538,7 +538,7 @@ def test_training_that_diverges_is_taken_back() -> None:
             ("method.setting=model-by-model", "engine.asynchronous=true"),
             "does not work with compfl, which needs rounds",
         ),
-        (("model.zoo=linear,mlp",), "compfl shares the backbone, and linear has none"),
+        (("model.zoo=linear,mlp",), "compfl shares the backbone, but linear has none"),
         (
             (ZOO, "peers=6", "method.setting=model-by-model", "graph.kind=ring"),
             r"graph: those that can train cnn3 fall into 3 parts without an edge between them: \[0\], \[2\], \[4\]",

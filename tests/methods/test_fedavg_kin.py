@@ -72,7 +72,7 @@ def test_what_is_not_of_the_kind_it_says_is_declined() -> None:
     declined = server.notes["declined"]
     assert declined.keys() == lies.keys()
     assert "should" in declined[1]
-    assert "'x' is no architecture that is known here" in declined[4]
+    assert "'x' is an unknown architecture" in declined[4]
 
 
 def test_of_a_part_only_the_part_fits() -> None:

@@ -277,7 +277,7 @@ class Hostile(FedPAE):
     [
         ("shape", "'head.weight' should be"),
         ("nan", "not finite"),
-        ("unknown", "'os:system' is no architecture that is known here"),
+        ("unknown", "'os:system' is an unknown architecture"),
         ("overflow", "its predictions are not numbers"),
     ],
 )
@@ -516,7 +516,7 @@ class Forged(FedPAE):
         ("cut", (), "ONNX"),
         ("classes", (), "its output has shape (N, 3); expected is (N, 10)"),
         ("inputs", (), "input"),
-        ("large", ("method.largest=20000",), "at most 20,000 are"),
+        ("large", ("method.largest=20000",), "at most 20,000 are accepted"),
     ],
 )
 def test_forged_portable_models_are_declined(what: str, words: tuple[str, ...], reason: str) -> None:

@@ -720,14 +720,14 @@ NAN, FACTS = float("nan"), {"samples": 4, "architecture": "mlp"}
     ("name", "tensors", "facts", "reason"),
     [
         ("prototypes", {"prototypes": torch.full((CLASSES, PROJECTED), NAN)}, FACTS, "not finite"),
-        ("prototypes", {"prototypes": torch.ones(1, PROJECTED)}, FACTS, "(3, 5) float32, and is (1, 5) float32"),
-        ("prototypes", {"prototypes": torch.ones(7, PROJECTED)}, FACTS, "and is (7, 5)"),
-        ("prototypes", {"others": torch.ones(2)}, FACTS, "and is nothing"),
+        ("prototypes", {"prototypes": torch.ones(1, PROJECTED)}, FACTS, "(3, 5) float32 but is (1, 5) float32"),
+        ("prototypes", {"prototypes": torch.ones(7, PROJECTED)}, FACTS, "but is (7, 5)"),
+        ("prototypes", {"others": torch.ones(2)}, FACTS, "but is missing"),
         ("prototypes", {"prototypes": torch.ones(CLASSES, PROJECTED)}, {}, "'samples' should be a number above 0"),
-        ("head", {"weight": torch.ones(CLASSES, FEATURES)}, {"samples": -27}, "above 0, and is -27"),
+        ("head", {"weight": torch.ones(CLASSES, FEATURES)}, {"samples": -27}, "above 0, not -27"),
         ("head", {"weight": torch.ones(CLASSES, FEATURES)}, {"samples": 10**400}, "above 0"),
-        ("head", {"weight": torch.ones(CLASSES, FEATURES)}, {"samples": "many"}, "above 0, and is 'many'"),
-        ("head", {"weight": torch.ones(1, FEATURES)}, FACTS, "should be (3, 4) float32, and is (1, 4)"),
+        ("head", {"weight": torch.ones(CLASSES, FEATURES)}, {"samples": "many"}, "above 0, not 'many'"),
+        ("head", {"weight": torch.ones(1, FEATURES)}, FACTS, "should be (3, 4) float32 but is (1, 4)"),
     ],
 )
 @pytest.mark.parametrize("t_thr", [1, 2, 9])

@@ -1127,7 +1127,7 @@ def lie_of_round(true: Artifact) -> tuple[str, Artifact]:
         2: ("not finite", {**tensors, first: torch.full_like(some, math.nan)}),
         3: ("not finite", {**tensors, first: torch.full_like(some, math.inf)}),
         4: ("should not be there", {**tensors, "extra": some.clone()}),
-        5: ("and is nothing", {key: t for key, t in tensors.items() if key != first}),
+        5: ("but is missing", {key: t for key, t in tensors.items() if key != first}),
         6: ("float64", {**tensors, first: some.double()}),
     }
     if true.round in wrong:

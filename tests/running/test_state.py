@@ -17,7 +17,7 @@ from coterie.core.errors import Interrupted, RunError
 from coterie.core.requests import Fetch, Receive
 from coterie.running import simulated
 from coterie.running.state import RunState, process_lives, read_state
-from coterie.simulation.participants import OpenFetch, Participant, doings
+from coterie.simulation.participants import OpenFetch, Participant, activities
 
 SMALL = ("peers=4", "rounds=2", "baseline=", "method.l=1", "method.k=1", "engine.models=false")
 BROKEN = """
@@ -124,7 +124,7 @@ def test_what_participants_are_doing() -> None:
     waiting.fetching = OpenFetch(fetch, 0, 0.0, {3, 1})
     away = Participant(1, round=4, was_away=True)
     letter = Participant(2, round=5, waits_for=Receive("expert"))
-    assert doings([waiting, away, letter]) == [
+    assert activities([waiting, away, letter]) == [
         {"peer": 0, "round": 4, "state": "waiting", "artifact": "model", "waits_for": [1, 3], "waits_for_more": 0},
         {"peer": 1, "round": 4, "state": "away"},
         {"peer": 2, "round": 5, "state": "waiting", "artifact": "expert"},

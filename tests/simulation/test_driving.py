@@ -169,7 +169,7 @@ def test_another_exception_is_not_masked_but_told_of_it() -> None:
     with pytest.raises(OnPurposeError) as caught:
         play(Raises())
     assert caught.value.__notes__ == [
-        f"{place('before the exception')}me.train() had not been awaited when this happened"
+        f"{place('before the exception')}me.train() had not been awaited when the error occurred"
     ]
 
 
@@ -272,7 +272,9 @@ def test_what_is_no_coroutine_at_all() -> None:
         def round(self, me: Peer, t: int) -> None:  # type: ignore[override]
             pass
 
-    assert refused(Plain()).startswith("Plain.round gave a NoneType instead of a coroutine: write `async def round`")
+    assert refused(Plain()).startswith(
+        "Plain.round returned a NoneType instead of a coroutine: write `async def round`"
+    )
 
 
 def test_a_request_that_is_used_as_its_answer() -> None:

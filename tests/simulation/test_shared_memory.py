@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from coterie.core.errors import RunError
 from coterie.core.weights import Layout, Weights
 from coterie.simulation import shared_memory
-from coterie.simulation.shared_memory import SharedBuffer, heard
+from coterie.simulation.shared_memory import SharedBuffer, receive
 
 VALUES = st.recursive(
     st.none() | st.integers() | st.text(max_size=5) | st.lists(st.floats(width=32, allow_nan=False)).map(torch.tensor),
@@ -41,63 +41,63 @@ def test_what_one_puts_another_gets(messages: list[Any]) -> None:
     mine = SharedBuffer(3)
     theirs = SharedBuffer(3, os.dup(mine.file))
     try:
-        parcels = [mine.put(message) for message in messages]  # one after the other: none overwrites another
-        assert all(parcel.room == 3 for parcel in parcels)
-        assert equal([theirs.get(parcel) for parcel in parcels], messages)
+        locations = [mine.put(message) for message in messages]  # one after the other: none overwrites another
+        assert all(location.buffer == 3 for location in locations)
+        assert equal([theirs.get(location) for location in locations], messages)
     finally:
         mine.close()
         theirs.close()
 
 
 def test_what_was_got_is_ones_own() -> None:
-    room = SharedBuffer(0)
-    first = room.get(room.put({"array": np.arange(5), "tensor": torch.arange(3.0)}))
-    room.empty()
-    room.put({"array": np.zeros(5, int), "tensor": torch.zeros(3)})  # in the same place
+    buffer = SharedBuffer(0)
+    first = buffer.get(buffer.put({"array": np.arange(5), "tensor": torch.arange(3.0)}))
+    buffer.clear()
+    buffer.put({"array": np.zeros(5, int), "tensor": torch.zeros(3)})  # in the same place
     assert first["array"].tolist() == [0, 1, 2, 3, 4]
     first["tensor"] += 1
     assert first["tensor"].tolist() == [1, 2, 3]
-    room.close()
+    buffer.close()
 
 
 def test_what_stays_is_not_copied_and_cannot_be_written_to() -> None:
-    room = SharedBuffer(0)
-    array = room.get(room.put(np.arange(5)), stays=True)
+    buffer = SharedBuffer(0)
+    array = buffer.get(buffer.put(np.arange(5)), in_place=True)
     assert not array.flags.writeable
     assert not array.flags.owndata
-    room.close()
+    buffer.close()
     assert array.tolist() == [0, 1, 2, 3, 4]  # as long as somebody has it
 
 
 def test_arrays_are_not_in_the_pickle() -> None:
-    room = SharedBuffer(0)
+    buffer = SharedBuffer(0)
     model = Weights(Layout.of_shapes({"w": (1000, 1000)}), torch.ones(1_000_000))
-    (start, stop), *arrays = room.put([model, model]).spans
+    (start, stop), *arrays = buffer.put([model, model]).spans
     assert stop - start < 1000
     assert [stop - start for start, stop in arrays] == [4_000_000]  # once
-    room.close()
+    buffer.close()
 
 
 def test_a_room_is_used_again_when_it_is_empty() -> None:
-    room = SharedBuffer(0)
+    buffer = SharedBuffer(0)
     sizes = []
     for _ in range(5):
-        room.put(np.zeros(1_000_000))
-        sizes.append(os.fstat(room.file).st_size)
-        room.empty()
+        buffer.put(np.zeros(1_000_000))
+        sizes.append(os.fstat(buffer.file).st_size)
+        buffer.clear()
     assert len(set(sizes)) == 1
-    room.close()
+    buffer.close()
 
 
 def test_a_layout_that_comes_back_is_the_one_that_is_here() -> None:
     """It is compared at every fetch; and a hash of texts is of one process."""
-    room, layout = SharedBuffer(0), Layout.of_shapes({"w": (2, 3)})
+    buffer, layout = SharedBuffer(0), Layout.of_shapes({"w": (2, 3)})
     hash(layout)
-    first, second = room.get(room.put(layout)), room.get(room.put(layout))
+    first, second = buffer.get(buffer.put(layout)), buffer.get(buffer.put(layout))
     assert first is second
     assert first == layout
     assert "_hash" not in vars(Layout(*layout.__reduce__()[1]))
-    room.close()
+    buffer.close()
 
 
 def test_no_memory_is_an_error_and_not_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,18 +105,18 @@ def test_no_memory_is_an_error_and_not_the_end(monkeypatch: pytest.MonkeyPatch) 
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(shared_memory, "_allocate", full)
-    with pytest.raises(RunError, match=r"no room for 8 MB of memory that processes share \(No space left on device\)"):
+    with pytest.raises(RunError, match=r"cannot allocate 8 MB of shared memory \(No space left on device\)"):
         SharedBuffer(0).put(np.zeros(1_000_000))
 
 
-@pytest.mark.parametrize("awake", [0.0, 5.0])
-def test_a_word_is_heard_whether_one_is_awake_or_not(awake: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared_memory, "AWAKE", awake)
+@pytest.mark.parametrize("spin", [0.0, 5.0])
+def test_a_message_arrives_with_and_without_spinning(spin: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_memory, "SPIN", spin)
     ours, theirs = Pipe()
     speaker = threading.Thread(target=lambda: (time.sleep(0.05), theirs.send("word")))
     speaker.start()
-    assert heard(ours) == "word"
+    assert receive(ours) == "word"
     speaker.join()
     theirs.close()
     with pytest.raises(EOFError):
-        heard(ours)
+        receive(ours)

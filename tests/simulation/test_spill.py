@@ -89,7 +89,7 @@ def test_a_full_disk_is_told_before_anything_is_lost(tmp_path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, hard))
     try:
-        with pytest.raises(RunError, match=r"engine.spill: no room for 64 MB in .*make room"):
+        with pytest.raises(RunError, match=r"engine.spill: cannot allocate 64 MB in .*free some disk space"):
             Spill(str(tmp_path)).moved(artifact(1.0))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

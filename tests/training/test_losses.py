@@ -104,7 +104,7 @@ def job(architecture: Architecture, pool: Pool, loss: Any, given: Mapping[str, A
         (of_another_width, "failed: RuntimeError: The size of tensor a"),
         (without_views, r"failed: TypeError: 'NoneType' .* batch\.views without me\.train\(views=\.\.\.\)"),
         (misspelt, "failed: AttributeError: 'Output' object has no attribute 'logit'"),
-        (detached, "has no gradient: it does not depend on anything that is trained"),
+        (detached, "has no gradient: it does not depend on any trained parameter"),
         (accuracy, "has no gradient"),
         (log_of_zero, r"is not a number \(nan\) on its first batch, where the model's outputs are finite"),
         (infinite, "is infinite on its first batch"),
@@ -155,7 +155,9 @@ def test_a_loss_that_looks_at_values_is_computed_for_one_peer_after_the_other(
     assert losses == [plain.fit(alone)] * 3
     said = [record.message for record in caplog.records]
     assert len(said) == 1  # not at every call
-    assert "one after the other, not as one, which is slower: the loss 'by_value' (test_losses.py, line" in said[0]
+    assert (
+        "one after the other instead of as one, which is slower: the loss 'by_value' (test_losses.py, line" in said[0]
+    )
 
 
 def test_it_is_an_error_where_batching_was_asked_for(make_mlp: MakeMLP, make_pool: MakePool) -> None:

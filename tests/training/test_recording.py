@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.passes.shape_prop import ShapeProp
 
-from coterie.training.recording import Repeated, leave_out_what_does_nothing, recording
+from coterie.training.recording import Repeated, recording, remove_no_ops
 
 
 def idle(x: Tensor, y: Tensor) -> list[Tensor]:
@@ -31,7 +31,7 @@ def busy(x: Tensor, counts: Tensor) -> list[Tensor]:
 def operations(function: object, *example: Tensor) -> list[str]:
     graph = make_fx(function)(*example)  # type: ignore[arg-type]
     ShapeProp(graph).propagate(*example)
-    leave_out_what_does_nothing(graph)
+    remove_no_ops(graph)
     return [str(node.target) for node in graph.graph.nodes if node.op == "call_function"]
 
 
@@ -136,19 +136,19 @@ def test_a_function_that_writes_is_left_as_it_is() -> None:
 
 def test_what_is_called_often_with_the_same_shapes_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Repeated, "USES_BEFORE_RECORDING", 2)
-    worked_out = []
+    made = []
 
     def double(_: dict[str, Tensor]) -> Callable[..., list[Tensor]]:
-        worked_out.append(1)
+        made.append(1)
         return lambda stack: [2 * stack["x"]]
 
-    repeated = Repeated("double", double, patience=2)
+    repeated = Repeated("double", double, delay=2)
     for _ in range(6):
         x = torch.randn(3)
         assert torch.equal(repeated({"x": x})[0], 2 * x)
-    assert len(worked_out) == 4
+    assert len(made) == 4
     repeated({"x": torch.randn(4)})
-    assert len(worked_out) == 5
+    assert len(made) == 5
     assert len(repeated.recorded) == 1
 
 

@@ -1,1 +1,1 @@
-"""What everything else is built from: weights, models, artifacts, a peer and its requests. Knows nobody above it."""
+"""The building blocks of everything else: weights, models, artifacts, peers, requests. Imports nothing above it."""

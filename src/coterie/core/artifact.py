@@ -1,7 +1,7 @@
 """Artifacts: the named, versioned, typed tensors that leave a peer, and their byte form (safetensors).
 
-The shelf is the privacy boundary: nothing reaches another peer except as an artifact, and its size in
-bytes is what the accounting counts.
+The shelf is the privacy boundary: nothing reaches another peer except as an artifact. Communication is accounted in
+bytes of artifacts.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _UNREADABLE = (
     KeyError, ValueError, TypeError, AttributeError, OverflowError, RecursionError, safetensors.SafetensorError,
 )  # fmt: skip
 LARGEST_FACT = 1e12  # no peer has more samples
-TYPES = frozenset(("F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8", "U8", "BOOL"))  # of tensors
+TYPES = frozenset(("F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8", "U8", "BOOL"))  # accepted tensor types
 MOST_DIMENSIONS = 16
 MOST_NUMBERS = 2**40
 MAX_HEADER = 10_000_000  # bytes; a real header of the largest zoo model is under 100 kB
@@ -46,7 +46,7 @@ class Artifact(Mapping[str, Tensor]):
     def snapshot(
         cls, name: str, author: int, round: int, tensors: Mapping[str, Tensor], facts: Mapping[str, Fact]
     ) -> Artifact:
-        """Freeze the tensors as they are now: what their owner does next does not change what was shared."""
+        """Copy the tensors as they are now: later changes by their owner do not affect the artifact."""
         content = as_weights(tensors)
         frozen: Mapping[str, Tensor]
         if isinstance(content, Weights):
@@ -66,7 +66,7 @@ class Artifact(Mapping[str, Tensor]):
 
     @cached_property
     def nbytes(self) -> int:
-        """The length of `to_bytes()`, without making them."""
+        """The length of `to_bytes()`, without serialising."""
         if isinstance(self.content, Weights):
             header, data = _weights_sizes(self.content.layout, self.content.vector.dtype)
         else:
@@ -75,12 +75,12 @@ class Artifact(Mapping[str, Tensor]):
         return 8 + math.ceil((header + metadata) / 8) * 8 + data
 
     def _metadata_size(self) -> int:
-        if not self.facts:  # then all that differs from round to round is two numbers
+        if not self.facts:  # then only the author and the round differ between artifacts of one name
             return _size_of_label(self.name) + len(str(self.author)) + len(str(self.round))
         return len(_json(self._metadata()).encode())
 
     def misfit(self, like: Mapping[str, Tensor] | None, facts: Iterable[str]) -> str:
-        """What keeps this from being what is expected (just these tensors, finite; these facts), or nothing."""
+        """Why this is not as expected (exactly the tensors of `like`, finite; these facts), or an empty string."""
         if like is not None and (reason := self._unlike(as_weights(like))):
             return reason
         if self.not_finite:
@@ -88,26 +88,26 @@ class Artifact(Mapping[str, Tensor]):
         for name in facts:
             value = self.facts.get(name)
             if not isinstance(value, int | float) or not 0 < value < LARGEST_FACT:
-                return f"the fact '{name}' should be a number above 0, and is {value!r}"
+                return f"the fact '{name}' should be a number above 0, not {value!r}"
         return ""
 
     def _unlike(self, like: Mapping[str, Tensor]) -> str:
-        mine = self.content
-        if isinstance(mine, Weights) and isinstance(like, Weights) and mine.layout == like.layout:
+        content = self.content
+        if isinstance(content, Weights) and isinstance(like, Weights) and content.layout == like.layout:
             return ""
         for key, expected in like.items():
-            tensor = mine.get(key)
+            tensor = content.get(key)
             if tensor is None or tensor.shape != expected.shape or tensor.dtype != expected.dtype:
-                found = "nothing" if tensor is None else _kind(tensor)
-                return f"'{key}' should be {_kind(expected)}, and is {found}"
-        unasked = next((key for key in mine if key not in like), None)
-        return f"'{unasked}' should not be there" if unasked is not None else ""
+                actual = "missing" if tensor is None else _kind(tensor)
+                return f"'{key}' should be {_kind(expected)} but is {actual}"
+        unexpected = next((key for key in content if key not in like), None)
+        return f"'{unexpected}' should not be there" if unexpected is not None else ""
 
     @cached_property
     def not_finite(self) -> str:
-        """The first tensor with a number that is not finite, or nothing; looked up once, however many fetch it."""
+        """The name of the first tensor with a non-finite number, or an empty string; computed once per artifact."""
         content = self.content
-        # A sum that is finite has no other numbers in it, and takes a tenth of the time to look at each.
+        # A finite sum means that all numbers are finite; summing takes a tenth of the time of checking each.
         if isinstance(content, Weights) and math.isfinite(content.vector.sum().item()):
             return ""
         return next((key for key, t in content.items() if not torch.isfinite(t).all()), "")
@@ -118,7 +118,7 @@ class Artifact(Mapping[str, Tensor]):
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Artifact:
-        """Read and check; anything that is not a whole, well-formed artifact is an ArtifactError."""
+        """Read and check; raises ArtifactError for anything but a complete, well-formed artifact."""
         try:
             header = _read_header(data)
             label = json.loads(header.pop("__metadata__")["artifact"])
@@ -126,7 +126,7 @@ class Artifact(Mapping[str, Tensor]):
                 _check_form(key, about)
             name, author, round = str(label["name"]), int(label["author"]), int(label["round"])
             facts = _checked_facts(name, label["facts"])
-            _json(label).encode()  # half a character is none
+            _json(label).encode()  # fails on unpaired surrogates
             tensors = safetensors.torch.load(data)
         except _UNREADABLE as error:
             raise ArtifactError(f"not a readable artifact: {error}") from error
@@ -135,7 +135,7 @@ class Artifact(Mapping[str, Tensor]):
         return cls(name, author, round, tensors, facts)
 
     def _metadata(self) -> dict[str, str]:
-        # One entry, because the library writes several in no fixed order and equal artifacts must have equal bytes.
+        # One entry only: the library writes several in no fixed order, and equal artifacts must have equal bytes.
         label = {"author": self.author, "facts": self.facts, "name": self.name, "round": self.round}
         return {"artifact": _json(label)}
 
@@ -166,7 +166,7 @@ def _checked_facts(artifact: str, facts: Mapping[str, Any]) -> dict[str, Fact]:
 
 
 def _check_form(key: str, about: Mapping[str, Any]) -> None:
-    """Types and shapes that the format knows, and torch cannot compute with."""
+    """Reject types and shapes that the format allows but torch cannot handle."""
     shape = [int(size) for size in about["shape"]]
     if (
         about["dtype"] not in TYPES
@@ -178,22 +178,22 @@ def _check_form(key: str, about: Mapping[str, Any]) -> None:
 
 def _read_header(data: bytes) -> dict[str, Any]:
     if len(data) < 8:
-        raise ArtifactError(f"not a readable artifact: {len(data)} bytes are too few")
+        raise ArtifactError(f"not a readable artifact: only {len(data)} bytes")
     (length,) = struct.unpack("<Q", data[:8])
     if length > min(MAX_HEADER, len(data) - 8):
-        raise ArtifactError(f"not a readable artifact: it announces a header of {length} bytes")
+        raise ArtifactError(f"not a readable artifact: it declares a header of {length} bytes")
     try:
         header = json.loads(data[8 : 8 + length])
     except (ValueError, RecursionError) as error:
         raise ArtifactError(f"not a readable artifact: {error}") from error
     if not isinstance(header, dict) or not isinstance(header.get("__metadata__", {}), dict):
-        raise ArtifactError("not a readable artifact: its header is not a table")
+        raise ArtifactError("not a readable artifact: its header is not a JSON object")
     return header
 
 
 @lru_cache(maxsize=4096)
 def _size_of_label(name: str) -> int:
-    """Of an artifact without facts: the bytes of its metadata but for the digits of its author and round."""
+    """Bytes of the metadata of an artifact without facts, excluding the digits of its author and round."""
     return len(_json(Artifact(name, 0, 0, {})._metadata()).encode()) - 2
 
 
@@ -202,7 +202,7 @@ Schema = tuple[tuple[str, torch.dtype, tuple[int, ...]], ...]
 
 @lru_cache(maxsize=4096)
 def _sizes(schema: Schema) -> tuple[int, int]:
-    """Bytes of the header (without metadata and padding) and of the data: asked of the library once."""
+    """Bytes of the header (without metadata and padding) and of the data, measured once per schema."""
     whole = safetensors.torch.save({key: torch.zeros(shape, dtype=dtype) for key, dtype, shape in schema})
     (padded,) = struct.unpack("<Q", whole[:8])
     return len(whole[8 : 8 + padded].rstrip()) - (0 if schema else 1), len(whole) - 8 - padded

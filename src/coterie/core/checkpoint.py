@@ -21,11 +21,11 @@ from coterie.core.model import Architecture, Model
 from coterie.core.peer import Peer
 from coterie.core.weights import Frozen, Layout, Weights
 
-KEPT = 2  # files: if the newest cannot be read, the one before serves
+KEPT = 2  # files: if the newest cannot be read, the previous one is used
 
 
 def save(folder: Path, round: int, tree: Mapping[str, Any]) -> None:
-    """Write `round-N.safetensors` so that it is there whole or not at all; then drop the oldest."""
+    """Write `round-N.safetensors` atomically, then delete the oldest."""
     folder.mkdir(parents=True, exist_ok=True)
     packing = _Tensors()
     text = json.dumps(_pack(tree, packing, "checkpoint"))
@@ -40,14 +40,14 @@ def save(folder: Path, round: int, tree: Mapping[str, Any]) -> None:
     except (OSError, SafetensorError) as error:
         temporary.unlink(missing_ok=True)
         raise RunError(f"the checkpoint {path} could not be written ({error}): is the disk full?") from error
-    there = sorted(folder.glob("round-*.safetensors"))
-    kept = [p for p in there if p <= path][-KEPT:]  # a later one could not be read, or this run had gone on from it
-    for other in set(there) - set(kept):
+    existing = sorted(folder.glob("round-*.safetensors"))
+    kept = [p for p in existing if p <= path][-KEPT:]  # later ones were unreadable, or written before a resume
+    for other in set(existing) - set(kept):
         other.unlink()
 
 
 def load(folder: Path, on_broken: Callable[[str], None] = lambda _: None) -> tuple[int, dict[str, Any]] | None:
-    """The newest readable checkpoint: its round and tree; None where there is none. Tells of those it cannot read."""
+    """The newest readable checkpoint (its round and tree), or None. Calls `on_broken` for each unreadable one."""
     paths = sorted(folder.glob("round-*.safetensors"), reverse=True)
     broken = []
     for path in paths:
@@ -58,29 +58,29 @@ def load(folder: Path, on_broken: Callable[[str], None] = lambda _: None) -> tup
             on_broken(f"the checkpoint {path} cannot be read ({error})")
     if broken:
         raise RunError(
-            f"no checkpoint can be read ({'; '.join(broken)}): start anew, with --overwrite (a peer: --fresh)"
+            f"no checkpoint can be read ({'; '.join(broken)}): start over with --overwrite (a real peer: --fresh)"
         )
     return None
 
 
 def _read(path: Path) -> dict[str, Any]:
     with safe_open(path, framework="pt") as file:
-        about = file.metadata()
+        metadata = file.metadata()
         tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-    if about["sum"] != _sum(about["tree"], tensors):
-        raise ValueError("its content is not what was written: the file is damaged")
-    unpacked = _unpack(json.loads(about["tree"]), tensors)
-    assert isinstance(unpacked, dict)
-    return unpacked
+    if metadata["sum"] != _sum(metadata["tree"], tensors):
+        raise ValueError("its checksum does not match: the file is damaged")
+    tree = _unpack(json.loads(metadata["tree"]), tensors)
+    assert isinstance(tree, dict)
+    return tree
 
 
 def _sum(text: str, tensors: Mapping[str, Tensor]) -> str:
-    # As bytes: NumPy does not know all of torch's types.
+    # As bytes, because NumPy lacks some of torch's types.
     return checksum(text, {key: tensor.reshape(-1).view(torch.uint8).numpy() for key, tensor in tensors.items()})
 
 
 class KeptModel(Weights):
-    """A model's weights with the name of its architecture: what of it can be written, or go to another process."""
+    """A model's weights with only the name of its architecture: can be written, or sent to another process."""
 
     __slots__ = ("architecture",)
 
@@ -90,29 +90,29 @@ class KeptModel(Weights):
 
 
 def of_peer(me: Peer) -> dict[str, Any]:
-    """What of a peer must survive, as it is now: a part of an engine's tree."""
+    """A snapshot of the part of a peer that a checkpoint keeps."""
     memory = {"vectors": copied(me.memory.vectors), "step": me.memory.step}
     return {"vector": me.model.vector.clone(), "state": copied(me.state), "memory": memory}
 
 
 def to_peer(me: Peer, saved: Mapping[str, Any]) -> None:
-    """The way back."""
+    """Restore a peer from what `of_peer` returned."""
     me.model.vector.copy_(saved["vector"])
     me.state = revived(saved["state"], me)
     me.memory = OptimizerMemory(revived(saved["memory"]["vectors"], me), saved["memory"]["step"])
 
 
 def copied(value: Any) -> Any:
-    """A copy that later changes do not touch: tensors cloned, models with the name of their architecture."""
+    """A deep copy: tensors cloned, models reduced to their weights and the name of their architecture."""
     if isinstance(value, Tensor):
         return value.detach().clone()
     if isinstance(value, Weights):
         return _nameable(value, value.vector.clone())
-    if isinstance(value, Frozen):  # nobody changes it
+    if isinstance(value, Frozen):  # never changes: no copy needed
         content = value.content
         return Frozen(_nameable(content, content.vector)) if isinstance(content, Weights) else value
     if isinstance(value, Artifact):
-        raise RunError(f"me.state holds the artifact '{value.name}': keep what it carries (its `content`) instead")
+        raise RunError(f"me.state holds the artifact '{value.name}': store its `content` instead")
     if isinstance(value, Mapping):
         return {k: copied(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
@@ -121,14 +121,14 @@ def copied(value: Any) -> Any:
 
 
 def _nameable(weights: Weights, vector: Tensor) -> Weights:
-    """The same with this vector, and without what only this process has: an architecture but for its name."""
+    """The same weights with this vector; an architecture, which only this process has, is replaced by its name."""
     if isinstance(weights, Model):
         return KeptModel(weights.layout, vector, weights.architecture.name)
     return Weights(weights.layout, vector)
 
 
 def revived(value: Any, me: Peer) -> Any:
-    """What was copied, as its peer had it: on the peer's device, and models as such."""
+    """Undo `copied`: move tensors to the peer's device and rebuild its models."""
     if isinstance(value, Tensor):
         return value.to(me.architecture.device)
     if isinstance(value, Weights):
@@ -144,46 +144,46 @@ def revived(value: Any, me: Peer) -> Any:
 
 
 def _architecture_of(weights: Weights, me: Peer) -> Architecture | None:
-    """That of a model. Files of older versions name none: there, as ever, the peer's own if it fits.
+    """The architecture of saved weights. Files of older versions name none: then the peer's own, if it fits.
 
-    One that a method has built by itself is known to nobody else: its weights are plain ones, for `revive` to use.
+    None for an architecture that only the method knows: the weights stay plain, and the method's `revive` uses them.
     """
     own = me.architecture
     if not isinstance(weights, KeptModel):
         return own if weights.layout == own.layout else None
-    name, found = weights.architecture, own
+    name, architecture = weights.architecture, own
     if name != own.name:
         if me.kinds is None:
             return None
         try:
-            found = me.kinds.network(name)
+            architecture = me.kinds.network(name)
         except ModelError:
             return None
-    if found.layout == weights.layout:
-        return found
+    if architecture.layout == weights.layout:
+        return architecture
     raise RunError(
-        f"me.state of peer {me.id} holds a model of '{name}' whose tensors are not those that '{name}' has now: the "
-        "model's code or settings have changed. Start anew, with --overwrite (a peer: --fresh)"
+        f"me.state of peer {me.id} holds a model of '{name}' whose tensors differ from those that '{name}' has now: "
+        "the model's code or settings have changed. Start over with --overwrite (a real peer: --fresh)"
     )
 
 
 class _Tensors:
-    """Set aside under numbered keys, what is the same piece of memory (a model that many keep) once."""
+    """Collects tensors under numbered keys; tensors that share memory (a model that many peers keep) only once."""
 
     def __init__(self) -> None:
         self.by_key: dict[str, Tensor] = {}
         self._keys: dict[tuple[Any, ...], str] = {}
 
     def add(self, tensor: Tensor) -> str:
-        where = (tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride(), tensor.device)
-        if where not in self._keys or not tensor.numel():
-            self._keys[where] = str(len(self.by_key))
-            self.by_key[self._keys[where]] = tensor.detach().cpu().clone().contiguous()
-        return self._keys[where]
+        identity = (tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride(), tensor.device)
+        if identity not in self._keys or not tensor.numel():
+            self._keys[identity] = str(len(self.by_key))
+            self.by_key[self._keys[identity]] = tensor.detach().cpu().clone().contiguous()
+        return self._keys[identity]
 
 
 def _pack(value: Any, tensors: _Tensors, place: str) -> Any:
-    """Plain JSON, with tensors set aside under numbered keys and anything JSON lacks spelled out."""
+    """Plain JSON: tensors go to `tensors` and leave their key; types that JSON lacks are tagged."""
     if isinstance(value, Tensor):
         return {"!": "tensor", "key": tensors.add(value)}
     if isinstance(value, Weights):

@@ -1,4 +1,4 @@
-"""Tells a damaged file of tensors from a whole one. (Not from a forged one: who can write here can do anything.)"""
+"""A checksum that detects damaged files of tensors. It is no protection against forgery."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 
 def checksum(text: str, tensors: Mapping[str, NDArray[Any]]) -> str:
-    """Of a text and of every tensor's bytes, in the order of their names."""
-    found = zlib.crc32(text.encode())
+    """CRC-32 of a text and of every tensor's bytes, in the order of their names."""
+    crc = zlib.crc32(text.encode())
     for key in sorted(tensors):
-        found = zlib.crc32(np.ascontiguousarray(tensors[key]).reshape(-1).view(np.uint8).data, found)
-    return f"{found:08x}"
+        crc = zlib.crc32(np.ascontiguousarray(tensors[key]).reshape(-1).view(np.uint8).data, crc)
+    return f"{crc:08x}"

@@ -1,4 +1,4 @@
-"""What a peer predicts with when it is not one model of its own: several, anybody's, that vote."""
+"""Ensembles: several models, a peer's own or received, that predict by vote."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ VOTES = ("soft", "hard")
 
 @dataclass(frozen=True, eq=False)
 class Member:
-    """A model, and a name that no other and no later one has: "3/model-0", of peer 3."""
+    """A model with a name that is never reused: "3/model-0", from peer 3."""
 
     name: str
     model: Model | Portable
@@ -26,14 +26,14 @@ class Member:
 class Ensemble:
     members: tuple[Member, ...]
     vote: str = "soft"
-    weights: tuple[float, ...] = ()  # of the members' voices in a soft vote; none: all equal
+    weights: tuple[float, ...] = ()  # of the members in a soft vote; empty: all equal
 
 
 def voted(probabilities: Sequence[Tensor], vote: str, weights: Sequence[float] = ()) -> Tensor:
-    """The ensemble's probabilities, (samples, classes), of those of its members.
+    """The ensemble's probabilities, (samples, classes), from those of its members.
 
-    By their mean (soft; weighted, where there are weights), or by the share of the members that name a class (hard);
-    where those are equal, by the mean.
+    A soft vote is their mean (weighted, if there are weights). A hard vote is the share of members that predict each
+    class, with ties broken by the mean.
     """
     stacked = torch.stack(list(probabilities))
     if weights:
@@ -42,6 +42,6 @@ def voted(probabilities: Sequence[Tensor], vote: str, weights: Sequence[float] =
     mean = stacked.mean(0)
     if vote == "soft":
         return mean
-    named = torch.nn.functional.one_hot(stacked.argmax(2), stacked.shape[2]).to(mean.dtype).mean(0)
+    votes = torch.nn.functional.one_hot(stacked.argmax(2), stacked.shape[2]).to(mean.dtype).mean(0)
     tie_break = 1.0 / (10 * len(stacked))
-    return (named + tie_break * mean) / (1 + tie_break)
+    return (votes + tie_break * mean) / (1 + tie_break)

@@ -1,4 +1,4 @@
-"""Every error that Coterie raises on purpose. The command prints them as one line, without a traceback.
+"""Every error that Coterie raises deliberately. The command prints them as one line, without a traceback.
 
 A message names the culprit (a key, a file, a peer) and what would be valid or what to do.
 """
@@ -11,9 +11,9 @@ from typing import ClassVar
 
 
 class CoterieError(Exception):
-    """The root: catch this to catch everything Coterie raises on purpose."""
+    """The base class: catch this to catch every deliberate error of Coterie."""
 
-    exit_code: ClassVar[int] = 2  # of the command
+    exit_code: ClassVar[int] = 2  # with which the command exits
 
 
 class ConfigError(CoterieError):
@@ -21,7 +21,7 @@ class ConfigError(CoterieError):
 
 
 class DataError(CoterieError):
-    """A dataset is absent, corrupt or does not fit what was asked of it."""
+    """A dataset is missing, corrupt or does not fit the settings."""
 
 
 class ModelError(CoterieError):
@@ -29,49 +29,49 @@ class ModelError(CoterieError):
 
 
 class LossError(CoterieError):
-    """A loss fails, or returns what is no loss; the message names it and its line."""
+    """A loss fails, or returns something that is not a loss; the message names the loss and its line."""
 
 
 class ArtifactError(CoterieError):
-    """What was shelved or received is not what it must be (name, shape, type, size, bytes)."""
+    """A shelved or received artifact is invalid (name, shape, type, size, bytes)."""
 
 
 class PortableError(CoterieError):
-    """A portable model cannot be run, or what it answers is no use; the message says why, not whose it is."""
+    """A portable model cannot be run, or its output is unusable; the message says why, not whose model it is."""
 
 
 class SandboxError(CoterieError):
-    """The process that runs others' models cannot be had on this machine: nobody's model is to blame."""
+    """The sandbox process cannot run on this machine; no model is to blame."""
 
 
 class MethodError(CoterieError):
-    """A method breaks the contract with the engines; the message names the line of its code, and the remedy."""
+    """A method breaks its contract with the engines; the message names the line of its code and the remedy."""
 
 
 class DeadlockError(CoterieError):
-    """No peer can advance; the message says who waits for whom, and for what."""
+    """No peer can advance; the message says which peer waits for which, and for what."""
 
 
 class RunError(CoterieError):
-    """A run's folder, checkpoint or state does not allow what was asked."""
+    """A run's folder, checkpoint or state does not allow the requested operation."""
 
 
 class DivergedError(RunError):
-    """A run, or a real peer, came to its end with models that are not finite; everything that it made is kept."""
+    """A run, or a real peer, ended with models that are not finite; all of its output is kept."""
 
     exit_code = 3
 
 
-class StageLost(CoterieError):  # noqa: N818 (the run goes on from its last checkpoint)
-    """A process or a machine that a run was spread over is gone."""
+class StageLost(CoterieError):  # noqa: N818 (the run continues from its last checkpoint)
+    """A process or machine that executes part of a run died."""
 
 
-class Interrupted(CoterieError):  # noqa: N818 (a stop that was asked for is not an error)
-    """The run was asked to stop, and did so at a checkpoint."""
+class Interrupted(CoterieError):  # noqa: N818 (a requested stop is not an error)
+    """The run stopped at a checkpoint, as requested."""
 
 
 def unknown(what: str, given: str, valid: Iterable[str]) -> str:
-    """The text for a name that does not exist: the nearest valid one, and all of them."""
+    """The message for a name that does not exist: suggests the nearest valid one, and lists all of them."""
     names = sorted(valid)
     near = difflib.get_close_matches(given, names, n=1)
     hint = f" Did you mean '{near[0]}'?" if near else ""
@@ -79,5 +79,5 @@ def unknown(what: str, given: str, valid: Iterable[str]) -> str:
 
 
 def first_line(error: Exception) -> str:
-    """What another package's error says, short enough for a line of ours."""
+    """The message of another package's error, cut to one short line."""
     return (str(error).strip() or type(error).__name__).splitlines()[0][:200]

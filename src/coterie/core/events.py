@@ -1,4 +1,4 @@
-"""What happened in a run, as typed records in JSON lines. Reports read these, never a live run's objects."""
+"""The events of a run, as typed records in JSON lines. Reports read these, never a live run's objects."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from coterie.core.errors import RunError
 
 @dataclass(frozen=True)
 class RunStarted:
-    """The first record: what was run, and what is true of the peers."""
+    """The first record: what is run, and facts about the peers."""
 
     method: str  # its name
     seed: int  # of all randomness
-    peers: int  # how many, without a server
-    rounds: int  # how many there will be
+    peers: int  # how many, not counting a server
+    rounds: int  # how many the run has
     architectures: list[str]  # by peer
     samples: list[int]  # training samples, by peer
     classes: list[list[int]]  # training samples of each class, by peer
     clusters: list[int] | None  # the true ones, where known
     version: str = ""  # of Coterie
-    data: str = ""  # the dataset, and how it was divided
+    data: str = ""  # the dataset, and its partition
     event: str = "run"
 
 
@@ -44,40 +44,40 @@ class PeerRound:
     loss: float | None = None  # on the validation split
     bytes: dict[str, int] = field(default_factory=dict)  # received (or sent, for pushes), by artifact
     messages: dict[str, int] = field(default_factory=dict)  # how many of them, by artifact
-    notes: dict[str, Any] = field(default_factory=dict)  # what the method told: neighbours, weights, declined, ...
+    notes: dict[str, Any] = field(default_factory=dict)  # what the method noted: neighbours, weights, declined, ...
     event: str = "round"
 
 
 @dataclass(frozen=True)
 class PeerAway:
-    """A participant was away: for a round it sat out, or for good (`until` is None)."""
+    """A participant was away: for one round, or permanently (`until` is None)."""
 
     peer: int  # its number
-    round: int  # the one that it sat out, or left in
+    round: int  # the one that it missed, or left in
     time: float  # simulated seconds
-    until: float | None  # the end of the round that it sat out; None: it has left for good
+    until: float | None  # the end of the round that it missed; None: it has left permanently
     event: str = "away"
 
 
 @dataclass(frozen=True)
 class Offence:
-    """On a network, somebody sent a peer what it should not have: it was dropped."""
+    """On a network, a peer received invalid data from another peer and dropped it."""
 
-    peer: int  # who was sent it
-    round: int  # in which it was then
-    time: float  # seconds since its start
+    peer: int  # the recipient
+    round: int  # the recipient's round at that time
+    time: float  # seconds since the recipient started
     sender: str  # the name in the certificate
-    what: str  # what was wrong with it
+    what: str  # what was wrong with the data
     event: str = "offence"
 
 
 @dataclass(frozen=True)
 class NotFinite:
-    """A peer came to its end with a model that has numbers which are not finite: training diverged."""
+    """A peer ended with a model that contains NaN or infinite numbers: training diverged."""
 
     peer: int  # its number
-    round: int  # the last that it did
-    time: float  # seconds, as of its last round
+    round: int  # its last round
+    time: float  # seconds at the end of its last round
     event: str = "not-finite"
 
 
@@ -88,42 +88,42 @@ _KINDS: dict[str, type[Event]] = {
 
 
 class EventLog:
-    """Appends records to a file; a run that goes on from a checkpoint first drops what came after it."""
+    """Appends records to a file; a run that resumes from a checkpoint first drops the records after it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._file: BinaryIO | None = None
 
     def write(self, *events: Event) -> None:
-        with _told(self.path):
+        with _naming_file(self.path):
             if self._file is None:
                 self._file = self.path.open("ab")
             self._file.write(b"".join(map(_line, events)))
 
     def flush(self) -> None:
         if self._file is not None:
-            with _told(self.path):
+            with _naming_file(self.path):
                 self._file.flush()
 
     def sync(self) -> None:
-        """Down to the disk: what was written and flushed before survives a power cut, too."""
+        """Force to disk: everything flushed before survives a power cut."""
         if self._file is not None:
-            with _told(self.path):
+            with _naming_file(self.path):
                 os.fsync(self._file.fileno())
 
     def close(self) -> None:
         if self._file is not None:
             file, self._file = self._file, None
-            with _told(self.path):
+            with _naming_file(self.path):
                 file.close()
 
     def keep_until(self, round: int) -> list[Event]:
-        """Forget every record after this round, on disk too; returns what is kept."""
+        """Drop every record after this round, on disk too; returns the remaining ones."""
         kept = [e for e in read(self.path) if getattr(e, "round", 0) <= round]
         self.close()
         temporary = self.path.with_suffix(".tmp")
         try:
-            with _told(temporary), temporary.open("wb") as file:
+            with _naming_file(temporary), temporary.open("wb") as file:
                 for event in kept:
                     file.write(_line(event))
                 file.flush()
@@ -136,40 +136,40 @@ class EventLog:
 
 
 @contextmanager
-def _told(path: Path) -> Iterator[None]:
-    """What the system refuses is said with the file's name."""
+def _naming_file(path: Path) -> Iterator[None]:
+    """Turn an OSError into a RunError that names the file."""
     try:
         yield
     except OSError as error:
         reason = error.strerror or error
-        raise RunError(f"{path} could not be written ({reason}): make room on the disk, then go on") from error
+        raise RunError(f"{path} could not be written ({reason}): free some disk space, then resume") from error
 
 
 _OPTIONS = orjson.OPT_NON_STR_KEYS | orjson.OPT_APPEND_NEWLINE
 
 
 def _line(event: Event) -> bytes:
-    # Not `asdict`, which copies every note and is most of the cost: records are plain values already.
+    # Not `asdict`: it would copy every note, which is most of the cost, and records are plain values already.
     try:
         return orjson.dumps(vars(event), option=_OPTIONS)
-    except orjson.JSONEncodeError:  # a note has a number of more than 64 bits, or half a character
+    except orjson.JSONEncodeError:  # a note has an integer above 64 bits, or an unpaired surrogate
         return (json.dumps(vars(event), separators=(",", ":")) + "\n").encode()
 
 
 def _decoded(line: str) -> dict[str, Any]:
     try:
         record = orjson.loads(line)
-    except orjson.JSONDecodeError:  # what only the other library reads: NaN, of an older version
+    except orjson.JSONDecodeError:  # only the standard library reads NaN, which older versions wrote
         record = json.loads(line)
     return cast("dict[str, Any]", record)
 
 
 def read(path: Path) -> Iterator[Event]:
-    """The records of a run; a last line that was cut off by a crash is left out."""
+    """The records of a run; a last line that a crash truncated is left out."""
     try:
         lines = path.read_text(encoding="utf-8", errors="surrogateescape").split("\n")
     except OSError as error:
-        raise RunError(f"{path}: cannot be read: {error}") from error
+        raise RunError(f"{path} cannot be read: {error}") from error
     for number, line in enumerate(lines, 1):
         if not line:
             continue
@@ -179,7 +179,7 @@ def read(path: Path) -> Iterator[Event]:
         except (ValueError, KeyError, TypeError) as error:
             if not any(lines[number:]):
                 return
-            raise RunError(f"{path}, line {number}: not a record of a run ({error})") from error
+            raise RunError(f"{path}, line {number}: not a valid event record ({error})") from error
 
 
 def of_kind(events: Iterable[Event], kind: type[Any]) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Files that are whole, or as they were before."""
+"""Atomic writes: a file has its old content or its new one, never a part."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from pathlib import Path
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Whoever reads the file at any time finds the old text or the new one, and never a part."""
-    # Names may hold what no text can.
-    _whole(path, lambda temporary: temporary.write_text(text, encoding="utf-8", errors="replace"))
+    """Replace the file's text atomically: a concurrent reader sees the old text or the new one."""
+    # File names in the text may not be valid UTF-8.
+    _replace(path, lambda temporary: temporary.write_text(text, encoding="utf-8", errors="replace"))
 
 
 def write_bytes_whole(path: Path, content: bytes) -> None:
-    """The same for what is not text."""
-    _whole(path, lambda temporary: temporary.write_bytes(content))
+    """The same for bytes."""
+    _replace(path, lambda temporary: temporary.write_bytes(content))
 
 
-def _whole(path: Path, write: Callable[[Path], object]) -> None:
+def _replace(path: Path, write: Callable[[Path], object]) -> None:
     temporary = path.with_name(f"{path.name}.tmp")
     try:
         write(temporary)

@@ -1,4 +1,4 @@
-"""Numbers as people read them."""
+"""Human-readable numbers, names and tables."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-UNITS = ("B", "kB", "MB", "GB", "TB", "PB")  # of bytes, each 1000 of the one before
+UNITS = ("B", "kB", "MB", "GB", "TB", "PB")  # of bytes, each 1000 times the one before
 NOTHING = "–"
 MOST_NAMED = 5  # peers, in a sentence
 
@@ -21,7 +21,7 @@ def percent(value: float | None) -> str:
 
 
 def size(bytes: int) -> str:
-    """Bytes as people read them, in powers of 1000."""
+    """A human-readable number of bytes, in powers of 1000."""
     value, unit = float(bytes), 0
     while value >= 999.5 and unit < len(UNITS) - 1:
         value, unit = value / 1000, unit + 1
@@ -37,34 +37,35 @@ def duration(seconds: float) -> str:
 
 
 def short_name(name: str) -> str:
-    """A dataset or a method is a name, or a path: then its end will do, also among settings such as `name=PATH k=3`."""
+    """Drop the folders of a path that names a dataset or a method, also within settings such as `name=PATH k=3`."""
     return re.sub(r"[^=,]*/", "", name)
 
 
 def short_names(names: Iterable[str]) -> dict[str, str]:
-    """Short ones, where they still differ."""
+    """The short form of each name, or the full one where two short forms are equal."""
     shorts = {name: short_name(name) for name in names}
-    often = Counter(shorts.values())
-    return {name: short if often[short] == 1 else name for name, short in shorts.items()}
+    counts = Counter(shorts.values())
+    return {name: short if counts[short] == 1 else name for name, short in shorts.items()}
 
 
 def markdown(rows: Sequence[Sequence[str]]) -> str:
-    """A table for Markdown, its head first."""
+    """A Markdown table; the first row is its head."""
     head, *body = ([cell.replace("|", "\\|") for cell in row] for row in rows)
     return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *body))
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> str:
-    """A table for a terminal: columns as wide as their widest cell."""
+    """A terminal table: columns as wide as their widest cell."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     return "\n".join("  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows)
 
 
-def not_finite_peers(told: Mapping[str, Any], peers: int | None = None) -> str:
-    """What a summary says of models that are not finite; `peers` is how many there are in all, unless it is of one."""
-    whose: Sequence[int] = told["peers"]
-    more = f" and {len(whose) - MOST_NAMED} more" if len(whose) > MOST_NAMED else ""
-    named = ", ".join(map(str, whose[:MOST_NAMED])) + more
-    of = f"{len(whose)} of {count(peers, 'peer')} ({named})" if peers else f"peer {named}"
-    since = f" since round {told['since']}" if told["since"] else ""
-    return f"{of} ended with a model that is not finite (NaN or infinite numbers{since})"
+def not_finite_peers(entry: Mapping[str, Any], peers: int | None = None) -> str:
+    """A sentence from a summary's entry on models that are not finite; `peers` is their total number (None for the
+    summary of a single peer)."""
+    diverged: Sequence[int] = entry["peers"]
+    more = f" and {len(diverged) - MOST_NAMED} more" if len(diverged) > MOST_NAMED else ""
+    named = ", ".join(map(str, diverged[:MOST_NAMED])) + more
+    subject = f"{len(diverged)} of {count(peers, 'peer')} ({named})" if peers else f"peer {named}"
+    since = f" since round {entry['since']}" if entry["since"] else ""
+    return f"{subject} ended with a model that is not finite (NaN or infinite numbers{since})"

@@ -1,4 +1,4 @@
-"""Which source files a module imports, found by reading them: nothing is executed."""
+"""Finds the source files that a module imports by parsing them; nothing is executed."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ PACKAGE = Path(__file__).resolve().parents[1]
 LOSSES = (PACKAGE / "core" / "loss.py", PACKAGE / "training" / "losses.py")
 INSTALLED = {"site-packages", "dist-packages"}
 CODE = (".py", *EXTENSION_SUFFIXES)
-DIGEST = "sha256:"  # how a digest begins
-SHOWN = 16  # characters of it: enough to tell two versions of a file apart
-LOADED = "__coterie_digest__"  # in a module: the digest of the source that it was executed from
+DIGEST = "sha256:"  # prefix of a digest
+SHOWN = 16  # characters of it: enough to distinguish two versions of a file
+LOADED = "__coterie_digest__"  # module attribute: the digest of the source that it was executed from
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Source:
 
     @property
     def label(self) -> str:
-        """How people call it: by its place in its package, or by its name."""
+        """A readable name: its path within its package, or its file name."""
         if self.path.is_relative_to(PACKAGE):
             return self.path.relative_to(PACKAGE.parent).as_posix()
         folders = self.module.split(".")[:-1] if self.path.stem != "__init__" else self.module.split(".")
@@ -45,7 +45,7 @@ class Source:
 
     @property
     def of_package(self) -> bool:
-        """Whether it is one of Coterie's own that say what a method computes: these change without a new version."""
+        """Whether it is a file of Coterie that decides what a method computes: these change without a new version."""
         return self.path.is_relative_to(PACKAGE / "methods") or self.path in LOSSES
 
     @property
@@ -62,33 +62,34 @@ def named(digest: str) -> str:
 
 
 def make_importable(folder: Path) -> None:
-    """Modules in this folder may be imported from now on, also inside functions, as those beside a script may.
+    """Add a folder to the import path, as Python does with the folder of a script.
 
     It is searched last, so that it shadows nothing. (An installed command does not search the working directory.)
     """
-    place = str(folder.resolve())
-    if place not in sys.path:
-        sys.path.append(place)
+    path = str(folder.resolve())
+    if path not in sys.path:
+        sys.path.append(path)
 
 
-def refuse_mistaken(path: Path, content: bytes) -> None:
-    """Raise ImportError if a module beside this file is not the one that its `import` gets: Python has one of each
-    name, and takes that of another folder if it was loaded before."""
+def check_imports_neighbours(path: Path, content: bytes) -> None:
+    """Raise ImportError if an `import` in this file gets a module of another folder instead of the one next to the
+    file: Python keeps one module of each name, the first that was loaded."""
     for level, module, _ in _statements(content):
         top = module.partition(".")[0]
-        places = (path.parent / f"{top}.py", path.parent / top / "__init__.py")
-        beside = [place.resolve() for place in places if place.exists()]
+        candidates = (path.parent / f"{top}.py", path.parent / top / "__init__.py")
+        neighbours = [candidate.resolve() for candidate in candidates if candidate.exists()]
         loaded = getattr(sys.modules.get(top), "__file__", None)
-        if not level and beside and loaded and Path(loaded).resolve() not in beside:
+        if not level and neighbours and loaded and Path(loaded).resolve() not in neighbours:
             raise ImportError(
-                f"it imports '{top}', which is {beside[0]}, but {loaded} is loaded under that name: rename one of them"
+                f"it imports '{top}', which is {neighbours[0]}, but {loaded} is already loaded under that name: "
+                "rename one of them"
             )
 
 
 @contextmanager
 def without_bytecode() -> Iterator[None]:
-    """Modules that are imported meanwhile leave no compiled file behind. Python takes one for current if its source
-    has the same size, and was written in the same second: then another source would run than the one that is there."""
+    """Import without writing bytecode files. Python considers one current if its source has the same size and the same
+    modification second, and would then run an outdated source."""
     before, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     try:
         yield
@@ -97,32 +98,32 @@ def without_bytecode() -> Iterator[None]:
 
 
 _FIRST_SEEN = time.time_ns()  # when this module was imported
-_began: dict[str, int] = {}  # by module: when its import began
+_import_started: dict[str, int] = {}  # by module
 
 
-class _Watch(MetaPathFinder):
-    """Notes when each import begins, whoever imports, and leaves the finding of the module to the others."""
+class _ImportTimer(MetaPathFinder):
+    """Records when each import starts, and leaves finding the module to the other finders."""
 
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None, /) -> None:  # noqa: ARG002
-        _began[fullname] = time.time_ns()
-        if target is not None:  # it is loaded again: what was known of its source is of the old one
+        _import_started[fullname] = time.time_ns()
+        if target is not None:  # a reload: the recorded digest is that of the old source
             vars(target).pop(LOADED, None)
 
 
-sys.meta_path.insert(0, _Watch())
+sys.meta_path.insert(0, _ImportTimer())
 
 
 def imported_at(module: str) -> int:
     """When a loaded module was imported, in nanoseconds since 1970.
 
-    Python does not record this. Imports are watched since this module was imported; one that was loaded before counts
-    as loaded at that moment, so an edit between its import and that of Coterie goes unnoticed.
+    Python does not record this. Imports are timed from the import of this module on; a module that was loaded earlier
+    counts as loaded at that moment, so an edit between its import and that of Coterie goes unnoticed.
     """
-    return _began.get(module, _FIRST_SEEN)
+    return _import_started.get(module, _FIRST_SEEN)
 
 
 def is_own(path: Path) -> bool:
-    """Whether somebody here may edit it: neither Python's, nor installed, nor Coterie's."""
+    """Whether it is the user's own code: not part of Python, an installed package or Coterie."""
     if not path.name.endswith(CODE) or INSTALLED & set(path.parts) or path.is_relative_to(PACKAGE):
         return False
     return not any(path.is_relative_to(folder) for folder in _of_python())
@@ -134,50 +135,51 @@ def _of_python() -> tuple[Path, ...]:
 
 
 def closure(roots: Iterable[Source]) -> list[Source]:
-    """These, and those that count among what they import, however indirectly."""
-    waiting, found = list(roots), dict[Path, Source]()
-    while waiting:
-        source = waiting.pop(0)
-        if source.path not in found:
-            found[source.path] = source
-            waiting += _imported_in_package(source) if source.of_package else _imported(source)
-    return list(found.values())
+    """These sources and all that they import, directly or indirectly, as far as they count."""
+    pending, sources = list(roots), dict[Path, Source]()
+    while pending:
+        source = pending.pop(0)
+        if source.path not in sources:
+            sources[source.path] = source
+            pending += _imported_in_package(source) if source.of_package else _imported(source)
+    return list(sources.values())
 
 
 @cache
 def _imported_in_package(source: Source) -> list[Source]:
-    """Of a file of Coterie's own, once in a process: who edits its imports changes its digest, too."""
+    """`_imported` for a file of Coterie, cached per process: an edit of its imports changes its digest, too."""
     return _imported(source)
 
 
 def _imported(source: Source) -> list[Source]:
-    """The sources that count among those that this one imports, at its top or anywhere in it."""
+    """The sources that this one imports anywhere in its code, as far as they count."""
     if source.path.suffix != ".py":
         return []
     try:
         statements = _statements(source.path.read_bytes())
-    except (OSError, SyntaxError, ValueError):  # who runs it says what is wrong with it
+    except (OSError, SyntaxError, ValueError):  # executing the file reports the problem
         return []
-    found = (one for statement in statements for name in _targets(source, *statement) for one in _with_packages(name))
-    return [one for one in dict.fromkeys(found) if one.counts]
+    names = (name for statement in statements for name in _targets(source, *statement))
+    sources = (imported for name in names for imported in _with_packages(name))
+    return [imported for imported in dict.fromkeys(sources) if imported.counts]
 
 
-Statement = tuple[int, str, tuple[str, ...]]  # the dots before it, the module, the names from it (none: all of it)
+Statement = tuple[int, str, tuple[str, ...]]  # leading dots, the module, the names imported from it (none: all of it)
 
 
 @lru_cache(maxsize=1024)
 def _statements(content: bytes) -> tuple[Statement, ...]:
-    found: list[Statement] = []
+    statements: list[Statement] = []
     for node in ast.walk(ast.parse(content)):
         if isinstance(node, ast.Import):
-            found += [(0, alias.name, ()) for alias in node.names]
+            statements += [(0, alias.name, ()) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            found.append((node.level, node.module or "", tuple(alias.name for alias in node.names)))
-    return tuple(dict.fromkeys(found))
+            statements.append((node.level, node.module or "", tuple(alias.name for alias in node.names)))
+    return tuple(dict.fromkeys(statements))
 
 
 def _targets(source: Source, level: int, module: str, names: tuple[str, ...]) -> Iterator[str]:
-    """The names of all modules that a statement may import: `from a import b` is `a`, and `a.b` if there is one."""
+    """The names of all modules that a statement may import: `from a import b` means `a`, and `a.b` if that exists."""
     if level:
         package = source.module if source.path.stem == "__init__" else source.module.rpartition(".")[0]
         for _ in range(level - 1):
@@ -188,12 +190,12 @@ def _targets(source: Source, level: int, module: str, names: tuple[str, ...]) ->
         return
     yield module
     whole = located(module)
-    if whole is None or (whole.counts and whole.path.stem == "__init__"):  # only packages have modules in them
+    if whole is None or (whole.counts and whole.path.stem == "__init__"):  # only packages contain modules
         yield from (f"{module}.{name}" for name in names)
 
 
 def _with_packages(name: str) -> Iterator[Source]:
-    """The module, and the packages that it is in: their `__init__` runs as well. Coterie's own say nothing."""
+    """The module and the packages that contain it, whose `__init__` runs as well (Coterie's do not matter)."""
     parts = name.split(".")
     if parts[0] in sys.stdlib_module_names:
         return
@@ -205,7 +207,7 @@ def _with_packages(name: str) -> Iterator[Source]:
 
 
 def located(name: str) -> Source | None:
-    """The file of a module, which need not be loaded; None where there is none."""
+    """The file of a module, loaded or not; None if it has none."""
     top = name.partition(".")[0]
     if not name or top in sys.stdlib_module_names:
         return None
@@ -219,15 +221,15 @@ def located(name: str) -> Source | None:
 
 
 def _spec(name: str) -> ModuleSpec | None:
-    importlib.invalidate_caches()  # files may have come since it last looked
+    importlib.invalidate_caches()  # files may have been added since the last search
     parts = name.split(".")
-    places: list[str] | None = [*sys.path, str(Path.cwd())]
+    folders: list[str] | None = [*sys.path, str(Path.cwd())]
     spec: ModuleSpec | None = None
     for end in range(1, len(parts) + 1):
-        if places is None:
+        if folders is None:
             return None
-        spec = PathFinder.find_spec(".".join(parts[:end]), places)
+        spec = PathFinder.find_spec(".".join(parts[:end]), folders)
         if spec is None:
             return None
-        places = list(spec.submodule_search_locations) if spec.submodule_search_locations is not None else None
+        folders = list(spec.submodule_search_locations) if spec.submodule_search_locations is not None else None
     return spec

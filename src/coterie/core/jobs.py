@@ -1,4 +1,4 @@
-"""What there is to compute: data splits, training settings, and the jobs that peers ask for."""
+"""Data splits, training settings, and the training and evaluation jobs that peers request."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Pool:
-    """Samples held once, for all peers of a process; peers index into it."""
+    """Samples stored once for all peers of a process; peers index into it."""
 
     x: Tensor
     y: Tensor
-    augment: Augmentation | None = None  # how a view of a sample is made, for methods that train on several
+    augment: Augmentation | None = None  # makes a view of a sample, for methods that train on several views
 
     def views(self, x: Tensor, count: int, keys: Sequence[int]) -> Tensor:
-        """So many views of each sample, (keys, batch, ...) to (keys, count, batch, ...); a key's are its own."""
+        """`count` views of each sample, (keys, batch, ...) to (keys, count, batch, ...), random per key."""
         if self.augment is None:
             return x.unsqueeze(1).expand(-1, count, *[-1] * (x.dim() - 1))
-        many = x.unsqueeze(1).expand(-1, count, *[-1] * (x.dim() - 1)).flatten(0, 2)
-        u = uniforms(keys, count * x.shape[1] * self.augment.numbers).reshape(len(many), self.augment.numbers)
-        seen: Tensor = self.augment(many, torch.from_numpy(u).to(x.device))
-        return seen.view(len(keys), count, *x.shape[1:])
+        repeated = x.unsqueeze(1).expand(-1, count, *[-1] * (x.dim() - 1)).flatten(0, 2)
+        u = uniforms(keys, count * x.shape[1] * self.augment.numbers).reshape(len(repeated), self.augment.numbers)
+        views: Tensor = self.augment(repeated, torch.from_numpy(u).to(x.device))
+        return views.view(len(keys), count, *x.shape[1:])
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,13 +85,13 @@ class TrainSettings:
         },
     )
 
-    def __hash__(self) -> int:  # asked for at every training of every peer
+    def __hash__(self) -> int:  # fast, because it is needed for every job of every peer
         return hash((self.optimizer, self.epochs, self.batch, self.lr))
 
 
 @dataclass
 class OptimizerMemory:
-    """What an optimiser remembers between two calls of train: per-parameter vectors, and its step count."""
+    """Optimiser state between two calls of train: per-parameter vectors, and the step count."""
 
     vectors: dict[str, Tensor] = field(default_factory=dict)
     step: int = 0
@@ -105,12 +105,12 @@ class FitJob:
     split: Split
     loss: Loss
     settings: TrainSettings
-    key: tuple[object, ...]  # of the randomness: shuffling, dropout
+    key: tuple[object, ...]  # random key for shuffling and dropout
     given: Mapping[str, Tensor] = field(default_factory=dict)
-    only: str | None = None  # train this part of the model alone
+    only: str | None = None  # train only this part of the model
     memory: OptimizerMemory | None = None
-    views: int = 0  # augmented twins of each batch that the loss wants
-    targets: Tensor | None = None  # something about each sample of the split, in its order, that the loss wants
+    views: int = 0  # augmented views of each batch that the loss needs
+    targets: Tensor | None = None  # one row per sample of the split, in its order, for the loss
 
     def __post_init__(self) -> None:
         if not isinstance(self.given, Mapping):
@@ -122,8 +122,8 @@ class FitJob:
                 )
         if self.targets is not None and len(self.targets) != len(self.split):
             raise ConfigError(
-                f"me.train(targets=...) has {len(self.targets)} rows for {len(self.split)} samples: it needs one for "
-                "each, in the order of me.predict"
+                f"me.train(targets=...) has {len(self.targets)} rows for {len(self.split)} samples: it needs one row "
+                "per sample, in the order of me.predict"
             )
 
     @property
@@ -134,23 +134,24 @@ class FitJob:
         return number(*self.key, "views", step)
 
     def trained(self) -> tuple[Slot, ...]:
-        """The tensors that training changes: the parameters of the model, or of one part, that are not frozen."""
+        """The tensors that training changes: the unfrozen parameters of the model or of one part."""
         architecture, layout = self.model.architecture, self.model.layout
         inside = None if self.only is None else set(layout.within(self.only))
         slots = [slot for slot in layout.parameters if inside is None or slot in inside]
         trained = tuple(slot for slot in slots if slot.name not in architecture.frozen)
         if not trained:
-            of = f"the part '{self.only}' of " if self.only else ""
+            part = f"the part '{self.only}' of " if self.only else ""
             why = "all of its parameters are frozen (requires_grad = False)" if slots else "it has no parameters"
             raise ModelError(
-                f"there is nothing to train in {of}'{architecture.name}': {why}. "
+                f"there is nothing to train in {part}'{architecture.name}': {why}. "
                 "Leave some parameters unfrozen, or use a method that trains another part"
             )
         return trained
 
 
-def looked_at(jobs: Sequence[FitJob], x: Tensor, step: int) -> tuple[Tensor, Tensor | None]:
-    """What a step of equal jobs trains on, of samples (jobs, batch, ...): themselves or a view, and views apart."""
+def step_inputs(jobs: Sequence[FitJob], x: Tensor, step: int) -> tuple[Tensor, Tensor | None]:
+    """Inputs of one step of equal jobs, from samples (jobs, batch, ...): the samples or a random view of each, and the
+    separate views for losses that compare them."""
     first = jobs[0]
     count = first.views or int(first.settings.augment)
     if not count:
@@ -169,51 +170,51 @@ class EvaluateJob:
 
 @dataclass(frozen=True, eq=False)
 class PortableJob:
-    """The same of a model that only a sandbox runs."""
+    """Measure one portable model, which only a sandbox runs, on one split."""
 
     model: Portable
     split: Split
-    classes: int  # that it must tell apart
+    classes: int  # number of classes that it must predict
 
 
 AnyJob = EvaluateJob | PortableJob
 
 
 class Score(NamedTuple):
-    """How well a model does on a split."""
+    """Loss and accuracy of a model on a split."""
 
     loss: float
     accuracy: float
 
     @property
     def rank(self) -> float:
-        """The loss to compare models by: one that diverged is worse than any."""
+        """The loss to compare models by: a diverged model is worse than any other."""
         return self.loss if math.isfinite(self.loss) else math.inf
 
     @property
     def finite_loss(self) -> float | None:
-        """The loss to write down: a model that diverged has none, and JSON no word for it."""
+        """The loss to record; None for a diverged model, because JSON has no NaN."""
         return self.loss if math.isfinite(self.loss) else None
 
 
 class Prediction(NamedTuple):
-    """What a model says of every sample of a split, in the split's order."""
+    """A model's outputs for every sample of a split, in the split's order."""
 
     logits: Tensor  # (samples, classes)
-    features: Tensor  # (samples, d_z); of a portable model none, (samples, 0)
-    trouble: str = ""  # why a portable model could not be run: its logits are then not numbers
+    features: Tensor  # (samples, d_z); a portable model has none: (samples, 0)
+    trouble: str = ""  # why a portable model could not be run; its logits are then NaN
 
 
 def batches(samples: int, settings: TrainSettings, keys: Sequence[int]) -> list[np.ndarray]:
-    """The positions of each step's samples, (keys, batch): shuffled anew every epoch, the last batch as it comes.
+    """The positions of each step's samples, (keys, batch): reshuffled every epoch, the last batch may be smaller.
 
-    One row for each key (a peer's), all at once because a generator for each would cost more than small
-    models' training. A last batch of one sample joins the one before: normalisation over a batch of one is undefined.
+    One row per key (of a peer), computed at once because a generator for each would cost more than training small
+    models. A last batch of one sample joins the one before: normalisation over a batch of one is undefined.
     """
     cuts = list(range(0, samples, settings.batch))
     if len(cuts) > 1 and samples - cuts[-1] == 1:
         cuts.pop()
-    ends = [*cuts[1:], samples][: len(cuts)]  # no samples: no steps
+    ends = [*cuts[1:], samples][: len(cuts)]  # empty without samples
     orders = permutations(keys, settings.epochs, samples)
     return [orders[:, epoch, a:b] for epoch in range(settings.epochs) for a, b in zip(cuts, ends, strict=True)]
 

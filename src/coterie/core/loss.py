@@ -1,8 +1,8 @@
-"""What a loss is, and the one that peers train with unless their method says otherwise.
+"""The interface of a loss, and cross entropy, the default loss.
 
 A loss gets the net (call it on inputs; `net.parameters` are its named tensors), a batch, and `given`: the
-tensors that the method handed to `me.train` for this peer alone (a reference model, prototypes, ...).
-It must not use anything else, so that a hundred peers' losses can be computed as one; nor draw random numbers.
+tensors that the method passed to `me.train` for this peer (a reference model, prototypes, ...).
+It must use nothing else, so that the losses of a hundred peers can be computed as one, and draw no random numbers.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from coterie.core.net import Output
 
 
 class Batch(NamedTuple):
-    """The samples of one step: what a loss is given to compute on."""
+    """The samples of one training step."""
 
-    x: Tensor  # (batch, ...): inputs, scaled
-    y: Tensor  # (batch): labels, as whole numbers from 0
-    views: Tensor | None = None  # (views, batch, ...): augmented twins of x, where `me.train(views=...)` asks for them
-    targets: Tensor | None = None  # (batch, ...): these samples' rows of what `me.train(targets=...)` was given
+    x: Tensor  # (batch, ...): scaled inputs
+    y: Tensor  # (batch): labels, integers from 0
+    views: Tensor | None = None  # (views, batch, ...): augmented views of x, if `me.train(views=...)` requests them
+    targets: Tensor | None = None  # (batch, ...): these samples' rows of `me.train(targets=...)`
 
     def stacked(self) -> tuple[Tensor, Tensor]:
-        """All views one after the other, and their labels."""
-        assert self.views is not None  # the method asks for them
+        """All views concatenated, and their labels."""
+        assert self.views is not None  # the method requests them
         return self.views.flatten(0, 1), self.y.repeat(self.views.shape[0])
 
 
 class BoundNet(Protocol):
-    """A net together with the parameters it is to be evaluated at."""
+    """A net together with the parameters to evaluate it at."""
 
     @property
     def parameters(self) -> Mapping[str, Tensor]: ...
@@ -51,13 +51,13 @@ def cross_entropy(net: BoundNet, batch: Batch, given: Given) -> Tensor:  # noqa:
 
 def negative_log_likelihood(logits: Tensor, labels: Tensor) -> Tensor:
     """F.cross_entropy, mean over samples."""
-    return surprise(logits, labels).mean()
+    return sample_cross_entropy(logits, labels).mean()
 
 
-def surprise(logits: Tensor, labels: Tensor) -> Tensor:
-    """F.cross_entropy of each sample, (..., classes) and (...).
+def sample_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
+    """F.cross_entropy of each sample, from (..., classes) and (...).
 
-    By its formula: torch's log-softmax of many short rows takes several times as long, and its own provision for labels
-    to ignore doubles the operations under vmap.
+    Written out as a formula: torch's log-softmax takes several times as long on many short rows, and its support for
+    ignored labels doubles the operations under vmap.
     """
     return torch.logsumexp(logits, -1) - logits.gather(-1, labels.unsqueeze(-1)).squeeze(-1)

@@ -1,4 +1,4 @@
-"""How much memory this process has needed so far, and how often it looks for garbage."""
+"""The peak memory of this process, and the frequency of its garbage collection."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-NEW_OBJECTS = 50_000  # between two searches for garbage, instead of Python's 700
+NEW_OBJECTS = 50_000  # between two garbage collections, instead of Python's 700
 
 
 def peak() -> int:
-    """Bytes, of this process alone. (On Linux, `getrusage` would count its parent's memory at the start, too.)"""
+    """Peak memory of this process in bytes. (On Linux, `getrusage` would include its parent's memory at the start.)"""
     status = Path("/proc/self/status")
     if status.exists():
         (line,) = (x for x in status.read_text().splitlines() if x.startswith("VmHWM:"))
@@ -23,11 +23,11 @@ def peak() -> int:
 
 
 @contextmanager
-def seldom_searched() -> Iterator[None]:
-    """Python looks for cycles of garbage again and again: a tenth of the time of a round of small models."""
-    usual = gc.get_threshold()
-    gc.set_threshold(max(NEW_OBJECTS, usual[0]) if usual[0] else 0, *usual[1:])
+def infrequent_gc() -> Iterator[None]:
+    """Collect garbage less often: by default it takes a tenth of the time of a round of small models."""
+    before = gc.get_threshold()
+    gc.set_threshold(max(NEW_OBJECTS, before[0]) if before[0] else 0, *before[1:])
     try:
         yield
     finally:
-        gc.set_threshold(*usual)
+        gc.set_threshold(*before)

@@ -1,4 +1,4 @@
-"""An architecture (what peers of one kind have in common) and a model (one peer's weights of it)."""
+"""An architecture (the net that peers of one kind share) and a model (one peer's weights for it)."""
 
 from __future__ import annotations
 
@@ -22,39 +22,39 @@ class Architecture:
     def __init__(
         self, name: str, build: Callable[[], Net], device: str = "cpu", start: Mapping[str, Tensor] | None = None
     ) -> None:
-        """`start` are the tensors that fresh weights have instead of random numbers."""
+        """`start` are the tensors that new weights have instead of random numbers."""
         self.name = name
         self.build = build
         self.start = dict(start or {})
         self.device = torch.device(device)
         template = build()
         self.layout = Layout.of_module(template)
-        # Parameters that training leaves as they are: the module's maker set `requires_grad = False`.
+        # Parameters that training leaves unchanged: the module sets `requires_grad = False` on them.
         self.frozen = frozenset(name for name, p in template.named_parameters() if not p.requires_grad)
         self.only_for_training = frozenset(template.only_for_training)
         self.batches_well = batchable(template)
         self.can_batch = vmappable(template)
-        self.draws = draws(template) or is_import_path(name)  # what one's own module does, we cannot see
+        self.draws = draws(template) or is_import_path(name)  # a user's module may draw: its code cannot be inspected
         self._scratch = threading.local()
         self._initial: dict[tuple[int, int], Tensor] = {}
-        self.caches: dict[str, Any] = {}  # what others derive from this architecture and want to live as long
+        self.caches: dict[str, Any] = {}  # data that other modules derive from this architecture, with its lifetime
 
     def scratch(self) -> Net:
-        """This thread's module to compute with; its weights are whatever was bound last."""
+        """This thread's module to compute with; its weights are those bound last."""
         net: Net | None = getattr(self._scratch, "net", None)
         if net is None:
-            with torch_seeded("scratch"):  # what it draws is never used, and must not be drawn out of another's hands
+            with torch_seeded("scratch"):  # its draws are never used, and must not advance torch's generator
                 net = self._scratch.net = self.build().to(self.device)
         return net
 
     def initial(self, seed: int, draw: int = 0) -> Model:
-        """Fresh weights, the same at every peer that asks for this draw: PANM's w_0, IFCA's cluster models."""
+        """New weights, the same at every peer for the same draw: PANM's w_0, IFCA's cluster models."""
         if (seed, draw) not in self._initial:
             self._initial[seed, draw] = self.drawn(seed, "initial", self.name, draw).vector
         return Model(self, self._initial[seed, draw].clone())
 
     def drawn(self, *keys: object) -> Model:
-        """Fresh weights that depend on the keys alone."""
+        """New weights that depend only on the keys."""
         with torch_seeded(*keys):
             net = self.build()
         state = {**dict(net.named_parameters()), **dict(net.named_buffers()), **self.start}
@@ -62,17 +62,17 @@ class Architecture:
         return Model(self, torch.cat(parts).to(self.device))
 
     def model(self, tensors: Mapping[str, Tensor]) -> Model:
-        """A model of one's own from received tensors, to train or to keep."""
+        """A new model from received tensors, to train or to keep."""
         return self.view(tensors).copy()
 
     def view(self, tensors: Mapping[str, Tensor]) -> Model:
-        """Received tensors read as a model, not copied where they are laid out alike: only to look at."""
+        """Received tensors as a read-only model, without a copy if their layout is equal."""
         content = as_weights(tensors)
         if isinstance(content, Weights) and content.layout == self.layout:
             return Model(self, content.vector)
         model = Model(self, torch.zeros(self.layout.size, device=self.device))
         if set(content) != set(model):
-            raise ArtifactError(f"the tensors received are not a whole model of architecture '{self.name}'")
+            raise ArtifactError(f"the received tensors are not a complete model of architecture '{self.name}'")
         model.load(content)
         return model
 

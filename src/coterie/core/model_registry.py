@@ -1,4 +1,4 @@
-"""The kinds of models that a peer may train or be sent: networks of the zoo, estimators, and finished ONNX files."""
+"""The kinds of models that a peer may train or receive: networks of the zoo, estimators, and ONNX files."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from coterie.core.weights import Weights
 
 Array = NDArray[np.generic]
 Packed = tuple[Mapping[str, Tensor], dict[str, Fact]]
-ONNX = "onnx"  # the one tensor of an artifact that carries a portable model
+ONNX = "onnx"  # the only tensor of an artifact that carries a portable model
 
 
 def labelled(kind: str) -> str:
-    """What others are told of a kind: where a file lies is nobody's business."""
+    """The name of a kind that is published to other peers: without the folder of a file, which stays private."""
     return Path(kind).name
 
 
 class ModelRegistry:
-    """By name; an architecture is built when it is first asked for. `coterie.models.registry` makes a registry."""
+    """Models by name; architectures are built on first use. `coterie.models.registry` makes a registry."""
 
     def __init__(
         self,
@@ -56,10 +56,10 @@ class ModelRegistry:
         return self._made[name]
 
     def blank(self, label: str, parts: Sequence[str] = ()) -> Weights | str:
-        """The form of a network's tensors (or of some parts'), without numbers; or why there is none of that label."""
+        """A network's tensors (or those of some parts) on the meta device; or why there is no network of that label."""
         known = {labelled(kind): kind for kind in (*self._known, *self.zoo)}
         if label not in known:
-            return f"'{label[:80]}' is no architecture that is known here"
+            return f"'{label[:80]}' is an unknown architecture"
         try:
             layout = self.network(known[label]).layout
         except ModelError as error:
@@ -68,7 +68,7 @@ class ModelRegistry:
         return whole.part(*parts) if parts else whole
 
     def packed(self, model: Model | Portable) -> Packed:
-        """As it travels: a network of the zoo as its weights, which everybody has a place for; others as ONNX."""
+        """The form that is sent: a network of the zoo as weights, which every peer can load; other models as ONNX."""
         if isinstance(model, Model) and not is_import_path(model.architecture.name):
             return model, {"kind": model.architecture.name}
         if isinstance(model, Model):
@@ -83,22 +83,22 @@ class ModelRegistry:
         return partial(self._fit, kind, x, y, self.classes, seed)
 
     def opened(self, artifact: Artifact, largest: int) -> Model | Portable | str:
-        """The model that somebody sent, or why it cannot be used. Whatever it says, nothing of it is imported."""
+        """The model in a received artifact, or why it cannot be used. Never imports code that the artifact names."""
         if artifact.nbytes > largest:
-            return f"it has {artifact.nbytes:,} bytes; at most {largest:,} are taken"
+            return f"it has {artifact.nbytes:,} bytes; at most {largest:,} are accepted"
         kind = str(artifact.facts.get("kind", ""))[:80]
         if ONNX in artifact.content:
             return self._opened_portable(artifact, kind)
         if kind not in self._known:
-            return f"'{kind}' is no architecture that is known here, and the model is not in ONNX"
+            return f"'{kind}' is an unknown architecture, and the model is not in ONNX"
         blank = self.blank(kind)
         if isinstance(blank, str):
             return blank
         return artifact.misfit(blank, ()) or self.network(kind).view(artifact)
 
     def _opened_portable(self, artifact: Artifact, kind: str) -> Portable | str:
-        """Only its form: what it is, the sandbox finds out, for even reading it can take a lot of memory."""
+        """Checks only the tensor: the sandbox parses the file, because even that may take a lot of memory."""
         content = artifact[ONNX]
         if len(artifact) > 1 or content.dtype != torch.uint8 or content.dim() != 1:
-            return f"'{ONNX}' should be the only tensor, and bytes"
+            return f"'{ONNX}' should be the only tensor, and consist of bytes"
         return Portable(content, kind)

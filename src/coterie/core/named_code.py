@@ -1,5 +1,5 @@
-"""Code that settings name: `module:name`, or `file.py:name` of the user's own. Modules are loaded here, and functions
-that a parameter of a method may name are found and called here."""
+"""Loads code that settings name, as `module:name` or `file.py:name`: methods, models, and functions that are
+parameters of a method."""
 
 from __future__ import annotations
 
@@ -18,7 +18,15 @@ from types import ModuleType
 from typing import Any
 
 from coterie.core.errors import ConfigError, CoterieError, MethodError, ModelError, unknown
-from coterie.core.imports import LOADED, Source, digest_of, located, make_importable, refuse_mistaken, without_bytecode
+from coterie.core.imports import (
+    LOADED,
+    Source,
+    check_imports_neighbours,
+    digest_of,
+    located,
+    make_importable,
+    without_bytecode,
+)
 
 Function = Callable[..., Any]
 _INSTALLABLE = ("torchvision", "timm")
@@ -27,7 +35,7 @@ _INSTALLED = (_OURS, *(sysconfig.get_path(key) for key in ("stdlib", "purelib", 
 
 
 def load_module(place: str) -> ModuleType:
-    """The module of this name, or the one that a `.py` file holds as it is now."""
+    """The module of this name, or the current content of a `.py` file as a module."""
     if not place.endswith(".py"):
         make_importable(Path.cwd())
         with without_bytecode():
@@ -36,40 +44,40 @@ def load_module(place: str) -> ModuleType:
     if spec is None or spec.loader is None:
         raise ImportError(f"{place} is not a Python file")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their own module up there
+    sys.modules[spec.name] = module  # dataclasses look up their module there
     source = Path(place).read_bytes()
     setattr(module, LOADED, digest_of(source))
     make_importable(Path(place).parent)
-    # Not by the loader: it may take a compiled file for current that is of a source of the same second and size.
+    # Not by the loader: it may use outdated bytecode if the source has the same size and modification second.
     try:
         with without_bytecode():
             exec(compile(source, place, "exec", dont_inherit=True), vars(module))
-        refuse_mistaken(Path(place), source)
+        check_imports_neighbours(Path(place), source)
     except BaseException:
-        del sys.modules[spec.name]  # half of a module: nobody may take it for the whole
+        del sys.modules[spec.name]  # a partly executed module must not be reused
         raise
     return module
 
 
 def name_of_file(path: Path) -> str:
-    """The name of its module: another one for a file of the same name in another folder, and the same one in every
-    process. Without dots, which would make it a module of a package."""
+    """The module name of a file: unique per path, equal in every process, and without dots, which would denote a
+    package."""
     digest = hashlib.sha256(str(path.resolve()).encode()).hexdigest()
     return f"coterie_method_{path.stem.replace('.', '_')}_{digest[:12]}"
 
 
 def why_not_imported(error: Exception) -> str:
-    """What to say of a module that raised this when it was imported: with the line, where that is in its own code."""
+    """The message for an exception that a module raised on import, with the line for errors in its own code."""
     if isinstance(error, ImportError | OSError | AttributeError):
         return str(error)
     return f"{type(error).__name__}: {error} ({_line_of(error)})"
 
 
 def _line_of(error: Exception) -> str:
-    """The last line of the user's own code: what failed may be inside a library that it calls."""
+    """The innermost line of the user's own code: the error may be raised by a library that it calls."""
     frames = traceback.extract_tb(error.__traceback__)
-    at = next((frame for frame in reversed(frames) if not frame.filename.startswith(_INSTALLED)), frames[-1])
-    return f"{at.filename}, line {at.lineno}"
+    last = next((frame for frame in reversed(frames) if not frame.filename.startswith(_INSTALLED)), frames[-1])
+    return f"{last.filename}, line {last.lineno}"
 
 
 # -- functions as parameters of a method -------------------------------------------------------
@@ -82,46 +90,46 @@ def function_parameters(method: object) -> list[str]:
 
 
 def own_code(method: object) -> Iterator[str]:
-    """Of the values of such parameters, those that name code of the user's own."""
+    """The values of such parameters that name the user's own code."""
     values = (str(getattr(method, key)) for key in function_parameters(method))
     return (value for value in values if ":" in value)
 
 
 def source_of(name: str) -> Source | None:
-    """Where the code that `module:name` or `file.py:name` names is written; None if that cannot be found."""
+    """The source file of `module:name` or `file.py:name`; None if it cannot be found."""
     place = name.rpartition(":")[0]
     return Source(Path(place).resolve(), name_of_file(Path(place))) if place.endswith(".py") else located(place)
 
 
 def find_function(key: str, name: str, ours: Mapping[str, Function], arguments: str) -> Function:
-    """The function that the parameter `key` names: one of ours, or the user's own.
+    """The function that the parameter `key` names: a built-in one (`ours`), or the user's own.
 
-    `arguments` are those that it is called with, as its signature would list them. A file that did not change is not
-    loaded again: a loss that is another function each time would be worked out anew for each.
+    `arguments` are those that it is called with, as a signature lists them. An unchanged file is not loaded again: a
+    loss that is a new function object each time would have to be recorded again.
     """
     if ":" not in name:
         if name not in ours:
             raise ConfigError(
-                f"method.{key}: {unknown(key, name, ours)}, or module:callable or file.py:callable of yours"
+                f"method.{key}: {unknown(key, name, ours)}, or your own module:callable or file.py:callable"
             )
         return ours[name]
     place, _, attribute = name.rpartition(":")
     try:
         module = _loaded(place)
-    except Exception as error:  # whatever the module does when it is imported
-        told = f"line {error.lineno}: {error.msg}" if isinstance(error, SyntaxError) else why_not_imported(error)
-        raise ConfigError(f"method.{key} = '{name}' cannot be imported: {told}") from error
+    except Exception as error:  # a module may raise anything on import
+        reason = f"line {error.lineno}: {error.msg}" if isinstance(error, SyntaxError) else why_not_imported(error)
+        raise ConfigError(f"method.{key} = '{name}' cannot be imported: {reason}") from error
     if not hasattr(module, attribute):
         near = difflib.get_close_matches(attribute, vars(module), n=1)
         hint = f". Did you mean '{near[0]}'?" if near else ""
         raise ConfigError(f"method.{key} = '{name}': there is no '{attribute}' in {place}{hint}")
-    found = getattr(module, attribute)
-    if not callable(found):
+    value = getattr(module, attribute)
+    if not callable(value):
         raise ConfigError(
-            f"method.{key} = '{name}' is a {type(found).__name__}, and must be a function of ({arguments})"
+            f"method.{key} = '{name}' is a {type(value).__name__}, but must be a function of ({arguments})"
         )
-    _check_arguments(key, name, found, arguments)
-    function: Function = found
+    _check_arguments(key, name, value, arguments)
+    function: Function = value
     return function
 
 
@@ -134,21 +142,21 @@ def _loaded(place: str) -> ModuleType:
     return load_module(place)
 
 
-def _check_arguments(key: str, name: str, found: Function, arguments: str) -> None:
+def _check_arguments(key: str, name: str, function: Function, arguments: str) -> None:
     try:
-        signature = inspect.signature(found)
-    except (TypeError, ValueError):  # of some that are written in C it is not known
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # some functions written in C have no signature
         return
     try:
         signature.bind(*arguments.split(", "))
     except TypeError as error:
         raise ConfigError(
-            f"method.{key} = '{name}' takes {signature}, and is called with ({arguments}): {error}"
+            f"method.{key} = '{name}' takes {signature}, but is called with ({arguments}): {error}"
         ) from error
 
 
 def call(key: str, name: str, function: Function, *arguments: Any) -> Any:
-    """What the function returns; an error of somebody else's code names the parameter, the file and the line."""
+    """Call the function; an exception becomes a MethodError that names the parameter, the file and the line."""
     try:
         return function(*arguments)
     except CoterieError:
@@ -163,7 +171,7 @@ def call(key: str, name: str, function: Function, *arguments: Any) -> Any:
 
 
 def is_import_path(name: str) -> bool:
-    """Whether `name` means a brought model rather than one of the zoo."""
+    """Whether `name` is the user's own model rather than one of the zoo."""
     return ":" in name
 
 
@@ -172,12 +180,12 @@ def find_callable(name: str) -> Callable[..., object]:
     if not module_name or not attribute:
         raise ModelError(f"model.zoo: '{name}' is not of the form 'module:callable'")
     module = _import(module_name)
-    found: Any = getattr(module, attribute, None)
-    if not callable(found):
+    value: Any = getattr(module, attribute, None)
+    if not callable(value):
         public = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
         raise ModelError(f"model.zoo: {_no_such_callable(module_name, attribute, public)}")
-    made_by: Callable[..., object] = found
-    return made_by
+    factory: Callable[..., object] = value
+    return factory
 
 
 def _no_such_callable(module_name: str, attribute: str, public: list[str]) -> str:
@@ -192,7 +200,7 @@ def _import(module_name: str) -> object:
         make_importable(Path.cwd())
         with without_bytecode():
             return importlib.import_module(module_name)
-    except Exception as error:  # a user's or a library's module may raise anything while it is imported
+    except Exception as error:  # a module may raise anything on import
         raise ModelError(f"model.zoo: cannot import '{module_name}': {error}{_hint(module_name)}") from error
 
 

@@ -1,8 +1,8 @@
-"""The one shape every model has: backbone, head and, where a method wants it, a projector.
+"""The common structure of every model: a backbone, a head and, if a method needs one, a projector.
 
-Methods exchange *parts* of a model by these names: parameters begin with ``backbone.``, ``head.`` or
-``projector.``, ``mentee.``, ``adapter.`` or ``private.``, or are ``prototypes``, whatever the architecture. A subclass
-of `Net` may have others: whatever it calls a module of its own is the name of a part.
+Methods exchange *parts* of a model by name. In every architecture, parameter names begin with ``backbone.``,
+``head.``, ``projector.``, ``mentee.``, ``adapter.`` or ``private.``, or are ``prototypes``. A subclass of `Net` may
+have other parts: the attribute name of each of its modules is the name of a part.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from torch.nn.modules.dropout import _DropoutNd
 
 
 class Output(NamedTuple):
-    """What one forward pass gives for a batch of B inputs."""
+    """The outputs of a forward pass for a batch of B inputs."""
 
     logits: Tensor  # (B, classes)
     features: Tensor  # (B, d_z)
     projection: Tensor | None = None  # (B, d_p); None without a projector, and outside of training
-    mentee: Output | None = None  # of the small net that is trained beside it; None as above
-    adapted: Tensor | None = None  # (B, d_z): the mentee's features, in this net's terms
+    mentee: Output | None = None  # of the small net that is trained alongside; None as above
+    adapted: Tensor | None = None  # (B, d_z): the mentee's features, mapped to this net's feature space
     common: Tensor | None = None  # (B, classes): the logits without those of a private head; None without one
 
 
 class NormOfBatch(nn.BatchNorm1d):
-    """Batch norm without running statistics, by its formula.
+    """Batch norm without running statistics, written out as a formula.
 
-    Torch's own rounds otherwise where what it computes with does not fill a register: which of stacked models that
-    concerns would depend on how many there are.
+    Torch's kernel rounds elements that do not fill a register differently, so a model's result would depend on how
+    many models are stacked.
     """
 
     def __init__(self, features: int) -> None:
@@ -41,7 +41,7 @@ class NormOfBatch(nn.BatchNorm1d):
 
 
 class Net(nn.Module):
-    """A backbone that turns inputs into ``d_z`` features, and what reads those features."""
+    """A backbone that maps inputs to ``d_z`` features, and the head and other parts that read them."""
 
     def __init__(
         self,
@@ -55,34 +55,35 @@ class Net(nn.Module):
     ) -> None:
         super().__init__()
         self.d_z = d_z
-        self.channels_last = False  # whether images in that layout are faster to train on
+        self.channels_last = False  # whether training is faster on images in that layout
         self.backbone = backbone
         self.head = nn.Linear(d_z, classes)
         self.projector: Any = projector
         self.mentee: Net | None = None
         self.adapter: nn.Linear | None = None
         self.private: nn.Linear | None = None
-        self.only_for_training: set[str] = set()  # parts that a method added for its losses: predicting needs none
-        # On the way to the head alone: prototypes and projections see features as they are, and noiseless.
+        self.only_for_training: set[str] = set()  # parts that a method added for its losses; unused for predictions
+        # Applied before the head only: prototypes and projections see the raw features, without dropout.
         self.relu: nn.Module = nn.ReLU() if relu else nn.Identity()
         self.drop: nn.Module = nn.Dropout(dropout) if dropout > 0 else nn.Identity()
 
     def add_projector(self, hidden: int, d_p: int) -> None:
         """MAPL's projection network: two layers, batch norm and ReLU on the hidden one only.
 
-        It only serves losses, and so never needs statistics of more than the batch at hand.
+        Only losses use it, so it needs no statistics beyond the current batch.
         """
         self.only_for_training.add("projector")
-        first = nn.Linear(self.d_z, hidden, bias=False)  # the norm would take a bias off again
+        first = nn.Linear(self.d_z, hidden, bias=False)  # the norm would cancel a bias
         self.projector = nn.Sequential(first, NormOfBatch(hidden), nn.ReLU(), nn.Linear(hidden, d_p))
 
     def add_prototypes(self, d_p: int) -> None:
-        """One learnable point of the projected space for each class."""
+        """One learnable point in projection space per class."""
         self.only_for_training.add("prototypes")
         self.prototypes = nn.Linear(d_p, self.head.out_features, bias=False).weight
 
     def add_mentee(self, mentee: Net, adapter: bool) -> None:
-        """A small net that learns beside this one, and is what leaves its peer; and what compares their features."""
+        """A small net that is trained alongside this one and shared with other peers, and an optional adapter from its
+        features to this net's."""
         self.only_for_training |= {"mentee", "adapter"}
         self.mentee = mentee
         self.adapter = nn.Linear(mentee.d_z, self.d_z, bias=False) if adapter else None
@@ -93,11 +94,11 @@ class Net(nn.Module):
 
     def forward(self, x: Tensor) -> Output:
         features: Tensor = self.backbone(x)
-        seen = self.drop(self.relu(features))
-        logits: Tensor = self.head(seen)
+        head_input = self.drop(self.relu(features))
+        logits: Tensor = self.head(head_input)
         common = None
         if self.private is not None:
-            common, logits = logits, logits + self.private(seen)
+            common, logits = logits, logits + self.private(head_input)
         if not self.training:
             return Output(logits, features, None)
         mentee: Output | None = self.mentee(x) if self.mentee is not None else None
@@ -135,26 +136,26 @@ _FAST_LEAVES: tuple[type[nn.Module], ...] = (
 
 
 def vmappable(net: nn.Module) -> bool:
-    """Whether ``torch.func.vmap`` over stacked parameters gives what a loop over the nets would give.
+    """Whether ``torch.func.vmap`` over stacked parameters gives the same results as a loop over the nets.
 
     Judged by the layers: running statistics are updated in place and dropout draws from one generator,
-    so neither batches; recurrent layers have no batching rule. A functional call hidden in a brought
-    module's ``forward`` (``F.dropout``, control flow on values) cannot be seen here.
+    so neither batches; recurrent layers have no batching rule. A functional call in the ``forward`` of a user's
+    module (``F.dropout``, control flow on values) is not detected.
     """
     return not any(map(_resists_vmap, net.modules()))
 
 
 def batchable(net: nn.Module) -> bool:
-    """Whether training many copies of `net` at once is *faster* than a loop: the speed rule.
+    """Whether training many copies of `net` at once is *faster* than a loop.
 
-    True only for nets made of dense layers, activations and per-sample normalisation. Convolutions
+    True only for nets of dense layers, activations and per-sample normalisation. Convolutions
     batch too, but as grouped convolutions, which are slower than a loop on a CPU.
     """
     return vmappable(net) and all(map(_is_fast, net.modules()))
 
 
 def draws(net: nn.Module) -> bool:
-    """Whether a training pass draws random numbers (dropout), as far as the layers tell."""
+    """Whether a training pass draws random numbers (dropout), judged by the layers."""
     return any(isinstance(module, _DropoutNd) and module.p > 0 for module in net.modules())
 
 
@@ -171,8 +172,8 @@ def _is_fast(module: nn.Module) -> bool:
         return module.p == 0
     is_container = isinstance(module, nn.Sequential | nn.ModuleList | nn.ModuleDict)
     if is_container or next(module.children(), None) is not None:
-        # A composite that owns parameters computes with them itself, in a way we do not know. (A net only holds
-        # its prototypes, for the loss.)
+        # A composite with parameters of its own uses them in an unknown way. (A net only stores its prototypes, for
+        # the loss.)
         return isinstance(module, Net) or next(module.parameters(recurse=False), None) is None
     if isinstance(module, nn.BatchNorm1d):
         return module.running_mean is None

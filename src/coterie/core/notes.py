@@ -1,6 +1,6 @@
-"""The numbers of its own that a method notes, `me.note(loss_x=1.0)`: which they are, and under what name they go out.
+"""Custom metrics that a method records with `me.note(loss_x=1.0)`: selecting them, and naming their curves.
 
-Reports draw them over rounds; TensorBoard and Weights & Biases get them as curves.
+Reports plot them over rounds; TensorBoard and Weights & Biases get them as curves.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-MOST = 24  # different names that are shown: of a method that notes a number for each of its peers, the first ones
+MOST = 24  # names that are shown; a method may note a number for each of its peers
 LONGEST = 60  # characters of a name
-LARGEST, SMALLEST = 1e200, 1e-200  # in size: what is beyond cannot be drawn, or is zero
+LARGEST, SMALLEST = 1e200, 1e-200  # in magnitude: larger numbers cannot be plotted, smaller ones count as zero
 
-# What reports draw or tell already, of any method; and numbers that are names (of a cluster), whose mean says nothing.
+# Notes that reports show elsewhere, and numbers that are identifiers (of a cluster), whose mean is meaningless.
 KNOWN = frozenset(
     {
         "weights",
@@ -31,13 +31,13 @@ KNOWN = frozenset(
     }
     | {"own_share", "helped", "trained", "experts", "declined", "waited", "stale", "cluster"}
 )
-KINDS = ("hop.", "found.")  # beginnings of such names
+KINDS = ("hop.", "found.")  # prefixes of such names
 
 
 def numbers(notes: Mapping[str, Any]) -> dict[str, float | None]:
-    """The notes of a round that are numbers of the method's own, yes and no as 1 and 0.
+    """The custom metrics among the notes of a round; booleans become 1 and 0.
 
-    None is what is not finite, or too large to be drawn; in events.jsonl a NaN is none, too.
+    None stands for a number that is not finite or too large to plot; events.jsonl stores NaN as null, too.
     """
     return {
         name: _number(value)
@@ -53,19 +53,19 @@ def _number(value: float | None) -> float | None:
 
 
 def shown(name: str) -> str:
-    """A name as a page can show it: a method may choose any text."""
+    """A name made safe to display: a method may choose any text."""
     clear = "".join(c if c.isprintable() else "?" for c in name).strip() or "(no name)"
     return clear if len(clear) <= LONGEST else f"{clear[: LONGEST - 1]}…"
 
 
 class Tags:
-    """The names of curves elsewhere: plain letters, and no two alike."""
+    """Unique names of curves for external tools, in plain characters."""
 
     def __init__(self) -> None:
         self._tags: dict[str, str] = {}
 
     def of(self, name: str) -> str | None:
-        """None where there are MOST others already."""
+        """The tag of a name; None beyond the first MOST names."""
         if name not in self._tags and len(self._tags) < MOST:
             self._tags[name] = self._new(name)
         return self._tags.get(name)
@@ -79,5 +79,5 @@ class Tags:
 
 
 def mean(values: list[float]) -> float:
-    """Not by a sum of all, which may be too large."""
+    """The mean, without a sum of all values, which may overflow."""
     return math.fsum(value / len(values) for value in values)

@@ -1,7 +1,7 @@
-"""One participant as its method sees it: its data, its model, and the verbs that are the whole contract.
+"""A participant as its method sees it (`me`): its data, its model, and the verbs through which a method acts.
 
-A verb that takes time or needs others is awaited: it hands a request to whoever runs the method (the
-simulation, a Ray actor, a network node) and gets the answer back. The others act at once.
+A verb that takes time or needs other peers is awaited: it passes a request to the engine that runs the method (the
+simulation, a Ray actor, a network node) and returns the answer. The other verbs act immediately.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 LONGEST_REASON = 300  # characters
-ESTIMATOR_EPOCHS = 10  # of training: what fitting an estimator is taken to cost on the virtual clock
+ESTIMATOR_EPOCHS = 10  # assumed cost of fitting an estimator on the virtual clock, in epochs of training
 
 
 R = TypeVar("R", bound=Request[Any])
 
 
 class Desk(Protocol):
-    """What the engine does at once for a peer."""
+    """What the engine does immediately for a peer."""
 
     def shelve(self, artifact: Artifact) -> None: ...
 
@@ -62,11 +62,11 @@ class PeerData:
     train: Split
     validation: Split
     test: Split
-    scaling: Scaling | None = field(default=None, kw_only=True)  # how raw samples became these; None: they are raw
+    scaling: Scaling | None = field(default=None, kw_only=True)  # how raw samples were scaled; None: they are raw
 
 
 class Others(Sequence[int]):
-    """Everybody but one, without a list: ten thousand peers would need a hundred million entries."""
+    """All peers but one, without a list: for ten thousand peers, lists would have a hundred million entries."""
 
     def __init__(self, count: int, but: int) -> None:
         self._count, self._but = count, but
@@ -93,31 +93,32 @@ class Others(Sequence[int]):
 class Peer:
     """`me` in a method. Read the attributes; act through the verbs."""
 
-    id: int  # its number; a server's is the one after the last peer's
-    seed: int  # the run's
-    # Whom it may exchange with: everybody else that is there, or in a [graph] those next to it (never the server).
+    id: int  # its number; a server has the number after the last peer's
+    seed: int  # of the run
+    # The peers that it may exchange with: all others that are present, or its neighbours in a [graph] (never the
+    # server).
     peers: Sequence[int]
     model: Model  # its weights; training changes them in place
     settings: TrainSettings  # the [train] section
     desk: Desk
     data: PeerData | None = None  # None at a server
-    server: int | None = None  # its id, where the method has one
-    links: Sequence[int] | None = None  # who is next to it in the [graph]; None: everybody is
-    # The true clusters, by peer, where the data were made with them: for the Oracle baseline alone.
+    server: int | None = None  # the id of the server, if the method has one
+    links: Sequence[int] | None = None  # its neighbours in the [graph]; None: all peers
+    # The true cluster of each peer, if the data were made with clusters: for the Oracle baseline only.
     truth: Sequence[int] | None = None
-    round: int = 0  # where it is, from 1
-    rounds: int = 0  # how many there are
-    kind: str = ""  # of its model, as model.zoo names it; of an estimator there is no `model` worth the name
-    kinds: ModelRegistry | None = None  # of models that it may train or be sent, beside its own architecture
-    ensemble: Ensemble | None = None  # what it predicts with, where that is not its model
-    beside: dict[str, Ensemble] = field(default_factory=dict)  # what else to measure, by a name for the report
-    state: dict[str, Any] = field(default_factory=dict)  # what must survive a crash: JSON values, tensors, models
-    notes: dict[str, Any] = field(default_factory=dict)  # what the report should know of this round
+    round: int = 0  # the current round, from 1
+    rounds: int = 0  # the number of rounds
+    kind: str = ""  # of its model, as in model.zoo; for an estimator, `model` is only a placeholder
+    kinds: ModelRegistry | None = None  # the models that it may train or receive, besides its own architecture
+    ensemble: Ensemble | None = None  # what it predicts with, instead of its model
+    beside: dict[str, Ensemble] = field(default_factory=dict)  # further ensembles to measure, by name in the report
+    state: dict[str, Any] = field(default_factory=dict)  # kept in checkpoints: JSON values, tensors, models
+    notes: dict[str, Any] = field(default_factory=dict)  # of this round, for the report
     memory: OptimizerMemory = field(default_factory=OptimizerMemory)
-    said: dict[tuple[str, str], Tensor] = field(default_factory=dict)  # the engine's: members' predictions, by split
-    requested: dict[Request[Any], Call] = field(default_factory=dict)  # the engine's: what was not awaited so far
-    circle: Sequence[int] = field(init=False)  # everybody else that is there, also who is not next to it
-    _edges: frozenset[int] = field(init=False)  # who is next to it: `links`, for a quick look
+    said: dict[tuple[str, str], Tensor] = field(default_factory=dict)  # for the engine: members' predictions, by split
+    requested: dict[Request[Any], Call] = field(default_factory=dict)  # for the engine: requests not awaited so far
+    circle: Sequence[int] = field(init=False)  # all other peers that are present, neighbours or not
+    _edges: frozenset[int] = field(init=False)  # `links` as a set, for fast lookups
     _draws: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -125,14 +126,14 @@ class Peer:
         self.meet(self.peers)
 
     def meet(self, there: Sequence[int]) -> None:
-        """These are there now. The one rule of the [graph]: of them, a peer exchanges with those next to it."""
+        """Set the peers that are present. In a [graph], a peer exchanges only with its neighbours among them."""
         self.circle = self.peers = there
         if self.links is not None:
             present = there if isinstance(there, Others) else set(there)
             self.peers = [j for j in self.links if j in present]
 
     def may_exchange_with(self, peer: int) -> bool:
-        """Whether the [graph] has an edge between the two. The server, which no graph has, reaches everybody."""
+        """Whether the [graph] has an edge to this peer. The server is not part of a graph and reaches all peers."""
         return self.links is None or peer in self._edges or peer in (self.id, self.server)
 
     @property
@@ -141,12 +142,12 @@ class Peer:
 
     @property
     def samples(self) -> int:
-        """How much training data this peer has."""
+        """The number of this peer's training samples."""
         return len(self._data().train)
 
     @property
     def linked(self) -> Sequence[int]:
-        """The same as `peers`: who is next to this peer in the [graph]."""
+        """The same as `peers`: this peer's neighbours in the [graph]."""
         return self.peers
 
     # -- computing -----------------------------------------------------------------------------
@@ -164,13 +165,13 @@ class Peer:
         memory: OptimizerMemory | None = None,
         **settings: Any,
     ) -> Train:
-        """Train a model (one's own if none is named) in place, on one's training data.
+        """Train a model (by default this peer's) in place, on this peer's training data.
 
-        `on` are samples and labels to train on instead (what others sent, say); `given` goes to the loss; `only`
-        trains one part ("head"); `views` are so many augmented twins of every batch, for a loss that compares them;
-        `targets` has a row for each sample, in the order of `predict`, and the loss gets its batch's rows; `memory`
-        is what the optimiser remembers of a model that is not one's own, and is updated; any [train] setting can be
-        overridden. The learning rate decays by `lr_decay` per round.
+        `on` are samples and labels to train on instead (received ones, say). `given` is passed to the loss. `only`
+        trains one part ("head"). `views` is the number of augmented views of every batch, for a loss that compares
+        them. `targets` has a row for each sample, in the order of `predict`; the loss gets the rows of its batch.
+        `memory` is the optimiser state of another model, and is updated. Any [train] setting can be overridden. The
+        learning rate decays by `lr_decay` per round.
         """
         wanted = self.settings if not settings else _override(self.settings, settings)
         if wanted.lr_decay != 1.0:
@@ -185,9 +186,9 @@ class Peer:
     def evaluate(
         self, models: Iterable[Mapping[str, Tensor] | Portable], split: str = "train", samples: int = 0
     ) -> Evaluate:
-        """Loss and accuracy of each model (fetched ones of one's own architecture too) on one's own data.
+        """Loss and accuracy of each model (also fetched ones of this peer's architecture) on this peer's data.
 
-        `samples` measures all of them on so many samples, drawn anew at every call; 0 is the whole split.
+        `samples` is the number of random samples to measure all of them on, redrawn at every call; 0: the whole split.
         """
         data: Split = getattr(self._data(), split)
         if 0 < samples < len(data):
@@ -196,30 +197,31 @@ class Peer:
         return self._requested("evaluate", Evaluate([self.job(m, data) for m in models]))
 
     def predict(self, models: Iterable[Mapping[str, Tensor] | Portable] = (), split: str = "train") -> Predict:
-        """What models (one's own if none is named) say of each of one's samples: logits and features."""
+        """Logits and features of models (by default this peer's) for each of this peer's samples."""
         data: Split = getattr(self._data(), split)
         return self._requested("predict", Predict([self.job(m, data) for m in models or [self.model]]))
 
     def fit(self, kind: str) -> Compute[Portable]:
-        """An estimator of one's own (a forest, say), fitted to one's training data; it is portable at once."""
+        """An estimator (a forest, say), fitted to this peer's training data, as a portable model."""
         assert self.kinds is not None
         train, key = self._data().train, (self.seed, self.id, self.round, "fit", kind)
         x, y, seed = train.x.cpu().numpy(), train.y.cpu().numpy(), randomness.number(*key) % 2**31
         return self._requested("fit", Compute(self.kinds.fitting(kind, x, y, seed), ESTIMATOR_EPOCHS * len(train)))
 
     def compute(self, function: Callable[..., T], *arguments: Any, **named: Any) -> Compute[T]:
-        """Anything that takes a while and depends on its arguments alone. Peers compute side by side."""
+        """Run a slow function that depends only on its arguments. Peers compute in parallel."""
         return self._requested("compute", Compute(partial(function, *arguments, **named), 0))
 
     def labels(self, split: str = "train") -> Tensor:
-        """The labels of one's samples, in the order of `predict`."""
+        """The labels of this peer's samples, in the order of `predict`."""
         data: Split = getattr(self._data(), split)
         return data.y
 
     # -- exchanging ----------------------------------------------------------------------------
 
     def shelve(self, name: str, tensors: Mapping[str, Tensor], **facts: Fact) -> None:
-        """Put this round's version where others may fetch it. The only way, with `send`, anything leaves a peer."""
+        """Publish this round's version for other peers to fetch. Besides `send`, the only way for data to leave a
+        peer."""
         self.desk.shelve(Artifact.snapshot(name, self.id, self.round, tensors, facts))
 
     def fetch(
@@ -232,92 +234,92 @@ class Peer:
     ) -> Fetch:
         """What these peers shelved this round (in an asynchronous run: their latest), by peer, in order.
 
-        What others send is theirs to get wrong. What has not just the tensors of `like` (their shapes and types, all
-        finite) and these facts (numbers above 0) counts as absent, and the report is told who and why.
+        Received data are never trusted. An artifact without exactly the tensors of `like` (shapes and types, all
+        finite) and these facts (numbers above 0) counts as absent; the report says from which peer, and why.
         """
         wanted = (int(peers),) if isinstance(peers, int | np.integer) else tuple(sorted(set(peers)))
         self._check_edges(wanted, f"fetches '{name}' from")
         return self._requested(
-            "fetch", Fetch(wanted, name, self.round, lambda found: self._fitting(found, like, facts))
+            "fetch", Fetch(wanted, name, self.round, lambda artifacts: self._fitting(artifacts, like, facts))
         )
 
     def _fitting(
-        self, found: dict[int, Artifact], like: Mapping[str, Tensor] | None, facts: Collection[str]
+        self, artifacts: dict[int, Artifact], like: Mapping[str, Tensor] | None, facts: Collection[str]
     ) -> dict[int, Artifact]:
-        wrong = {j: reason for j, artifact in found.items() if (reason := artifact.misfit(like, facts))}
+        wrong = {j: reason for j, artifact in artifacts.items() if (reason := artifact.misfit(like, facts))}
         if not wrong:
-            return found
+            return artifacts
         self.decline(wrong)
-        return {j: artifact for j, artifact in found.items() if j not in wrong}
+        return {j: artifact for j, artifact in artifacts.items() if j not in wrong}
 
     def send(self, peer: int, name: str, tensors: Mapping[str, Tensor], **facts: Fact) -> Send:
-        """Push to one peer: a model that walks. Answers whether it gets there."""
+        """Push an artifact to one peer. Returns whether it is or will be delivered."""
         self._check_edges((peer,), f"sends '{name}' to")
         return self._requested("send", Send(peer, Artifact.snapshot(name, self.id, self.round, tensors, facts)))
 
     def inbox(self, name: str) -> list[Artifact]:
-        """Take what was sent here under this name and has arrived, oldest first; does not wait."""
+        """Take the messages of this name that have arrived, oldest first; does not wait."""
         return self.desk.inbox(self.id, name)
 
     def receive(self, name: str) -> Receive:
-        """Wait until something sent under this name is there, then take it all.
+        """Wait for a message of this name, then take all of them.
 
-        On a network the wait has an end: then there is nothing in it.
+        On a network the wait may time out: then the list is empty.
         """
         return self._requested("receive", Receive(name))
 
     def news(self) -> News:
-        """Wait until somebody else has shelved something since the last time one was told.
+        """Wait until another peer has shelved something since the last call.
 
-        False if nobody will any more: all others have finished, are gone, or wait for news themselves.
+        False if no peer ever will: all others have finished, are gone, or wait for news themselves.
         """
         return self._requested("news", News())
 
     def opened(self, found: Mapping[int, Artifact], largest: int) -> dict[int, Model | Portable]:
-        """The models that others sent, of any kind. What cannot be used is left out, and the report told why."""
+        """The models in fetched artifacts, of any kind. Unusable ones are left out, and the report says why."""
         assert self.kinds is not None
         opened = {j: self.kinds.opened(artifact, largest) for j, artifact in found.items()}
         self.decline({j: model for j, model in opened.items() if isinstance(model, str)})
         return {j: model for j, model in opened.items() if not isinstance(model, str)}
 
     def decline(self, wrong: Mapping[int, str]) -> None:
-        """Tell the report whose things one could not use, and why."""
+        """Note for the report which peers' artifacts were unusable, and why."""
         if wrong:
             self.note(declined={**self.notes.get("declined", {}), **{j: _clear(why) for j, why in wrong.items()}})
 
     # -- choosing ------------------------------------------------------------------------------
 
     def rng(self, purpose: str) -> np.random.Generator:
-        """Randomness of one's own: keyed by (seed, peer, round, purpose), fresh at every call."""
+        """A random generator, keyed by (seed, peer, round, purpose); a new one at every call."""
         return randomness.generator(*self._key_of_draw(purpose))
 
     def _key_of_draw(self, purpose: str) -> tuple[object, ...]:
         return self.seed, self.id, self.round, purpose, self._count(purpose)
 
     def sample(self, count: int, among: Sequence[int] | None = None, but: Collection[int] = ()) -> list[int]:
-        """Different peers drawn at random, as many as there are if there are fewer; in ascending order.
+        """Up to `count` distinct peers drawn at random, in ascending order.
 
-        `but` are left out: so many more are drawn, which costs the same however many peers there are.
+        `but` are left out: that many more are drawn, so the cost does not grow with the number of peers.
         """
         choice = self.peers if among is None else among
-        there = len(choice)
-        many, key = min(count + len(but), there), self._key_of_draw("sample")
-        drawn = [choice[i] for i in randomness.distinct(many, there, *key, shuffled=bool(but))]
+        available = len(choice)
+        many, key = min(count + len(but), available), self._key_of_draw("sample")
+        drawn = [choice[i] for i in randomness.distinct(many, available, *key, shuffled=bool(but))]
         return sorted([peer for peer in drawn if peer not in but][:count] if but else drawn)
 
     def initial(self, draw: int = 0) -> Model:
-        """Fresh weights that every peer of this architecture gets alike."""
+        """New weights, the same at every peer of this architecture."""
         return self.architecture.initial(self.seed, draw)
 
     def own_initial(self, kind: str = "", draw: int = 0) -> Model:
-        """Fresh weights that no other peer has, of one's own architecture or of this one of the zoo."""
+        """New weights that no other peer has, of this peer's architecture or of the one that `kind` names."""
         architecture = self.kinds.network(kind) if kind and self.kinds else self.architecture
         more = (draw,) if draw else ()
         return architecture.drawn(self.seed, "initial", architecture.name, "of peer", self.id, *more)
 
     def note(self, **what: Any) -> None:
-        """Tell the report: `neighbours` (a list of peers), `weights` (peer -> weight), or anything of one's own. A
-        number of one's own, `me.note(loss_x=1.0)`, is drawn over rounds, in TensorBoard, too."""
+        """Record values for the report: `neighbours` (a list of peers), `weights` (peer -> weight), or anything else.
+        Other numbers, `me.note(loss_x=1.0)`, are plotted over rounds, also in TensorBoard."""
         self.notes.update({key: _plain(value, key) for key, value in what.items()})
 
     # -- for the engine ------------------------------------------------------------------------
@@ -334,9 +336,9 @@ class Peer:
         self._draws = {}
 
     def _requested(self, verb: str, request: R) -> R:
-        """Note where it was made: whoever drives the method takes the note away when the request is awaited.
+        """Record where the request was made; the engine removes the record when the request is awaited.
 
-        This is done for every request of every peer, and costs less than a microsecond.
+        This runs for every request of every peer, and costs less than a microsecond.
         """
         self.requested[request] = _called(verb, sys._getframe(2))
         return request
@@ -348,8 +350,8 @@ class Peer:
             if not self.may_exchange_with(j):
                 place = _called("", sys._getframe(2)).place
                 raise MethodError(
-                    f"{place}: peer {self.id} {does} peer {j}, and there is no edge between the two in the [graph]. "
-                    "Ask those in me.peers, or remove [graph]"
+                    f"{place}: peer {self.id} {does} peer {j}, but the [graph] has no edge between the two. "
+                    "Use only the peers in me.peers, or remove [graph]"
                 )
 
     def _count(self, purpose: str) -> int:
@@ -362,17 +364,17 @@ class Peer:
         return self.data
 
 
-def _called(verb: str, asked: FrameType) -> Call:
-    """Where a verb was called: in the method's own code, or in a built-in method, where nobody else's called it."""
-    frame: FrameType | None = asked
+def _called(verb: str, caller: FrameType) -> Call:
+    """Where a verb was called: in the user's method, or else in the built-in method."""
+    frame: FrameType | None = caller
     while frame is not None and (module := frame.f_globals.get("__name__", "")).startswith("coterie."):
         frame = None if module.startswith(ENGINES) else frame.f_back
-    frame = frame or asked
+    frame = frame or caller
     return Call(f"me.{verb}()", frame.f_code.co_filename, frame.f_lineno)
 
 
 def _clear(reason: str) -> str:
-    """It may quote what somebody sent."""
+    """A printable, short reason: it may quote received data."""
     return "".join(c if c.isprintable() else "?" for c in reason[:LONGEST_REASON])
 
 
@@ -387,9 +389,9 @@ _JSON_VALUES = frozenset((str, int, float, bool, type(None)))
 
 
 def _plain(value: Any, key: str) -> Any:
-    """A copy that JSON can write and later changes do not touch."""
+    """A deep copy in JSON types."""
     kind = type(value)
-    if kind in _JSON_VALUES:  # most are, and there are many
+    if kind in _JSON_VALUES:  # the most frequent case
         return value
     if kind is not dict and isinstance(value, Tensor | np.ndarray | np.generic):
         value = value.tolist()

@@ -1,4 +1,4 @@
-"""A model as it travels when its recipient need not know its architecture: the bytes of an ONNX file."""
+"""Portable models: the bytes of an ONNX file, for recipients that do not know the architecture."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from torch import Tensor
 
 @dataclass(frozen=True, eq=False)
 class Portable:
-    """One model: inputs (N, ...) of one's own shape to probabilities (N, classes). Only a sandbox runs it."""
+    """A model from inputs (N, ...) to probabilities (N, classes). Only a sandbox runs it."""
 
-    content: Tensor  # one dimension of uint8: what an artifact carries, and a checkpoint keeps
-    kind: str = ""  # what it is ("forest"), for reports: its maker's word
+    content: Tensor  # the bytes as one dimension of uint8, for artifacts and checkpoints
+    kind: str = ""  # such as "forest", for reports; as its sender declares it
 
     @classmethod
     def of(cls, content: bytes, kind: str = "") -> Portable:

@@ -1,4 +1,4 @@
-"""Randomness by key: every draw belongs to (seed, who, round, purpose), never to the order of execution."""
+"""Randomness by key: every draw depends on (seed, peer, round, purpose), never on the order of execution."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _DRAWING = threading.RLock()
 
 
 def number(*keys: object) -> int:
-    """A 64-bit number that depends on the keys alone."""
+    """A 64-bit number that depends only on the keys."""
     text = "/".join(map(str, keys))
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
 def generator(*keys: object) -> np.random.Generator:
-    """A stream of its own for these keys, the same wherever and whenever it is asked for."""
+    """A separate random stream for these keys, the same everywhere and at any time."""
     return np.random.Generator(np.random.Philox(key=number(*keys)))
 
 
@@ -31,40 +31,40 @@ class _Reused(threading.local):
     def __init__(self) -> None:
         self.bits = np.random.Philox(key=0)
         self.generator = np.random.Generator(self.bits)
-        self.fresh = self.bits.state  # as it is before the first draw
+        self.fresh = self.bits.state  # before the first draw
 
 
 _REUSED = _Reused()
 
 
-def passing(*keys: object) -> np.random.Generator:
-    """The stream of `generator`, for draws that are made at once: this thread's next call takes it away.
+def reused_generator(*keys: object) -> np.random.Generator:
+    """The stream of `generator`, for immediate draws only: this thread's next call resets it.
 
-    To make a generator costs more than ten times as much as to set one back.
+    Creating a generator costs more than ten times as much as resetting one.
     """
     _REUSED.fresh["state"]["key"][0] = number(*keys)
     _REUSED.bits.state = _REUSED.fresh
     return _REUSED.generator
 
 
-FEW = 12  # numbers, up to which drawing them here is faster than calling NumPy
+FEW = 12  # up to so many numbers, drawing in Python is faster than calling NumPy
 
 
 def distinct(count: int, population: int, *keys: object, shuffled: bool = True) -> list[int]:
-    """So many different numbers below `population`: what `generator(*keys).choice` without replacement gives.
+    """`count` distinct numbers below `population`, equal to `generator(*keys).choice` without replacement.
 
-    A few are drawn here, from the same stream by the same algorithm (Floyd's, then a shuffle): to take in a call costs
-    NumPy more than to draw them. Not shuffled: the same numbers, in an order that depends on them.
+    A few are drawn in Python, from the same stream by the same algorithm (Floyd's, then a shuffle), because NumPy's
+    call overhead exceeds the cost of drawing them. Not shuffled: the same numbers, in an order that depends on them.
     """
-    passing(*keys)
+    reused_generator(*keys)
     if count > FEW:
         return [*map(int, _REUSED.generator.choice(population, count, replace=False))]
     below = _Bounded(_REUSED.bits, count).below
-    there: dict[int, None] = {}
+    chosen: dict[int, None] = {}
     for last in range(population - count, population):
         number = below(last + 1)
-        there[last if number in there else number] = None
-    drawn = list(there)
+        chosen[last if number in chosen else number] = None
+    drawn = list(chosen)
     for place in range(count - 1, 0, -1) if shuffled else ():
         other = below(place + 1)
         drawn[place], drawn[other] = drawn[other], drawn[place]
@@ -72,7 +72,7 @@ def distinct(count: int, population: int, *keys: object, shuffled: bool = True) 
 
 
 class _Bounded:
-    """Numbers below a bound, without bias (Lemire 2019), from a stream of 32 bits each."""
+    """Unbiased numbers below a bound (Lemire 2019), from a stream of 32-bit words."""
 
     def __init__(self, bits: np.random.Philox, at_a_time: int) -> None:
         self._bits, self._at_a_time = bits, max(1, at_a_time)
@@ -80,7 +80,7 @@ class _Bounded:
 
     def below(self, bound: int) -> int:
         if bound == 1:
-            return 0  # NumPy draws nothing for that
+            return 0  # without a draw, as in NumPy
         while True:
             if not self._words:
                 raw = self._bits.random_raw(self._at_a_time).tolist()
@@ -92,23 +92,23 @@ class _Bounded:
 
 
 def permutations(keys: Sequence[int], count: int, size: int) -> np.ndarray:
-    """For each key, so many shufflings of range(size): (keys, count, size), the same whoever else is asked for.
+    """For each key, `count` permutations of range(size): (keys, count, size), independent of the other keys.
 
-    Numbers in the order of their size.
+    Each is the sort order of random numbers.
     """
     order: np.ndarray = _numbers(keys, count * size).reshape(len(keys), count, size).argsort(axis=-1)
     return order
 
 
 def uniforms(keys: Sequence[int], count: int) -> np.ndarray:
-    """For each key, so many numbers from 0 to below 1: (keys, count), the same whoever else is asked for."""
+    """For each key, `count` numbers in [0, 1): (keys, count), independent of the other keys."""
     kept = _numbers(keys, count) >> np.uint64(40)  # as many bits as a float32 has
     return kept.astype(np.float32) * np.float32(2**-24)
 
 
 def _numbers(keys: Sequence[int], count: int) -> np.ndarray:
-    """64 random bits, (keys, count): splitmix64, a counter through a mixing function, so that all keys' are
-    one array operation."""
+    """64 random bits, (keys, count): splitmix64, a counter through a mixing function, as one array operation for all
+    keys."""
     with np.errstate(over="ignore"):
         start = np.array(keys, dtype=np.uint64)[:, None]
         z = start + np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
@@ -121,9 +121,9 @@ def _numbers(keys: Sequence[int], count: int) -> np.ndarray:
 
 @contextmanager
 def torch_seeded(*keys: object) -> Iterator[None]:
-    """Run a block (building a module, dropout) with torch's own generator seeded by the keys, then restore it.
+    """Run a block (building a module, dropout) with torch's global generator seeded by the keys, then restore it.
 
-    Torch has one generator for all threads: while one draws, others who would wait here.
+    Torch has one generator for all threads, so other threads that want to draw wait here.
     """
     import torch
 
@@ -134,7 +134,8 @@ def torch_seeded(*keys: object) -> Iterator[None]:
 
 @contextmanager
 def watching_draws() -> Iterator[Callable[[], bool]]:
-    """Tells whether the block has drawn from torch's own generator; those who would draw by key wait meanwhile."""
+    """Yields a function that tells whether the block has drawn from torch's global generator. Other threads that want
+    to draw by key wait meanwhile."""
     import torch
 
     with _DRAWING:

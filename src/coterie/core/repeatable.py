@@ -1,4 +1,4 @@
-"""Whether torch's products repeat to the bit on this machine: MKL's mode, which `coterie/__init__.py` asks for."""
+"""Checks whether torch's matrix products are bit-reproducible: MKL's mode, which `coterie/__init__.py` sets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _OF_THE_WHOLE_MODE = -1  # MKL_CBWR_ALL
 
 @functools.cache
 def mkl_mode() -> int | None:
-    """The mode that MKL computes in, in this process; None where torch has no MKL that tells."""
+    """The reproducibility mode of MKL in this process; None if torch has no MKL that reports it."""
     import torch
 
     library = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
@@ -25,10 +25,10 @@ def mkl_mode() -> int | None:
 
 
 def warn_if_not() -> None:
-    """A script that computes with torch before it imports coterie has set MKL's mode for good."""
+    """Warn if MKL is not reproducible: a script that uses torch before it imports coterie has fixed MKL's mode."""
     if mkl_mode() == MKL_CHOOSES_BY_ALIGNMENT:
         warnings.warn(
-            "torch computed before coterie was imported, so this run may not repeat to the last bit: import coterie "
+            "torch was used before coterie was imported, so this run may not be bit-reproducible: import coterie "
             "first, or set MKL_CBWR=AUTO in the environment",
             RuntimeWarning,
             stacklevel=3,

@@ -1,4 +1,4 @@
-"""What a method awaits: each request says what it asks for, and the engine answers it."""
+"""The requests that a method awaits and the engine answers."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from coterie.core.artifact import Artifact
 from coterie.core.jobs import AnyJob, FitJob, Prediction, Score
 
 T = TypeVar("T")
-# Modules that drive methods: what they call is not a method's own call.
+# Modules that drive methods: their calls are not calls of a method.
 ENGINES = ("coterie.engines.", "coterie.simulation.", "coterie.network.")
 
 
 class Request(Generic[T]):
-    """Something a method awaits; the engine answers it."""
+    """Something that a method awaits and the engine answers."""
 
     def __await__(self) -> Generator[Request[T], T, T]:
         return (yield self)
 
 
 class Call(NamedTuple):
-    """Something that a method called, and where."""
+    """A call in a method's code, and its location."""
 
-    text: str  # as one would write it: me.train()
+    text: str  # as written in code: me.train()
     file: str
     line: int
 
@@ -52,20 +52,20 @@ class Predict(Request[list[Prediction]]):
 
 @dataclass(frozen=True, eq=False)
 class Compute(Request[T]):
-    """Answered with what the function returns: it depends on nothing that others do."""
+    """Answered with the return value of the function, which depends on no other peer."""
 
     function: Callable[[], T]
-    samples: int  # of training that it is worth, in simulated time
+    samples: int  # simulated cost, in samples of training
 
 
 @dataclass(frozen=True, eq=False)
 class Fetch(Request[dict[int, Artifact]]):
-    """Answered with what arrived, by peer; who is gone or has nothing is absent."""
+    """Answered with the artifacts that arrived, by peer; peers that are gone or have nothing are absent."""
 
     peers: tuple[int, ...]
     name: str
     round: int
-    fitting: Callable[[dict[int, Artifact]], dict[int, Artifact]]  # of what arrived, what is as it should be
+    fitting: Callable[[dict[int, Artifact]], dict[int, Artifact]]  # keeps the valid ones of the artifacts that arrived
 
     def __await__(self) -> Generator[Request[dict[int, Artifact]], dict[int, Artifact], dict[int, Artifact]]:
         return self.fitting((yield self))
@@ -73,7 +73,7 @@ class Fetch(Request[dict[int, Artifact]]):
 
 @dataclass(frozen=True, eq=False)
 class Send(Request[bool]):
-    """Answered with whether it was delivered, or will be."""
+    """Answered with whether the artifact is or will be delivered."""
 
     to: int
     artifact: Artifact
@@ -81,11 +81,11 @@ class Send(Request[bool]):
 
 @dataclass(frozen=True, eq=False)
 class Receive(Request[list[Artifact]]):
-    """Answered as soon as there is a message of this name; with none, where nobody can be waited for any longer."""
+    """Answered as soon as there is a message of this name; with none if the wait times out."""
 
     name: str
 
 
 @dataclass(frozen=True, eq=False)
 class News(Request[bool]):
-    """Answered with True when somebody else has shelved something since the last answer; False if nobody will."""
+    """Answered with True when another peer has shelved something since the last answer; False if no peer ever will."""

@@ -1,7 +1,7 @@
-"""Who is connected to whom: a pure function of settings, number of peers and seed.
+"""Communication graphs: a pure function of settings, number of peers and seed.
 
-So every peer of a real network works out the same graph for itself. All draws are whole-number arithmetic of
-`randomness`, and none is NumPy's own, whose streams may differ between its versions.
+So every peer of a real network computes the same graph by itself. All draws use the integer arithmetic of
+`randomness`, not NumPy's generators, whose streams may differ between versions.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from coterie.core.errors import ConfigError, unknown
 COMPLETE = "complete"
 KINDS = (COMPLETE, "erdos-renyi", "ring", "grid", "regular", "star", "file")
 TRIES = 1000  # Erdos-Renyi graphs to draw before giving up on a connected one
-SWEEPS = 10  # in which each edge is picked for two swaps, on average, before a regular graph counts as random
+SWEEPS = 10  # each swaps every edge twice on average; after these a regular graph counts as random
 SHOWN_PARTS, SHOWN_PEERS = 4, 8  # in an error message
-DENSER = 'Use a denser graph; with graph.kind = "complete" everybody reaches everybody'
+DENSER = 'Use a denser graph, or graph.kind = "complete", which connects all peers'
 
 Edge: TypeAlias = tuple[int, int]
 Lists: TypeAlias = list[tuple[int, ...]]
-Neighbours: TypeAlias = Sequence[Sequence[int]] | Mapping[int, Sequence[int]]  # by peer; of all, or of some
+Neighbours: TypeAlias = Sequence[Sequence[int]] | Mapping[int, Sequence[int]]  # by peer; of all peers, or of some
 
 
 @dataclass(frozen=True)
@@ -52,12 +52,12 @@ class TopologySettings:
 
 
 def check(settings: TopologySettings) -> None:
-    """Raise ConfigError if there is no such kind of graph, or a file that would not be read."""
+    """Raise ConfigError for an unknown kind of graph, or a graph file that would be ignored."""
     if settings.kind not in KINDS:
         raise ConfigError(f"graph.kind: {unknown('graph', settings.kind, KINDS)}")
     if settings.file and settings.kind != "file":
         raise ConfigError(
-            f"graph.file = '{settings.file}' would not be read, as graph.kind = '{settings.kind}': "
+            f"graph.file = '{settings.file}' would be ignored, because graph.kind = '{settings.kind}': "
             "set graph.kind = 'file', or leave graph.file empty"
         )
 
@@ -68,7 +68,7 @@ def links_of(settings: TopologySettings, peers: int, seed: int) -> list[tuple[in
 
 
 def neighbours(settings: TopologySettings, peers: int, seed: int) -> Lists:
-    """By peer, the others that it has an edge to, in ascending order. The graph is connected."""
+    """The neighbours of each peer, in ascending order. The graph is connected."""
     check(settings)
     match settings.kind:
         case "erdos-renyi":
@@ -89,29 +89,30 @@ def neighbours(settings: TopologySettings, peers: int, seed: int) -> Lists:
 def parts(neighbours: Neighbours) -> list[list[int]]:
     """The connected components, each in ascending order, by their lowest peer."""
     near = _by_peer(neighbours)
-    found: list[list[int]] = []
+    components: list[list[int]] = []
     seen: set[int] = set()
     for peer in sorted(near):
         if peer not in seen:
-            part = _reachable(near, peer)
-            seen |= part
-            found.append(sorted(part))
-    return found
+            component = _reachable(near, peer)
+            seen |= component
+            components.append(sorted(component))
+    return components
 
 
 def within(neighbours: Neighbours, members: Iterable[int]) -> dict[int, tuple[int, ...]]:
-    """The graph among some of the peers only. It need not be connected."""
+    """The subgraph of some of the peers. It need not be connected."""
     inside = set(members)
     return {peer: tuple(j for j in neighbours[peer] if j in inside) for peer in sorted(inside)}
 
 
 def check_connected(neighbours: Neighbours, who: str, remedy: str = DENSER) -> None:
-    """An error that names the parts, unless everybody reaches everybody. `who` is a plural that says who they are:
-    "those that can train resnet9"."""
-    found = parts(neighbours)
-    if len(found) > 1:
+    """Raise ConfigError, naming the components, unless the graph is connected. `who` describes the peers in the
+    plural: "the peers that can train resnet9"."""
+    components = parts(neighbours)
+    if len(components) > 1:
         raise ConfigError(
-            f"graph: {who} fall into {len(found)} parts without an edge between them: {_named(found)}. {remedy}"
+            f"graph: {who} fall into {len(components)} parts without an edge between them: {_named(components)}. "
+            f"{remedy}"
         )
 
 
@@ -124,9 +125,9 @@ def _lists(peers: int, edges: Iterable[Edge]) -> Lists:
 
 
 def _complement(lists: Lists) -> Lists:
-    """An edge wherever there is none."""
-    everybody = set(range(len(lists)))
-    return [tuple(sorted(everybody.difference(others, [peer]))) for peer, others in enumerate(lists)]
+    """The complement graph."""
+    all_peers = set(range(len(lists)))
+    return [tuple(sorted(all_peers.difference(others, [peer]))) for peer, others in enumerate(lists)]
 
 
 def _by_peer(neighbours: Neighbours) -> Mapping[int, Sequence[int]]:
@@ -148,7 +149,7 @@ def _ring(order: Sequence[int]) -> list[Edge]:
 
 
 def _grid(peers: int) -> list[Edge]:
-    """Row by row, and not wrapped around."""
+    """Numbered row by row; not wrapped around."""
     rows = max(d for d in range(1, math.isqrt(peers) + 1) if peers % d == 0)
     columns = peers // rows
     along = [(peer, peer + 1) for peer in range(peers) if (peer + 1) % columns]
@@ -157,44 +158,44 @@ def _grid(peers: int) -> list[Edge]:
 
 
 def _erdos_renyi(p: float, peers: int, seed: int) -> Lists:
-    """Each edge with probability p, drawn again until all are connected, as in the CompFL paper."""
+    """Each edge with probability p, redrawn until the graph is connected, as in the CompFL paper."""
     if not 0 < p <= 1:
-        raise ConfigError(f"graph.p is the probability of an edge: above 0 and at most 1, not {p}")
+        raise ConfigError(f"graph.p (edge probability) must be above 0 and at most 1, not {p}")
     for attempt in range(TRIES):
         edges = _chosen_pairs(p, peers, (seed, "graph", "erdos-renyi", attempt))
         lists = [] if edges is None else _lists(peers, edges)
         if lists and len(parts(lists)) == 1:
             return lists
     raise ConfigError(
-        f"graph.p = {p}: of {TRIES} such graphs of {peers} peers, none was connected. "
+        f"graph.p = {p}: none of {TRIES} random graphs of {peers} peers was connected. "
         f"Use a p above about log({peers})/{peers} = {math.log(peers) / peers:.2g}"
     )
 
 
 def _chosen_pairs(p: float, peers: int, key: tuple[object, ...]) -> list[Edge] | None:
-    """None as soon as somebody has no edge at all: where p is far too low, a thousand tries still take no time."""
+    """The drawn edges; None as soon as a peer has no edge, so that a thousand tries are fast if p is far too low."""
     edges: list[Edge] = []
-    met = np.full(peers, peers == 1)
+    has_edge = np.full(peers, peers == 1)
     for a in range(peers):
         draws = randomness.uniforms([randomness.number(*key, a)], peers - 1 - a)[0].astype(float)
         chosen = np.flatnonzero(draws < p) + a + 1
-        if not len(chosen) and not met[a]:
+        if not len(chosen) and not has_edge[a]:
             return None
-        met[chosen] = True
+        has_edge[chosen] = True
         edges += [(a, b) for b in chosen.tolist()]
     return edges
 
 
 def _regular(k: int, peers: int, seed: int) -> Lists:
-    """A random connected graph in which everybody has k neighbours."""
+    """A random connected graph in which every peer has k neighbours."""
     if peers == 1:
         return [()]
     _check_degree(k, peers)
     key = (seed, "graph", "regular")
-    if k == 2:  # a connected one is a ring, which swapping edges at random would seldom hit
+    if k == 2:  # a connected one is a ring, which random edge swaps would rarely produce
         order = randomness.permutations([randomness.number(*key)], 1, peers)[0, 0]
         return _lists(peers, _ring(order.tolist()))
-    if 2 * k >= peers - 1:  # so dense that it cannot fall apart; few of the swaps would be possible
+    if 2 * k >= peers - 1:  # always connected when so dense; few of the swaps would be possible
         rest = peers - 1 - k
         return _complement(_swapped(_circulant(rest, peers), peers, key))
     attempts = (_swapped(_circulant(k, peers), peers, (*key, attempt)) for attempt in itertools.count())
@@ -202,22 +203,22 @@ def _regular(k: int, peers: int, seed: int) -> Lists:
 
 
 def _check_degree(k: int, peers: int) -> None:
-    least = min(2, peers - 1)  # with 1, pairs would never hear of each other
+    least = min(2, peers - 1)  # with 1, the graph would fall apart into pairs
     if not least <= k < peers or k * peers % 2:
         even = "an even number " if peers % 2 else ""
         raise ConfigError(f"graph.k must be {even}from {least} to {peers - 1} with {peers} peers, not {k}")
 
 
 def _circulant(k: int, peers: int) -> list[Edge]:
-    """Each with the k/2 next ones on a ring; with an odd k, with the one opposite too."""
+    """Each peer with the k/2 next ones on a ring and, if k is odd, with the one opposite."""
     beside = [(peer, (peer + step) % peers) for step in range(1, k // 2 + 1) for peer in range(peers)]
     opposite = [(peer, peer + peers // 2) for peer in range(peers // 2)] if k % 2 else []
     return beside + opposite
 
 
 def _swapped(edges: Sequence[Edge], peers: int, key: tuple[object, ...]) -> Lists:
-    """Two edges a-b and c-d, picked at random, become a-d and c-b, many times over; unless that gives a loop or
-    a double edge. Every graph of these degrees can be reached so, and in the long run each is as likely."""
+    """Repeatedly replace two random edges a-b and c-d by a-d and c-b, unless that gives a loop or a double edge. Every
+    graph of these degrees can be reached this way, and in the limit all are equally likely."""
     edges = list(edges)
     near = [set(others) for others in _lists(peers, edges)]
     for sweep in range(SWEEPS):
@@ -233,7 +234,7 @@ def _swapped(edges: Sequence[Edge], peers: int, key: tuple[object, ...]) -> List
 
 
 def _picks(count: int, key: int) -> Iterable[tuple[int, int, int]]:
-    """As many times as there are edges: two of them, and which way round the second is."""
+    """As many picks as there are edges: two edges each, and whether to reverse the second."""
     draws = randomness.uniforms([key], 3 * count).reshape(-1, 3).astype(float)
     picks: list[tuple[int, int, int]] = (draws * [count, count, 2]).astype(int).tolist()
     return picks
@@ -247,7 +248,7 @@ def _from_file(file: str, peers: int) -> Lists:
 
 def _read_edges(file: str, peers: int) -> list[Edge]:
     if not file:
-        raise ConfigError("graph.file is empty: with graph.kind = 'file' it is the path of a file with an edge a line")
+        raise ConfigError("graph.file is empty: graph.kind = 'file' needs the path of a file with one edge per line")
     try:
         text = Path(file).read_text(encoding="utf-8-sig")
     except (OSError, ValueError) as error:
@@ -261,18 +262,18 @@ def _read_edges(file: str, peers: int) -> list[Edge]:
 def _read_edge(line: str, peers: int, where: str) -> Edge:
     match = re.fullmatch(r"(-?[0-9]{1,18})\s+(-?[0-9]{1,18})", line)
     if not match:
-        raise ConfigError(f"{where}: {line[:40]!r} is not an edge, which is two whole numbers, such as 0 1")
+        raise ConfigError(f"{where}: {line[:40]!r} is not an edge: write two integers, such as 0 1")
     a, b = map(int, match.groups())
     for peer in (a, b):
         if not 0 <= peer < peers:
-            raise ConfigError(f"{where}: there is no peer {peer}. With {peers}, they are 0 to {peers - 1}")
+            raise ConfigError(f"{where}: there is no peer {peer}. The {peers} peers are 0 to {peers - 1}")
     if a == b:
-        raise ConfigError(f"{where}: {a} {b} is an edge from a peer to itself. Leave it out")
+        raise ConfigError(f"{where}: {a} {b} is an edge from a peer to itself. Remove it")
     return a, b
 
 
-def _named(found: Sequence[Sequence[int]]) -> str:
-    shown = [f"[{_some(part, SHOWN_PEERS)}]" for part in found]
+def _named(components: Sequence[Sequence[int]]) -> str:
+    shown = [f"[{_some(part, SHOWN_PEERS)}]" for part in components]
     return _some(shown, SHOWN_PARTS)
 
 

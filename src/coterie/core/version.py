@@ -6,7 +6,7 @@ from importlib import metadata
 
 
 def version() -> str:
-    """Empty where the package is used without being installed."""
+    """The version, or an empty string if the package is not installed."""
     try:
         return metadata.version("coterie")
     except metadata.PackageNotFoundError:

@@ -1,7 +1,7 @@
-"""Named tensors that live in one flat vector: what a model is made of, and what most artifacts carry.
+"""Named tensors in one flat vector: the content of a model and of most artifacts.
 
-One vector per model makes the operations that peer-to-peer learning is built of (copy, average, compare,
-stack a hundred of them) single tensor operations, whatever the architecture.
+With one vector per model, the basic operations of peer-to-peer learning (copy, average, compare, stack a hundred
+models) are single tensor operations, whatever the architecture.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from coterie.core.errors import ArtifactError
 
 @dataclass(frozen=True)
 class Slot:
-    """Where one named tensor lies in the vector."""
+    """The position of one named tensor in the vector."""
 
     name: str
     shape: tuple[int, ...]
@@ -34,10 +34,10 @@ class Slot:
 
 @dataclass(frozen=True)
 class Layout:
-    """The names, shapes and places of a model's tensors: its parameters first, then its buffers."""
+    """The names, shapes and positions of a model's tensors: its parameters first, then its buffers."""
 
     slots: tuple[Slot, ...]
-    trainable: int  # how many numbers, from the start of the vector, are parameters
+    trainable: int  # length of the leading part of the vector that holds parameters
 
     @classmethod
     def of_shapes(cls, shapes: Mapping[str, Sequence[int]], buffers: Iterable[str] = ()) -> Layout:
@@ -74,14 +74,14 @@ class Layout:
 
     def within(self, part: str) -> tuple[Slot, ...]:
         """The slots of one part of the model, such as its "head"."""
-        found = tuple(slot for slot in self.slots if slot.name.split(".")[0] == part)
-        if not found:
+        slots = tuple(slot for slot in self.slots if slot.name.split(".")[0] == part)
+        if not slots:
             parts = sorted({slot.name.split(".")[0] for slot in self.slots})
             raise ArtifactError(f"the model has no part '{part}'. Its parts: {', '.join(parts)}")
-        return found
+        return slots
 
     def __eq__(self, other: object) -> bool:
-        if self is other:  # most are the same one, and they are compared often
+        if self is other:  # the most frequent case, and layouts are compared often
             return True
         return isinstance(other, Layout) and (self.slots, self.trainable) == (other.slots, other.trainable)
 
@@ -93,7 +93,7 @@ class Layout:
         return hash((self.slots, self.trainable))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Of one that comes from another process, the one that is here; a hash would be of that process alone."""
+        """Unpickle to the layout that this process has already: the cached hash is only valid in one process."""
         return _the_layout, (self.slots, self.trainable)
 
 
@@ -103,19 +103,19 @@ def _the_layout(slots: tuple[Slot, ...], trainable: int) -> Layout:
 
 
 class Weights(Mapping[str, Tensor]):
-    """Named tensors as views of one vector; reads like a state dict, computes like a vector."""
+    """Named tensors as views of one vector: a state dict that can be computed with like a vector."""
 
     __slots__ = ("layout", "vector")
 
     def __init__(self, layout: Layout, vector: Tensor) -> None:
         if vector.shape != (layout.size,):
-            raise ArtifactError(f"a vector of {tuple(vector.shape)} does not fill a layout of {layout.size}")
+            raise ArtifactError(f"a vector of shape {tuple(vector.shape)} does not fit a layout of size {layout.size}")
         self.layout = layout
         self.vector = vector
 
     @property
     def frozen(self) -> frozenset[str] | None:
-        """The names of parameters that are never trained; None where that is not known, as of what others sent."""
+        """The names of parameters that are never trained; None if unknown, as for received tensors."""
         return None
 
     @classmethod
@@ -137,7 +137,7 @@ class Weights(Mapping[str, Tensor]):
 
     @property
     def parameters(self) -> Tensor:
-        """The trainable part of the vector: without normalisation statistics."""
+        """The trainable part of the vector, without normalisation statistics."""
         return self.vector[: self.layout.trainable]
 
     def copy(self) -> Weights:
@@ -148,7 +148,7 @@ class Weights(Mapping[str, Tensor]):
         return Weights.of({slot.name: self[slot.name] for name in names for slot in self.layout.within(name)})
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
-        """Take over the tensors given; names that are not given keep their values."""
+        """Copy the given tensors; the others keep their values."""
         given = as_weights(tensors)
         if isinstance(given, Weights) and given.layout == self.layout:
             self.vector.copy_(given.vector)
@@ -156,17 +156,17 @@ class Weights(Mapping[str, Tensor]):
         for name, tensor in given.items():
             slot = self.layout.by_name.get(name)
             if slot is None:
-                raise ArtifactError(f"the model has no tensor '{name}': it is of another architecture")
+                raise ArtifactError(f"the model has no tensor '{name}': it has another architecture")
             if tuple(tensor.shape) != slot.shape:
                 raise ArtifactError(f"'{name}' has shape {tuple(tensor.shape)}, the model needs {slot.shape}")
             self[name].copy_(tensor)
 
 
-ALIGNED = 16  # numbers: a row begins where a vector of its own might, and computes to the same bits
+ALIGNED = 16  # numbers: rows are aligned like separate vectors, so that they compute to the same bits
 
 
-def settle_side_by_side(all_weights: Sequence[Weights]) -> None:
-    """Move weights of one layout into one piece of memory, where `side_by_side` finds them without copying."""
+def place_side_by_side(all_weights: Sequence[Weights]) -> None:
+    """Move weights of one layout into one contiguous block, so that `side_by_side` need not copy them."""
     vectors = [weights.vector for weights in all_weights]
     if lie_side_by_side(vectors):
         return
@@ -178,7 +178,7 @@ def settle_side_by_side(all_weights: Sequence[Weights]) -> None:
 
 
 def side_by_side(vectors: Sequence[Tensor]) -> Tensor:
-    """Vectors of one length as the rows of a matrix: themselves where they lie in one piece of memory, else copies."""
+    """Vectors of one length as the rows of a matrix: views if they lie in one block of memory, else copies."""
     if not lie_side_by_side(vectors):
         return torch.stack(list(vectors))
     first = vectors[0]
@@ -186,17 +186,17 @@ def side_by_side(vectors: Sequence[Tensor]) -> Tensor:
 
 
 def lie_side_by_side(vectors: Sequence[Tensor]) -> bool:
-    """Whether all begin at equal distances, in the order given, in the first one's piece of memory."""
+    """Whether all start at equal distances, in the given order, in the first one's block of memory."""
     first, distance = vectors[0], _distance(vectors)
-    begin, step = first.data_ptr(), distance * first.element_size()
-    room = first.untyped_storage().nbytes() // first.element_size() - first.storage_offset()
-    if distance < first.numel() or (len(vectors) - 1) * distance + first.numel() > room:
+    start, step = first.data_ptr(), distance * first.element_size()
+    available = first.untyped_storage().nbytes() // first.element_size() - first.storage_offset()
+    if distance < first.numel() or (len(vectors) - 1) * distance + first.numel() > available:
         return False
-    return all(v.data_ptr() == begin + i * step and v.is_contiguous() for i, v in enumerate(vectors))
+    return all(v.data_ptr() == start + i * step and v.is_contiguous() for i, v in enumerate(vectors))
 
 
 def _distance(vectors: Sequence[Tensor]) -> int:
-    """In numbers, from the beginning of a vector to that of the next, if all are equal."""
+    """Numbers from the start of one vector to the start of the next, assuming equal distances."""
     first, steps = vectors[0], len(vectors) - 1
     apart = vectors[-1].data_ptr() - first.data_ptr()
     return apart // (steps * first.element_size()) if steps else first.numel()
@@ -204,13 +204,13 @@ def _distance(vectors: Sequence[Tensor]) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Frozen:
-    """Something that nobody changes any more, such as what others sent: kept by many, and written once."""
+    """Weights that never change, such as received ones: shared by many peers, and written to a checkpoint once."""
 
     content: Weights | Tensor
 
 
 def as_weights(tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-    """What an artifact carries, or the mapping itself."""
+    """The content of an artifact, or the mapping itself."""
     content: Mapping[str, Tensor] = getattr(tensors, "content", tensors)
     return content
 
@@ -218,15 +218,15 @@ def as_weights(tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
 def mean(models: Sequence[Mapping[str, Tensor]], shares: Sequence[float] | None = None) -> Weights:
     """The average of models of one layout, weighted by `shares` (normalised here) or equally.
 
-    Summed in the order given: callers pass peers in a fixed order, so that results repeat to the bit. A frozen tensor
-    that is the same in all models is the same in their mean, to the bit: it does not drift by rounding.
+    Summed in the given order: callers pass peers in a fixed order, so that results are bit-reproducible. A frozen
+    tensor that is equal in all models is equal in their mean, to the bit: it does not drift by rounding.
     """
     if not models:
-        raise ArtifactError("the mean of no models was asked for")
+        raise ArtifactError("there are no models to average: pass at least one")
     contents = [as_weights(m) for m in models]
     layout = next((c.layout for c in contents if isinstance(c, Weights)), None) or Weights.of(contents[0]).layout
     part, *parts = _parts(len(models), shares)
-    vectors = (_vector(content, layout) for content in contents)  # one at a time: some may have to be copied
+    vectors = (_vector(content, layout) for content in contents)  # lazily, because some are copies
     first = next(vectors)
     result, equal = first * part, _perhaps_frozen(contents, layout)
     for vector, share in zip(vectors, parts, strict=True):
@@ -238,7 +238,7 @@ def mean(models: Sequence[Mapping[str, Tensor]], shares: Sequence[float] | None 
 
 
 def mean_into(model: Weights, others: Sequence[Mapping[str, Tensor]], shares: Sequence[float] | None = None) -> None:
-    """The same as `model.load(mean([model, *others], shares))`, without a copy of what may be large."""
+    """The same as `model.load(mean([model, *others], shares))`, without a copy of the model."""
     vectors = [_vector(as_weights(other), model.layout) for other in others]  # before anything is changed
     part, *parts = _parts(1 + len(vectors), shares)
     equal = _perhaps_frozen([model], model.layout)
@@ -253,26 +253,26 @@ def mean_into(model: Weights, others: Sequence[Mapping[str, Tensor]], shares: Se
 
 
 def _parts(count: int, shares: Sequence[float] | None) -> list[float]:
-    """What each counts for: together one."""
+    """The weight of each model; they sum to one."""
     if shares is None:
         return [1.0 / count] * count
     if len(shares) != count or min(shares) < 0 or not 0 < sum(shares) < math.inf:
-        raise ArtifactError(f"{count} models need as many non-negative shares, not all zero: {shares}")
+        raise ArtifactError(f"{count} models need as many non-negative shares, not all zero, not {shares}")
     total = float(sum(shares))
     return [share / total for share in shares]
 
 
 def _perhaps_frozen(contents: Iterable[Mapping[str, Tensor]], layout: Layout) -> tuple[Slot, ...]:
-    """The tensors that one of the models says are frozen. Where none can say, any may be."""
-    told = (content.frozen for content in contents if isinstance(content, Weights))
-    frozen = next((names for names in told if names is not None), None)
+    """The tensors that are frozen according to one of the models; if none knows, all tensors."""
+    declared = (content.frozen for content in contents if isinstance(content, Weights))
+    frozen = next((names for names in declared if names is not None), None)
     if frozen is None:
         return layout.slots
     return tuple([slot for slot in layout.slots if slot.name in frozen]) if frozen else ()
 
 
 def _equal(one: Tensor, other: Tensor, slots: tuple[Slot, ...]) -> tuple[Slot, ...]:
-    """Of these tensors, those that are the same in both vectors; most differ in their first numbers."""
+    """Those of the tensors that are equal in both vectors (cheap: most differ in their first numbers)."""
     return tuple([slot for slot in slots if torch.equal(_of(one, slot), _of(other, slot))])
 
 
@@ -281,7 +281,7 @@ def _of(vector: Tensor, slot: Slot) -> Tensor:
 
 
 def _vector(tensors: Mapping[str, Tensor], layout: Layout) -> Tensor:
-    """The tensors in this layout's order: those that came as bytes have an order of their own."""
+    """The tensors in this layout's order: deserialised ones may have another order."""
     if isinstance(tensors, Weights) and tensors.layout == layout:
         return tensors.vector
     if {name: tuple(t.shape) for name, t in tensors.items()} != {s.name: s.shape for s in layout.slots}:
@@ -296,4 +296,7 @@ def _difference(one: Layout, other: Layout) -> str:
                 f"models of different architectures cannot be averaged: '{a.name}' {a.shape} "
                 f"against '{b.name}' {b.shape}. Use one architecture in model.zoo, or a method for mixed ones"
             )
-    return "models of different architectures cannot be averaged: one has more tensors than the other"
+    return (
+        "models of different architectures cannot be averaged: one has more tensors than the other. "
+        "Use one architecture in model.zoo, or a method for mixed ones"
+    )

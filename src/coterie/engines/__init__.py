@@ -1,1 +1,1 @@
-"""What the simulation and the network engine have in common: driving a method, shelves, measuring."""
+"""Code shared by the simulation and the network engine: driving a method, shelves, measuring."""

@@ -1,7 +1,7 @@
-"""How every engine drives a method: its coroutine at one peer, from one request to the next.
+"""Drives a method's coroutine at one peer, from one request to the next, in every engine.
 
-What a method may get wrong here without a trace is an error that names the line: a request or a helper of its own that
-is never awaited, and an `await` of something that no engine can answer.
+Mistakes that would otherwise go unnoticed raise an error that names the line: a request or a helper coroutine that is
+never awaited, and an `await` of something that no engine can answer.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from coterie.core.peer import Peer
 from coterie.core.requests import ENGINES, Call, Request
 from coterie.methods.base import Method
 
-SETUP: Final = 0  # in place of a round number: what a method does before the first
-Part = Coroutine[Request[Any], Any, None]  # what a method does at one peer in its setup, or in one round
+SETUP: Final = 0  # round number of a method's setup, before the first round
+Part = Coroutine[Request[Any], Any, None]  # a method's setup, or one of its rounds, at one peer
 MOST_NAMED = 3  # calls, in a note on an exception
 
 
-def begun(method: Method, me: Peer) -> Part:
-    """What this peer is to do in the round that it is in."""
-    me.requested.clear()  # what others than the method asked for meanwhile, as benchmarks do
+def start(method: Method, me: Peer) -> Part:
+    """The coroutine of the method at this peer, for the peer's current round."""
+    me.requested.clear()  # requests that were made outside of the method, as benchmarks do
     name = "setup" if me.round == SETUP else "serve" if me.id == me.server else "round"
     with _Watch():
         part: Any = method.setup(me) if me.round == SETUP else getattr(method, name)(me, me.round)
-    if not inspect.iscoroutine(part):  # methods that are named in settings were looked at before, but for decorators
+    if not inspect.iscoroutine(part):  # loading checked methods that settings name, but not their decorators
         raise MethodError(
-            f"{type(method).__name__}.{name} gave a {type(part).__name__} instead of a coroutine: "
-            f"write `async def {name}`, and have its decorators return what it returns"
+            f"{type(method).__name__}.{name} returned a {type(part).__name__} instead of a coroutine: "
+            f"write `async def {name}`, and make its decorators return the coroutine"
         )
     return part
 
 
 def step(me: Peer, part: Part, answer: Any) -> Request[Any] | None:
-    """Go on with an answer to the next request; None: the part has come to its end."""
+    """Continue with an answer up to the next request; None if the part has ended."""
     with _Watch() as watch:
         try:
             request: Any = part.send(answer)
@@ -52,7 +52,7 @@ def step(me: Peer, part: Part, answer: Any) -> Request[Any] | None:
             if _is_of_a_request(error, me):
                 raise MethodError(_never_awaited(list(me.requested.values()))) from error
             for call in list(me.requested.values())[:MOST_NAMED]:
-                error.add_note(f"{call.place}: {call.text} had not been awaited when this happened")
+                error.add_note(f"{call.place}: {call.text} had not been awaited when the error occurred")
             raise
     if watch.dropped:
         raise MethodError(_never_awaited(watch.dropped))
@@ -67,7 +67,7 @@ def step(me: Peer, part: Part, answer: Any) -> Request[Any] | None:
 
 
 def close(part: Part) -> None:
-    """It will not go on. What it has made, and would have awaited later, is nobody's mistake."""
+    """Abandon the part. Requests that it would have awaited later are not reported."""
     with _Watch():
         part.close()
 
@@ -84,27 +84,27 @@ def _never_awaited(calls: list[Call]) -> str:
     return f"{first.place}: {first.text} is never awaited, so it does nothing: write `await {first.text}`{others}"
 
 
-# -- what is awaited and is no request -------------------------------------------------------------
+# -- awaiting something other than a request -------------------------------------------------------
 
 
-Frames = Iterable[tuple[FrameType, int]]  # from the outermost, each with its line
+Frames = Iterable[tuple[FrameType, int]]  # from the outermost, each with its line number
 
 
 def _not_answered(frames: Frames) -> str:
     return (
-        f"{_place_in(frames)}: what is awaited here is not a verb of `me`, and no engine can answer it: "
-        "await `me.train()` and the like, or helpers of your own that do. What takes long goes into `me.compute`"
+        f"{_place_in(frames)}: what is awaited here is not a verb of `me`, so no engine can answer it: "
+        "await only verbs such as `me.train()`, or your own helpers that do. For slow functions, use `me.compute`"
     )
 
 
 def _place_in(frames: Frames) -> str:
-    """The innermost line that is neither ours nor Python's own."""
+    """The innermost line that is neither in an engine nor in the standard library."""
     frame, line = [at for at in frames if not _is_library(_module_of(at[0]))][-1]
     return Call("", frame.f_code.co_filename, line).place
 
 
 def _awaiting(part: Any) -> Iterator[tuple[FrameType, int]]:
-    """Where a suspended coroutine is, and those that it awaits."""
+    """The current line of a suspended coroutine, and of those that it awaits."""
     while isinstance(part, CoroutineType):
         if part.cr_frame is not None:
             yield part.cr_frame, part.cr_frame.f_lineno
@@ -112,7 +112,7 @@ def _awaiting(part: Any) -> Iterator[tuple[FrameType, int]]:
 
 
 def _is_of_asyncio(error: Exception) -> bool:
-    """Whether it is asyncio's complaint that there is no event loop of its own."""
+    """Whether it is asyncio's error that no event loop is running."""
     *_, (frame, _) = traceback.walk_tb(error.__traceback__)
     return isinstance(error, RuntimeError) and _module_of(frame).startswith("asyncio.")
 
@@ -125,15 +125,14 @@ def _is_library(module: str) -> bool:
     return module.startswith(ENGINES) or module.partition(".")[0] in sys.stdlib_module_names
 
 
-# -- helpers of the method's own that are never awaited --------------------------------------------
+# -- the method's own helpers that are never awaited -----------------------------------------------
 
 
 class _Watch:
-    """While a method acts: its coroutines that are dropped before they began are noted, instead of warned of.
+    """While a method runs, collects its coroutines that are dropped without being awaited, instead of a warning.
 
-    There is no public way to hear of them but a warning, which says less, and which filters may hide. Where Python has
-    no function of that name, its warning stays what it is. Those of others (made elsewhere, so of unknown origin) are
-    warned of as ever.
+    Python's only public notification is the warning, which says less and may be filtered out. If Python lacks the
+    private hook, the warning stays. Coroutines made elsewhere (of unknown origin) still cause the warning.
     """
 
     def __init__(self) -> None:

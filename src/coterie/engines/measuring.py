@@ -1,4 +1,4 @@
-"""Measuring what a peer predicts with at the end of a round: for whoever reads the report, never for the method."""
+"""Measures each peer's model or ensembles at the end of a round, for the report only: methods never see the scores."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def is_due(round: int, every: int, rounds: int) -> bool:
 
 @dataclass(eq=False)
 class Measure:
-    """A peer's model and ensembles, as they were when its round ended."""
+    """A peer's model and ensembles at the end of a round, to be measured."""
 
     me: Peer
     model: Model | None = None  # None: it predicts with an ensemble, or is a server
-    ensembles: dict[str, Ensemble] = field(default_factory=dict)  # "" is what it predicts with, if not its model
+    ensembles: dict[str, Ensemble] = field(default_factory=dict)  # "" is the one it predicts with, if not its model
 
     def keep(self, copied: Callable[[Model], Model]) -> None:
-        """The peer goes on, and will change its model before it is measured."""
+        """Copy the model, because the peer will change it before it is measured."""
         if self.model is not None:
             self.model = copied(self.model)
 
@@ -41,7 +41,7 @@ class Measure:
 
 
 class Measured(NamedTuple):
-    """How good what a peer predicts with is, on each split; and accuracies of what else it had measured, by name."""
+    """A peer's scores on each split, and the accuracies of its further ensembles, by name."""
 
     validation: Score
     test: Score
@@ -63,25 +63,25 @@ def measure_of(me: Peer) -> Measure:
     return Measure(me, me.model, dict(me.beside))
 
 
-def settle(measures: Sequence[Measure], trainer: Trainer) -> list[Measured | None]:
-    """What was measured of each, everybody's at once; None of a server."""
+def score_all(measures: Sequence[Measure], trainer: Trainer) -> list[Measured | None]:
+    """The scores of each, all computed at once; None for a server."""
     with_model = [m for m in measures if m.model is not None]
-    # One split after the other: models that lie side by side are then asked for side by side.
+    # One split after the other, so that models that are adjacent in memory stay adjacent in the batch.
     scores = trainer.evaluate([m.job(split) for split in SPLITS for m in with_model])
     of_models = iter(zip(scores[: len(with_model)], scores[len(with_model) :], strict=True))
-    _let_members_speak([m for m in measures if m.ensembles], trainer)
-    settled = []
+    _predict_members([m for m in measures if m.ensembles], trainer)
+    measured = []
     for m in measures:
-        found = {name: [_score(m.me, ensemble, split) for split in SPLITS] for name, ensemble in m.ensembles.items()}
+        by_name = {name: [_score(m.me, ensemble, split) for split in SPLITS] for name, ensemble in m.ensembles.items()}
         if m.model is not None:
-            found[""] = [*next(of_models)]
-        settled.append(_measured(found) if found else None)
-    return settled
+            by_name[""] = [*next(of_models)]
+        measured.append(_measured(by_name) if by_name else None)
+    return measured
 
 
-def _measured(found: dict[str, list[Score]]) -> Measured:
-    validation, test = found.pop("")
-    beside = {name: dict(zip(SPLITS, [s.accuracy for s in both], strict=True)) for name, both in found.items()}
+def _measured(by_name: dict[str, list[Score]]) -> Measured:
+    validation, test = by_name.pop("")
+    beside = {name: dict(zip(SPLITS, [s.accuracy for s in both], strict=True)) for name, both in by_name.items()}
     return Measured(validation, test, beside)
 
 
@@ -92,24 +92,24 @@ def _members(m: Measure) -> dict[str, Member]:
     return {member.name: member for ensemble in m.ensembles.values() for member in ensemble.members}
 
 
-def _let_members_speak(measures: Sequence[Measure], trainer: Trainer) -> None:
-    """What every member says of its peer's data, once: a name's model never changes."""
-    asked: list[tuple[Peer, tuple[str, str], AnyJob]] = []
+def _predict_members(measures: Sequence[Measure], trainer: Trainer) -> None:
+    """Cache the predictions of every member on its peer's data: the model of a name never changes."""
+    pending: list[tuple[Peer, tuple[str, str], AnyJob]] = []
     for m in measures:
         members = _members(m)
-        m.me.said = {key: said for key, said in m.me.said.items() if key[0] in members}
+        m.me.said = {key: predictions for key, predictions in m.me.said.items() if key[0] in members}
         for member, split in product(members.values(), SPLITS):
             if (member.name, split) not in m.me.said:
-                asked.append((m.me, (member.name, split), m.me.job(member.model, getattr(m.me.data, split))))
-    for (me, key, _), found in zip(asked, trainer.predict([job for *_, job in asked]), strict=True):
-        # Who cannot be run has no voice.
-        me.said[key] = found.logits.new_empty(0) if found.trouble else found.logits.softmax(1)
+                pending.append((m.me, (member.name, split), m.me.job(member.model, getattr(m.me.data, split))))
+    for (me, key, _), prediction in zip(pending, trainer.predict([job for *_, job in pending]), strict=True):
+        # A member that cannot be run has no vote.
+        me.said[key] = prediction.logits.new_empty(0) if prediction.trouble else prediction.logits.softmax(1)
 
 
 def _score(me: Peer, ensemble: Ensemble, split: str) -> Score:
-    said = [me.said[member.name, split] for member in ensemble.members]
-    heard = [i for i, voice in enumerate(said) if len(voice)]
-    if not heard:
+    probabilities = [me.said[member.name, split] for member in ensemble.members]
+    voting = [i for i, of_member in enumerate(probabilities) if len(of_member)]
+    if not voting:
         return Score(float("nan"), 0.0)
-    weights = [ensemble.weights[i] for i in heard] if ensemble.weights else ()
-    return score(voted([said[i] for i in heard], ensemble.vote, weights), me.labels(split))
+    weights = [ensemble.weights[i] for i in voting] if ensemble.weights else ()
+    return score(voted([probabilities[i] for i in voting], ensemble.vote, weights), me.labels(split))

@@ -1,4 +1,4 @@
-"""Shelves (everybody's in a simulation, one's own on a network): versions, and who may still ask for which."""
+"""Shelves: the versions of the artifacts that peers publish (of all peers in a simulation, of one on a network)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from coterie.core.artifact import Artifact
 
-MOST_VERSIONS = 8  # how far behind a peer may be and still get exactly its round's version
+MOST_VERSIONS = 8  # a peer may lag so many rounds and still get exactly its round's version
 
 
 @dataclass(frozen=True)
@@ -17,30 +17,30 @@ class Shelved:
 
 
 class Shelves:
-    """Finds what a fetch should get: this round's version or, in an asynchronous run, the latest at that time."""
+    """Finds the version for a fetch: that of its round or, in an asynchronous run, the latest at its time."""
 
     def __init__(self, asynchronous: bool, most: int = MOST_VERSIONS) -> None:
         self.asynchronous, self.most = asynchronous, most
-        self.retain = False  # while a checkpoint is gathered: keep what would be needed to go on from it
+        self.retain = False  # while a checkpoint is collected: keep the versions that a resumed run needs
         self._shelves: dict[tuple[int, str], list[Shelved]] = defaultdict(list)
         self._names: set[str] = set()
 
     def put(self, artifact: Artifact, time: float, oldest_round: int) -> None:
-        """Shelve; forget versions that nobody will ask for any more."""
+        """Add a version; drop those that no peer will fetch any more."""
         versions = self._shelves[artifact.author, artifact.name]
         if versions and versions[-1].artifact.round == artifact.round and not self.asynchronous:
-            versions.pop()  # shelved twice in a round: the later one counts
+            versions.pop()  # shelved twice in a round: the later one replaces the earlier
         versions.append(Shelved(time, artifact))
         self._names.add(artifact.name)
         if self.asynchronous:
             if not self.retain:
-                _forget_superseded(versions, time)
+                _drop_superseded(versions, time)
             return
         while len(versions) > 1 and (versions[0].artifact.round < oldest_round or len(versions) > self.most):
             versions.pop(0)
 
-    def settle(self, oldest_round: int) -> None:
-        """Nobody is in a round before this one any more, and so nobody will ask for what was shelved in it."""
+    def drop_before(self, oldest_round: int) -> None:
+        """Drop all versions of earlier rounds: every peer has reached this one."""
         if self.asynchronous:
             return
         for key, versions in list(self._shelves.items()):
@@ -49,7 +49,7 @@ class Shelves:
                 del self._shelves[key]
 
     def knows(self, name: str) -> bool:
-        """Whether anybody has ever shelved something under this name."""
+        """Whether any peer has ever shelved something under this name."""
         return name in self._names
 
     def find(self, author: int, name: str, round: int, time: float) -> Shelved | None:
@@ -66,7 +66,7 @@ class Shelves:
         return versions[-1] if versions else None
 
     def until(self, round: int) -> list[Shelved]:
-        """What a run that goes on after this round needs: in a synchronous run, nothing."""
+        """The versions that a run resumed after this round needs: none in a synchronous run."""
         if not self.asynchronous:
             return []
         return [v for v in self.everything() if v.artifact.round <= round]
@@ -79,14 +79,14 @@ class Shelves:
             self._shelves[v.artifact.author, v.artifact.name].append(v)
 
     def release(self, time: float) -> None:
-        """The checkpoint is written: what only it needed can go."""
+        """Drop the versions that only the checkpoint needed: it is written."""
         self.retain = False
         if self.asynchronous:
             for versions in self._shelves.values():
-                _forget_superseded(versions, time)
+                _drop_superseded(versions, time)
 
 
-def _forget_superseded(versions: list[Shelved], time: float) -> None:
-    """Drop what is no longer the latest at this time. (After a resume, some versions lie in the future.)"""
+def _drop_superseded(versions: list[Shelved], time: float) -> None:
+    """Drop versions before the latest at this time. (After a resume, some versions lie in the future.)"""
     while len(versions) > 1 and versions[1].time <= time:
         versions.pop(0)

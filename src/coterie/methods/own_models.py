@@ -14,7 +14,7 @@ from torch import Tensor
 from coterie.core.ensemble import VOTES, Ensemble, Member
 from coterie.core.errors import ModelError
 from coterie.core.jobs import OptimizerMemory
-from coterie.core.loss import Batch, BoundNet, Given, cross_entropy, surprise
+from coterie.core.loss import Batch, BoundNet, Given, cross_entropy, sample_cross_entropy
 from coterie.core.model import Model
 from coterie.core.peer import Peer
 from coterie.core.portable_model import Portable
@@ -104,7 +104,7 @@ async def remember_best(me: Peer, own: Own, model: Model | Portable, t: int, sto
     probabilities = said.logits.softmax(1)
     labels = me.labels("validation")
     accuracy = float((probabilities.argmax(1) == labels).cpu().double().mean())
-    merit = accuracy if stop == "accuracy" else -float(surprise(said.logits, labels).cpu().double().mean())
+    merit = accuracy if stop == "accuracy" else -float(sample_cross_entropy(said.logits, labels).cpu().double().mean())
     before = own["merit"] if "merit" in own else own.get("accuracy")  # all that checkpoints of older versions have
     if probabilities.isfinite().all() and (before is None or merit > before):
         best = frozen(model.copy() if isinstance(model, Model) else model)
@@ -114,7 +114,7 @@ async def remember_best(me: Peer, own: Own, model: Model | Portable, t: int, sto
 def weighted(net: BoundNet, batch: Batch, given: Given) -> Tensor:
     """Cross entropy in which a sample has its class's weight: `given` holds "weights", one for each class."""
     weights = given["weights"][batch.y]
-    return (weights * surprise(net(batch.x).logits, batch.y)).sum() / weights.sum()
+    return (weights * sample_cross_entropy(net(batch.x).logits, batch.y)).sum() / weights.sum()
 
 
 def weights_of(me: Peer) -> Tensor:

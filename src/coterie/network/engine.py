@@ -25,8 +25,8 @@ from coterie.core.errors import ArtifactError, CoterieError
 from coterie.core.events import EventLog, PeerRound
 from coterie.core.peer import Peer
 from coterie.core.requests import Compute, Evaluate, Fetch, News, Predict, Receive, Request, Send, Train
-from coterie.engines.driving import begun, close, step
-from coterie.engines.measuring import is_due, measure_of, settle
+from coterie.engines.driving import close, start, step
+from coterie.engines.measuring import is_due, measure_of, score_all
 from coterie.engines.shelves import Shelved, Shelves
 from coterie.methods.base import Method
 from coterie.network.deadlines import Deadline, Pace
@@ -132,7 +132,7 @@ class NetworkEngine:
             me.id, t, self.seconds(), bytes=dict(+self.bytes), messages=dict(+self.messages), notes=notes
         )
         if is_due(t, self.evaluate_every, self.rounds):
-            [found] = await self._compute(partial(settle, trainer=self.trainer), [measure_of(me)])
+            [found] = await self._compute(partial(score_all, trainer=self.trainer), [measure_of(me)])
             record = found.onto(record) if found else record
         self.bytes, self.messages = Counter(), Counter()
         self.log.write(record)
@@ -234,7 +234,7 @@ class NetworkEngine:
 
     async def _act(self) -> None:
         """What the method does in this peer's round, or before its first."""
-        part, answer = begun(self.method, self.me), None
+        part, answer = start(self.method, self.me), None
         try:
             while (request := step(self.me, part, answer)) is not None:
                 self._check_node()

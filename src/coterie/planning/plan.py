@@ -128,7 +128,7 @@ def plan(experiment: Experiment, all_rounds: bool = False) -> Plan:
 def _of_checkpoint(simulation: Simulation, folder: Path) -> float:
     """Seconds to write one, as it would be at the end."""
     began = time.perf_counter()
-    shelves = [packed(s.artifact) for s in simulation.board.until(simulation.rounds)]
+    shelves = [packed(s.artifact) for s in simulation.shelves.until(simulation.rounds)]
     peers = [checkpoint.of_peer(peer) for peer in simulation.stage.peers.values()]
     checkpoint.save(folder, simulation.rounds, {"participants": peers, "shelves": shelves})
     return time.perf_counter() - began

@@ -55,7 +55,7 @@ class Rehearsal(Trainer):
         self._answers: dict[Hashable, dict[int, Any]] = defaultdict(dict)  # of functions, by the size of what they got
         peers = simulation.stage.peers
         self._rng = np.random.default_rng(peers[0].seed)
-        splits = [(p, data) for p in simulation.all if (data := peers[p.id].data) is not None]
+        splits = [(p, data) for p in simulation.participants if (data := peers[p.id].data) is not None]
         self._whose = {id(s): p for p, data in splits for s in (data.train, data.validation, data.test)}
         self.left = time.perf_counter()  # when the engine last went on
 

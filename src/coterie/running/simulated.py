@@ -29,7 +29,7 @@ from coterie.running.sinks import Sinks
 from coterie.running.state import RunState
 from coterie.simulation.clock import Clock
 from coterie.simulation.director import Simulation
-from coterie.simulation.participants import doings
+from coterie.simulation.participants import activities
 from coterie.wiring import Population, gather, stage_for
 
 OnStart = Callable[[Simulation], None]
@@ -144,12 +144,12 @@ def _go(
         )  # fmt: skip
         if saved is not None:
             simulation.restore(*saved)
-        state.doings = lambda: doings(simulation.all)
+        state.doings = lambda: activities(simulation.participants)
         if on_start:
             on_start(simulation)
         simulation.run()
-        stage.bring_home()
-        peers = [(stage.peers[p.id], min(p.round, e.rounds)) for p in simulation.all]
+        stage.collect_states()
+        peers = [(stage.peers[p.id], min(p.round, e.rounds)) for p in simulation.participants]
         keep(out, e, circle, peers)
         log.write(*finite.found(peers, simulation.now))
         log.close()

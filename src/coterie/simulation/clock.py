@@ -1,4 +1,4 @@
-"""The virtual clock: how long things take at each peer, and who is away when. Pure functions of the settings."""
+"""The virtual clock: durations at each peer, and when peers are away, as pure functions of the settings."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import numpy as np
 from coterie.config.sections import ClockSettings
 from coterie.core import randomness
 
-EVALUATION_COST = 1 / 3  # of training the same samples: a forward pass without the backward one
+EVALUATION_COST = 1 / 3  # of training on the same samples: a forward pass without the backward one
 
 
 class Clock:
-    """Of settings that were checked (`config.checks`)."""
+    """The settings must have been checked (`config.checks`)."""
 
     def __init__(self, settings: ClockSettings, peers: int, seed: int) -> None:
         self.settings = settings
@@ -24,7 +24,7 @@ class Clock:
             self.windows.setdefault(int(peer), []).append((start, end))
 
     def training(self, peer: int, samples: float) -> float:
-        """Seconds that training on so many samples takes. A server's own work takes none."""
+        """Seconds that training on so many samples takes. A server's work takes none."""
         return 0.0 if peer >= self.peers else samples / float(self._speed[peer])
 
     def transfer(self, peer: int, size: int) -> float:
@@ -33,7 +33,7 @@ class Clock:
         return latency + (size / bandwidth if bandwidth else 0.0)
 
     def away_until(self, peer: int, time: float) -> float | None:
-        """When a peer that is away at this time comes back (inf: never), or None if it is there."""
+        """When a peer that is away at this time returns (inf: never), or None if it is present."""
         for start, end in self.windows.get(peer, ()):
             if start <= time < end:
                 return end
@@ -42,4 +42,4 @@ class Clock:
     def sits_out(self, peer: int, round: int) -> bool:
         if not self.settings.dropout or peer >= self.peers:
             return False
-        return bool(randomness.passing(self.seed, "dropout", peer, round).random() < self.settings.dropout)
+        return bool(randomness.reused_generator(self.seed, "dropout", peer, round).random() < self.settings.dropout)

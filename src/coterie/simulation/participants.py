@@ -1,4 +1,4 @@
-"""What the simulation keeps of each participant, of fetches it has not finished, and of letters on their way."""
+"""The director's records of each participant, of open fetches, and of messages in transit."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from coterie.simulation.protocol import Working
 
 @dataclass(eq=False)
 class OpenFetch:
-    """A fetch that has been served in part."""
+    """A fetch that has not been answered completely."""
 
     request: Fetch
     by: int
     time: float
-    missing: set[int] = field(default_factory=set)  # who is waited for
+    missing: set[int] = field(default_factory=set)  # the peers it waits for
     arrived: dict[int, Shelved] = field(default_factory=dict)
 
 
 @dataclass(eq=False)
 class Message:
-    """Something sent: which round its sender, and on arrival its recipient, was in."""
+    """A sent artifact, with the rounds of its sender and, on delivery, of its recipient."""
 
-    number: tuple[int, int]  # sender, and its count of letters: tells a letter from its twin after a resume
+    number: tuple[int, int]  # sender, and its count of messages: identifies a message that is sent again after a resume
     sent_in: int
     to: int
     arrival: float
@@ -41,32 +41,32 @@ class Message:
         return self.delivered_in is not None and self.delivered_in <= round
 
     def label(self) -> dict[str, Any]:
-        """What a checkpoint has of it, beside the artifact."""
+        """The part of a checkpoint entry besides the artifact."""
         return {"number": list(self.number), "sent_in": self.sent_in, "to": self.to, "arrival": self.arrival}
 
 
 @dataclass(eq=False)
 class Participant:
     id: int
-    round: int = 0  # the one it is in, or is about to begin
+    round: int = 0  # the current one, or the next to start
     time: float = 0.0
-    computed: bool = True  # what it asked to have computed
+    computed: bool = True  # whether its requested computation is done
     waits_for: Request[Any] | None = None
-    fetching: OpenFetch | None = None  # the last of its fetches
+    fetching: OpenFetch | None = None  # its last fetch
     was_away: bool = False
     gone: bool = False
     done: bool = False
-    letters_sent: int = 0
-    shelved: int = 0  # how many things, so far
-    heard: int = 0  # how many things of others there were when it was last told of news
-    silences: int = 0  # of how many it was told
-    waited: float = 0.0  # for others, in this round
-    inbox: Counter[str] = field(default_factory=Counter)  # how many letters have come for it, by name
+    messages_sent: int = 0
+    shelved: int = 0  # artifacts so far
+    news_seen: int = 0  # how many artifacts others had shelved when it was last told of news
+    silences: int = 0  # how many it was told of
+    waited: float = 0.0  # seconds waited for others in this round
+    inbox: Counter[str] = field(default_factory=Counter)  # number of delivered messages, by name
     bytes: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))  # of this round, by artifact
     messages: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
 
     def end_round(self, time: float, notes: dict[str, Any]) -> PeerRound:
-        """What is to be recorded of it; accounts begin anew."""
+        """The record of its round; resets its counters."""
         if self.waited:
             notes["waited"] = round(self.waited, 6)
         received = {name: size for name, size in self.bytes.items() if size}
@@ -77,30 +77,30 @@ class Participant:
         return PeerRound(self.id, self.round, time, bytes=received, messages=messages, notes=notes)
 
 
-def plea(p: Participant, waiting: dict[int, dict[OpenFetch, None]]) -> str:
-    """What a participant that cannot go on waits for, for the report of a deadlock."""
+def describe_wait(p: Participant, waiting: dict[int, dict[OpenFetch, None]]) -> str:
+    """What a blocked participant waits for, for the message of a deadlock."""
     request = p.waits_for
     if isinstance(request, Fetch):
         authors = sorted(a for a, fetches in waiting.items() if any(f.by == p.id for f in fetches))
         what = f"'{request.name}' of round {request.round} from {', '.join(map(str, authors))}"
     elif isinstance(request, Receive):
-        what = f"a message '{request.name}' from anybody"
+        what = f"a message '{request.name}' from any peer"
     elif isinstance(request, News):
-        what = "news from anybody"
+        what = "news from any peer"
     else:
         what = type(request).__name__
     return f"peer {p.id} in round {p.round} waits for {what}"
 
 
-NAMED = 5  # of those that a participant waits for
+NAMED = 5  # of the peers that a participant waits for
 
 
-def doings(participants: Sequence[Participant]) -> list[dict[str, Any]]:
-    """What each is doing at this moment, for whoever watches the run (also from another thread: it only looks)."""
-    return [{"peer": p.id, "round": p.round, **_doing(p)} for p in participants]
+def activities(participants: Sequence[Participant]) -> list[dict[str, Any]]:
+    """What each participant is doing now, for live status. Read-only, so it may be called from another thread."""
+    return [{"peer": p.id, "round": p.round, **_activity(p)} for p in participants]
 
 
-def _doing(p: Participant) -> dict[str, Any]:
+def _activity(p: Participant) -> dict[str, Any]:
     request = p.waits_for
     if p.gone or p.done or p.was_away:
         return {"state": "gone" if p.gone else "done" if p.done else "away"}

@@ -1,4 +1,4 @@
-"""Which participants go together (a pure function of their architectures and the cost of training them), and where."""
+"""Divides participants into shards, as a pure function of their architectures and training costs."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from coterie.core.model import Architecture
 from coterie.core.peer import Peer
 
-# What a peer costs in a round, in seconds of a core, as far as is known beforehand: only how they compare matters.
-A_SECOND = 1e10  # operations forward; backward they are twice as many
+# Estimated cost of a peer's round, in seconds of a core; only the ratios matter.
+A_SECOND = 1e10  # forward operations per second; the backward pass needs twice as many
 TO_ACT = 150e-6
 TO_DIRECT = 50e-6
 
@@ -20,10 +20,10 @@ TO_DIRECT = 50e-6
 def sharded(
     participants: Sequence[Peer], shape: tuple[int, ...], epochs: int, count: int, *, directs: bool = False
 ) -> list[list[int]]:
-    """Peers in at most so many shards of about equal cost, each of few architectures; a server is in the last.
+    """At most `count` shards of peers, of about equal cost and with few architectures each; a server is in the last.
 
     Equal peers are trained as one, so those of one architecture stay together as far as costs allow. If the first
-    `directs` all others, too, it gets fewer, or none.
+    shard also `directs` all others, it gets fewer peers, or none.
     """
     cost = cache(lambda architecture: _operations(architecture, shape) / A_SECOND)
     peers = [peer for peer in participants if peer.data is not None]
@@ -36,12 +36,12 @@ def sharded(
 
 
 def divided(members: Sequence[int], costs: Sequence[float], count: int, first: float = 0.0) -> list[list[int]]:
-    """Consecutive pieces, none of them empty: each member goes where the middle of its cost falls.
+    """Consecutive nonempty pieces: each member goes where the middle of its cost falls.
 
-    What the first piece costs beside its members makes it smaller; it may be left with none.
+    `first` is an extra cost of the first piece, which makes it smaller, and possibly empty.
     """
     count = min(count, len(members))
-    before = min(first, sum(costs) / max(count - 1, 1))  # more than an equal part makes no difference to the others
+    before = min(first, sum(costs) / max(count - 1, 1))  # beyond an equal part, it makes no difference to the others
     total = before + sum(costs)
     pieces: list[list[int]] = [[] for _ in range(count)]
     for member, cost in zip(members, costs, strict=True):

@@ -1,8 +1,8 @@
-"""The simulation's participants in several processes of this machine: Python acts for more than one of them at a time.
+"""Spreads the simulation's participants over several processes of this machine, so that they act in parallel.
 
-This process directs, and has the first shard itself, so that no core waits. What processes say to each other lies in
-memory that they have in common (`engines.rooms`); a model that somebody elsewhere fetched is copied there and from
-there, and never pickled.
+This process is the director, and also has the first shard, so that no core idles. Processes exchange messages through
+shared memory (`simulation.shared_memory`): a model that a peer of another process fetches is copied into it and out of
+it, and never pickled.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from typing import Any
 from coterie.core.errors import RunError, StageLost
 from coterie.core.peer import Peer
 from coterie.simulation.shards import Order, Shard, Sharded
-from coterie.simulation.shared_memory import Location, SharedBuffer, heard
+from coterie.simulation.shared_memory import Location, SharedBuffer, receive
 from coterie.simulation.stage import Stage
 
 MODULE = "coterie.simulation.shard_process"
-SECONDS_TO_END = 5.0  # for a process that does not answer
-MINE = 0  # the shard of this process, which directs as well
+SECONDS_TO_END = 5.0  # grace period for a process that does not answer
+LOCAL = 0  # the shard of this process, the director
 
-Make = Callable[..., Stage]  # a shard's stage, from its members and what all have in common
+Make = Callable[..., Stage]  # makes a shard's stage, from its members and the common arguments
 
 
 class Processes(Sharded):
-    """The shards of a run: the first here, each of the others in a process of its own."""
+    """The shards of a run: the first in this process, each of the others in its own."""
 
     def __init__(
         self,
@@ -42,123 +42,126 @@ class Processes(Sharded):
         make: Make,
         common: Mapping[str, Any],
     ) -> None:
-        """`stage` has the first shard's members; the others' are made by `make(members, **common)`, where they are."""
+        """`stage` has the first shard's members; each other process makes its own with `make(members, **common)`."""
         super().__init__(stage.method, [], stage.rounds, stage.trainer, stage.evaluate_every)
         self.peers = {peer.id: peer for peer in participants}
-        self._begin_sharding(members)
-        self._mine = Shard(MINE, stage)
-        self._room = SharedBuffer(MINE)
+        self._init_shards(members)
+        self._shard = Shard(LOCAL, stage)
+        self._buffer = SharedBuffer(LOCAL)
         others = range(1, len(members))
-        rooms = [self._room, *(SharedBuffer(shard) for shard in others), SharedBuffer(len(members))]
-        self._rooms = {room.number: room for room in rooms}
+        buffers = [self._buffer, *(SharedBuffer(shard) for shard in others), SharedBuffer(len(members))]
+        self._buffers = {buffer.number: buffer for buffer in buffers}
         self._processes: list[ShardProcess] = []
-        self._epoch = 0  # a process may write over what it said in one before this
-        self._all_heard = True  # what was said up to now
+        self._epoch = 0  # a process may overwrite its answers of earlier epochs
+        self._all_read = True  # whether all answers up to now have been read
         try:
-            self._processes += [ShardProcess(shard, [room.file for room in rooms]) for shard in others]
-            parcel = rooms[-1].put({"make": make, **common})  # what is there stays there: all have it in common
+            self._processes += [ShardProcess(shard, [buffer.file for buffer in buffers]) for shard in others]
+            location = buffers[-1].put({"make": make, **common})  # never cleared: all processes refer to it
             for process in self._processes:
-                process.tell((parcel, members[process.shard], sys.path))
+                process.send((location, members[process.shard], sys.path))
             for process in self._processes:
-                process.begin()
+                process.wait_until_ready()
         except BaseException:
             self.close()
             raise
 
     @property
     def pids(self) -> list[int]:
-        """Of the processes of all shards but the first."""
+        """The ids of the processes of all shards but the first."""
         return [process.pid for process in self._processes]
 
     def close(self) -> None:
         super().close()
         for process in self._processes:
-            process.end()
-        for room in self._rooms.values():
-            room.close()
+            process.kill()
+        for buffer in self._buffers.values():
+            buffer.close()
 
-    # -- how wishes cross ------------------------------------------------------------------------
+    # -- calls -----------------------------------------------------------------------------------
 
-    def _send(self, shard: int, orders: Sequence[Order], wish: str, given: tuple[Any, ...], lent: Sequence[Any]) -> Any:
-        if shard == MINE:
-            mine = _Mine(orders, wish, given, lent)
-            if wish == "lend":  # else when others have been asked, too
-                self._carry_out(mine)
-            return mine
-        if self._all_heard:
-            self._all_heard = False
+    def _send(
+        self, shard: int, orders: Sequence[Order], call: str, arguments: tuple[Any, ...], lent: Sequence[Any]
+    ) -> Any:
+        if shard == LOCAL:
+            local = _LocalCall(orders, call, arguments, lent)
+            if call == "lend":  # other calls run after those of the other processes have been sent
+                self._run(local)
+            return local
+        if self._all_read:
+            self._all_read = False
             self._epoch += 1
-            self._room.empty()
-        here = [one.answer for one in lent if isinstance(one, _Mine)]
-        elsewhere = [one.parcel() for one in lent if not isinstance(one, _Mine)]
-        parcel = self._room.put((orders, wish, given, here))
-        return self._processes[shard - 1].ask((self._epoch, parcel, elsewhere))
+            self._buffer.clear()
+        here = [one.result for one in lent if isinstance(one, _LocalCall)]
+        elsewhere = [one.location() for one in lent if not isinstance(one, _LocalCall)]
+        location = self._buffer.put((orders, call, arguments, here))
+        return self._processes[shard - 1].call((self._epoch, location, elsewhere))
 
-    def _answers(self, wishes: Sequence[Any]) -> list[Any]:
-        for wish in wishes:
-            if isinstance(wish, _Mine):
-                self._carry_out(wish)
-        answers = [self._answer(wish) for wish in wishes]
-        self._all_heard = not any(process.asked for process in self._processes)
-        return answers
+    def _results(self, calls: Sequence[Any]) -> list[Any]:
+        for call in calls:
+            if isinstance(call, _LocalCall):
+                self._run(call)
+        results = [self._result(call) for call in calls]
+        self._all_read = not any(process.pending for process in self._processes)
+        return results
 
-    def _carry_out(self, wish: _Mine) -> None:
-        if not wish.done:
-            wish.answer = self._mine.do(wish.orders, wish.wish, wish.given, [self._answer(one) for one in wish.lent])
-            wish.done = True
+    def _run(self, call: _LocalCall) -> None:
+        if not call.done:
+            lent = [self._result(one) for one in call.lent]
+            call.result = self._shard.run(call.orders, call.call, call.arguments, lent)
+            call.done = True
 
-    def _answer(self, wish: _Mine | _Asked) -> Any:
-        if isinstance(wish, _Mine):
-            return wish.answer
-        parcel = wish.parcel()
-        failed, found = self._rooms[parcel.room].get(parcel)
+    def _result(self, call: _LocalCall | _RemoteCall) -> Any:
+        if isinstance(call, _LocalCall):
+            return call.result
+        location = call.location()
+        failed, result = self._buffers[location.buffer].get(location)
         if failed:
-            error, told = found
-            error.add_note(f"in the process of shard {parcel.room}:\n{told}")
+            error, trace = result
+            error.add_note(f"in the process of shard {location.buffer}:\n{trace}")
             raise error
-        return found
+        return result
 
 
 @dataclass
-class _Mine:
-    """What the shard of this process is asked for: it is done when the others have been asked."""
+class _LocalCall:
+    """A call of the shard of this process: it runs after the calls of other processes have been sent."""
 
     orders: Sequence[Order]
-    wish: str
-    given: tuple[Any, ...]
+    call: str
+    arguments: tuple[Any, ...]
     lent: Sequence[Any]
     done: bool = False
-    answer: Any = None
+    result: Any = None
 
 
-class _Asked:
-    """What the shard of another process was asked for."""
+class _RemoteCall:
+    """A call of the shard of another process."""
 
     def __init__(self, process: ShardProcess) -> None:
         self.process = process
-        self.found: Location | None = None
+        self.answer: Location | None = None
 
-    def parcel(self) -> Location:
-        """Where the answer is; processes answer in the order in which they were asked."""
-        while self.found is None:
-            self.process.hear()
-        return self.found
+    def location(self) -> Location:
+        """Where the answer is; processes answer calls in order."""
+        while self.answer is None:
+            self.process.receive()
+        return self.answer
 
 
 class ShardProcess:
-    """A process with a shard, as this one sees it."""
+    """The director's handle of a process with a shard."""
 
-    def __init__(self, shard: int, rooms: Sequence[int]) -> None:
+    def __init__(self, shard: int, buffers: Sequence[int]) -> None:
         self.shard = shard
-        self.asked: deque[_Asked] = deque()
+        self.pending: deque[_RemoteCall] = deque()
         ours, its = socket.socketpair()
         with ours, its:
-            words = [str(shard), str(its.fileno()), *map(str, rooms)]
+            words = [str(shard), str(its.fileno()), *map(str, buffers)]
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", MODULE, *words],
-                pass_fds=[its.fileno(), *rooms],
+                pass_fds=[its.fileno(), *buffers],
                 stdin=subprocess.DEVNULL,
-                start_new_session=True,  # Ctrl-C is for the director, which may want to go on to a checkpoint
+                start_new_session=True,  # Ctrl-C is for the director, which may continue up to a checkpoint
             )
             self._connection: Connection[Any, Any] = Connection(ours.detach())
 
@@ -166,36 +169,36 @@ class ShardProcess:
     def pid(self) -> int:
         return self._process.pid
 
-    def ask(self, what: Any) -> _Asked:
-        self.asked.append(_Asked(self))
-        self.tell(what)
-        return self.asked[-1]
+    def call(self, message: Any) -> _RemoteCall:
+        self.pending.append(_RemoteCall(self))
+        self.send(message)
+        return self.pending[-1]
 
-    def tell(self, what: Any) -> None:
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it is gone: `hear` says so
-            self._connection.send(what)
+    def send(self, message: Any) -> None:
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the process died: `receive` reports it
+            self._connection.send(message)
 
-    def hear(self) -> None:
+    def receive(self) -> None:
         try:
-            parcel = heard(self._connection)
+            location = receive(self._connection)
         except (EOFError, OSError):
             raise StageLost(f"the process of shard {self.shard} {self._ending()}") from None
-        self.asked.popleft().found = parcel
+        self.pending.popleft().answer = location
 
-    def begin(self) -> None:
-        """Wait until it has what it needs."""
+    def wait_until_ready(self) -> None:
+        """Wait until the process has made its shard."""
         try:
             failed = self._connection.recv()
         except (EOFError, OSError):
             raise RunError(
-                f"a process for a part of the peers {self._ending()} before it began: does `{sys.executable} -c "
-                "'import coterie'` work? engine.name = simulation needs no more than one process"
+                f"a process for a part of the peers {self._ending()} before it was ready: does `{sys.executable} -c "
+                "'import coterie'` work? engine.name = simulation needs only one process"
             ) from None
         if failed is not None:
             raise failed
 
-    def end(self) -> None:
-        """At once, whatever it does: nothing that it has is needed any more."""
+    def kill(self) -> None:
+        """End the process immediately: nothing that it has is needed any more."""
         self._process.kill()
         self._process.wait()
         self._connection.close()
@@ -207,6 +210,6 @@ class ShardProcess:
         if code is None:
             return "does not answer any more"
         if code >= 0:
-            return f"ended by itself (exit code {code})"
+            return f"exited by itself (exit code {code})"
         hint = ": perhaps memory ran out" if code == -signal.SIGKILL else ""
-        return f"was ended by {signal.Signals(-code).name}{hint}"
+        return f"was killed by {signal.Signals(-code).name}{hint}"

@@ -1,4 +1,4 @@
-"""What passes between a stage, where participants act, and whoever directs it."""
+"""The messages between the director and a stage, which runs the participants."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from coterie.core.requests import Request
 
 
 class Computed:
-    """The answer to what was asked to be computed: the stage has it."""
+    """The answer to a request for computation: the stage has the result."""
 
 
 class Messages(NamedTuple):
-    """The answer to who waits for letters: so many of those that have come for it."""
+    """The answer to a participant that waits for messages: how many of them to take from its inbox."""
 
     name: str
     many: int
 
 
 class Turn(NamedTuple):
-    """Who goes on, and how: with a new round, or with the answer to what it asked for."""
+    """Lets a participant continue: with a new round, or with the answer to its request."""
 
     peer: int
     round: int | None = None
@@ -30,18 +30,18 @@ class Turn(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Working(Request[Any]):
-    """Somebody asks for something to be computed: the stage keeps what, and says what it is worth."""
+    """A participant's request for computation, as the director sees it: the stage keeps the request itself."""
 
-    samples: float  # of training, in simulated time
+    samples: float  # simulated cost, in samples of training
     training: bool
 
 
 @dataclass(eq=False)
 class Reply:
-    """What somebody did when it went on, and what it asks for; no request: it is done with what it began."""
+    """What a participant did in its turn, and its next request; None: it has finished its setup or round."""
 
     peer: int
     request: Request[Any] | None = None
     shelved: list[Artifact] = field(default_factory=list)
-    emptied: list[str] = field(default_factory=list)  # the names of letters that it took out of its inbox
-    notes: dict[str, Any] = field(default_factory=dict)  # of a round that it is done with
+    emptied: list[str] = field(default_factory=list)  # the names of messages that it took from its inbox
+    notes: dict[str, Any] = field(default_factory=dict)  # of a finished round

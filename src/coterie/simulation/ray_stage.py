@@ -1,4 +1,4 @@
-"""A Ray cluster as one stage: participants are sharded over actors; what they lend goes through the object store."""
+"""A Ray cluster as a stage: participants are sharded over actors, and artifacts go through the object store."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from coterie.data.pool import PooledData
     from coterie.wiring import Population
 
-Make = Callable[..., Stage]  # a shard's stage
+Make = Callable[..., Stage]  # makes a shard's stage
 
-TO_ANSWER = 10.0  # seconds that a cluster has to
-PATIENCE = 60.0  # seconds that actors have to begin, if some have: then the run does without the others
-LONGEST_PATIENCE = 600.0  # seconds that the first of them has: on a busy machine a process takes minutes to begin
-# Ray gives its own processes half a minute to begin. On a busy machine that is too short, and nothing is wrong.
+CONNECT_TIMEOUT = 10.0  # seconds for a cluster to answer
+ACTORS_TIMEOUT = 60.0  # seconds for all actors to start; after it, the run uses those that have
+FIRST_ACTOR_TIMEOUT = 600.0  # further seconds for the first actor: on a busy machine a process takes minutes to start
+# Ray gives its own processes half a minute to start, which is too short on a busy machine.
 STARTS = 5
-SECONDS_OF_A_START = {"RAY_gcs_server_port_wait_time_s": "120"}  # the one of its limits that can be set
+START_TIMEOUTS = {"RAY_gcs_server_port_wait_time_s": "120"}  # the only one of Ray's limits that can be set
 
 _log = logging.getLogger(__name__)
 
@@ -39,15 +39,15 @@ class Actor:
     """A process of the cluster, with a shard."""
 
     def ready(self) -> None:
-        """Answered as soon as there is a process."""
+        """Returns as soon as the process has started."""
 
     def begin(
         self, number: int, members: Sequence[int], make: Make, tables: dict[str, Any], holding: PooledData
     ) -> None:
         self.shard = Shard(number, make(members, tables, holding))
 
-    def do(self, orders: Sequence[Order], wish: str, given: tuple[Any, ...], *lent: list[Lent]) -> Any:
-        return self.shard.do(orders, wish, given, lent)
+    def run(self, orders: Sequence[Order], call: str, arguments: tuple[Any, ...], *lent: list[Lent]) -> Any:
+        return self.shard.run(orders, call, arguments, lent)
 
 
 class Cluster(Sharded):
@@ -58,10 +58,10 @@ class Cluster(Sharded):
         super().__init__(e.method, circle.participants, e.rounds, Trainer(e.engine.batching, 1, 1), e.evaluate.every)
         self._disconnect = connected(e)
         self._actors = _actors(_actors_wanted(e))
-        self._begin_sharding(sharded(circle.participants, circle.shape, e.train.epochs, len(self._actors)))
-        begun = enumerate(zip(self._actors, self.members, strict=False))
-        holding = ray.put(circle.holding.without_raw())  # each machine has it once, whatever the number of shards
-        self._answers([actor.begin.remote(n, members, make, e.tables(), holding) for n, (actor, members) in begun])
+        self._init_shards(sharded(circle.participants, circle.shape, e.train.epochs, len(self._actors)))
+        actors = enumerate(zip(self._actors, self.members, strict=False))
+        holding = ray.put(circle.holding.without_raw())  # stored once per machine, whatever the number of shards
+        self._results([actor.begin.remote(n, members, make, e.tables(), holding) for n, (actor, members) in actors])
 
     def close(self) -> None:
         super().close()
@@ -69,30 +69,32 @@ class Cluster(Sharded):
             ray.kill(actor)
         self._disconnect()
 
-    def _send(self, shard: int, orders: Sequence[Order], wish: str, given: tuple[Any, ...], lent: Sequence[Any]) -> Any:
-        return self._actors[shard].do.remote(orders, wish, given, *lent)
+    def _send(
+        self, shard: int, orders: Sequence[Order], call: str, arguments: tuple[Any, ...], lent: Sequence[Any]
+    ) -> Any:
+        return self._actors[shard].run.remote(orders, call, arguments, *lent)
 
-    def _answers(self, wishes: Sequence[Any]) -> list[Any]:
+    def _results(self, calls: Sequence[Any]) -> list[Any]:
         try:
-            found = [ray.get(wish) for wish in wishes]
+            results = [ray.get(call) for call in calls]
         except RayTaskError as error:
             cause = error.cause
             raise cause if isinstance(cause, CoterieError) else error from None
         except RayError as error:
             raise StageLost(f"a part of the cluster is lost: {str(error).splitlines()[0]}") from error
-        return found
+        return results
 
 
 # -- the cluster itself ------------------------------------------------------------------------
 
 
 def check_reachable(address: str) -> None:
-    """Ray itself would try for minutes. (Where `auto` leads to, it knows at once.)"""
+    """Raise ConfigError if no cluster answers: Ray would retry for minutes. (It resolves `auto` immediately.)"""
     host, colon, port = address.rpartition(":")
     if not colon:
         return
     try:
-        socket.create_connection((host, int(port)), TO_ANSWER).close()
+        socket.create_connection((host, int(port)), CONNECT_TIMEOUT).close()
     except (OSError, ValueError) as error:
         raise ConfigError(
             f"engine.address = '{address}' does not answer ({error}): it should be HOST:PORT as `ray start --head` "
@@ -101,7 +103,7 @@ def check_reachable(address: str) -> None:
 
 
 def connected(e: Experiment) -> Callable[[], None]:
-    """Join the cluster at engine.address, or begin one on this machine; returns what to do in the end."""
+    """Connect to the cluster at engine.address, or start one on this machine; returns a function that disconnects."""
     if ray.is_initialized():
         return lambda: None
     if not e.engine.address:
@@ -111,7 +113,8 @@ def connected(e: Experiment) -> Callable[[], None]:
         ray.init(address=e.engine.address, **_QUIET)
     except (ConnectionError, RayError, ValueError, RuntimeError) as error:
         raise ConfigError(
-            f"engine.address = '{e.engine.address}' cannot be used: {first_line(error)}. `ray start --head` begins one"
+            f"engine.address = '{e.engine.address}' cannot be used: {first_line(error)}. Start a cluster with "
+            "`ray start --head`"
         ) from error
     return ray.shutdown
 
@@ -120,26 +123,26 @@ _QUIET: dict[str, Any] = {"include_dashboard": False, "log_to_driver": False, "l
 
 
 def start_local(**options: Any) -> None:
-    """Begin a cluster on this machine; what was too slow is tried again."""
-    for name, seconds in SECONDS_OF_A_START.items():
+    """Start a cluster on this machine, with retries."""
+    for name, seconds in START_TIMEOUTS.items():
         os.environ.setdefault(name, seconds)
     for start in range(1, STARTS + 1):
         try:
             ray.init(address="local", **_QUIET, **options)
             return
         except Exception as error:  # Ray has no class of its own for "timed out during startup"
-            _end_what_began(error)
+            _end_failed_start(error)
             if start == STARTS:
                 raise ConfigError(
-                    f"a Ray cluster on this machine did not begin in {STARTS} attempts: {first_line(error)}. Is the "
+                    f"a Ray cluster on this machine did not start in {STARTS} attempts: {first_line(error)}. Is the "
                     "machine overloaded, or its disk full? `ray start --head` tells more; engine.name = processes "
                     "needs no Ray"
                 ) from error
-            _log.warning("Ray did not begin in time (%s); attempt %d of %d", first_line(error), start + 1, STARTS)
+            _log.warning("Ray did not start in time (%s); attempt %d of %d", first_line(error), start + 1, STARTS)
 
 
-def _end_what_began(error: Exception) -> None:
-    """Ray forgets the processes of a start that failed half-way: they would run on for ever."""
+def _end_failed_start(error: Exception) -> None:
+    """End the processes of a failed start, which Ray would leave running forever."""
     for frame, _ in traceback.walk_tb(error.__traceback__):
         end = getattr(frame.f_locals.get("self"), "kill_all_processes", None)
         if end is not None:
@@ -149,7 +152,7 @@ def _end_what_began(error: Exception) -> None:
 
 
 def _actors_wanted(e: Experiment) -> int:
-    listed: Any = ray.nodes  # without types
+    listed: Any = ray.nodes  # untyped
     cpus = sum(int(node["Resources"].get("CPU", 0)) for node in listed() if node["Alive"])
     if not cpus:
         raise ConfigError("the Ray cluster has no CPU: see `ray status`")
@@ -157,25 +160,25 @@ def _actors_wanted(e: Experiment) -> int:
 
 
 def _actors(wanted: int) -> list[Any]:
-    """Those that begin in time: a node that was lost a moment ago may still be counted."""
+    """The actors that start in time: a node that was just lost may still be counted."""
     actor: Any = ray.remote(Actor).options(num_cpus=1, scheduling_strategy="SPREAD")
     actors = [actor.remote() for _ in range(wanted)]
     answers = {one.ready.remote(): one for one in actors}
-    ray.wait(list(answers), num_returns=wanted, timeout=PATIENCE)
-    ray.wait(list(answers), num_returns=1, timeout=LONGEST_PATIENCE)  # at once, where one has begun
-    ready = [one for answer, one in answers.items() if _came(answer)]
+    ray.wait(list(answers), num_returns=wanted, timeout=ACTORS_TIMEOUT)
+    ray.wait(list(answers), num_returns=1, timeout=FIRST_ACTOR_TIMEOUT)  # returns immediately if one has started
+    ready = [one for answer, one in answers.items() if _is_ready(answer)]
     for one in actors:
         if one not in ready:
             ray.kill(one)
     if not ready:
-        waited = PATIENCE + LONGEST_PATIENCE
-        raise ConfigError(f"no actor of one CPU began within {waited:.0f} s: is the cluster busy? See `ray status`")
+        waited = ACTORS_TIMEOUT + FIRST_ACTOR_TIMEOUT
+        raise ConfigError(f"no actor of one CPU started within {waited:.0f} s: is the cluster busy? See `ray status`")
     if len(ready) < wanted:
-        _log.warning("only %d of %d actors of one CPU began within %.0f s", len(ready), wanted, PATIENCE)
+        _log.warning("only %d of %d actors of one CPU started within %.0f s", len(ready), wanted, ACTORS_TIMEOUT)
     return ready
 
 
-def _came(answer: Any) -> bool:
+def _is_ready(answer: Any) -> bool:
     try:
         ray.get(answer, timeout=0)
     except RayError:  # not yet, or never

@@ -1,4 +1,4 @@
-"""The process of one shard: started by `engines.processes`, it does what it is asked until nobody asks any more."""
+"""The process of one shard: started by `simulation.processes`, it serves calls until the connection closes."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from typing import Any
 
 from coterie.core import memory
 from coterie.simulation.shards import Shard
-from coterie.simulation.shared_memory import SharedBuffer, heard
+from coterie.simulation.shared_memory import SharedBuffer, receive
 
 
 def main(number: int, connection: int, *files: int) -> None:
-    rooms = [SharedBuffer(of, file) for of, file in enumerate(files)]
+    buffers = [SharedBuffer(of, file) for of, file in enumerate(files)]
     with Connection(connection) as director, suppress(EOFError, BrokenPipeError, ConnectionResetError):
-        shard = _begun(number, director, rooms[-1])
+        shard = _make_shard(number, director, buffers[-1])
         if shard is None:
             return
-        with memory.seldom_searched():
-            _serve(shard, director, rooms)
+        with memory.infrequent_gc():
+            _serve(shard, director, buffers)
 
 
-def _begun(number: int, director: Connection[Any, Any], common: SharedBuffer) -> Shard | None:
-    parcel, members, sys.path[:] = director.recv()
+def _make_shard(number: int, director: Connection[Any, Any], common: SharedBuffer) -> Shard | None:
+    location, members, sys.path[:] = director.recv()
     try:
-        given = common.get(parcel, stays=True)
-        shard = Shard(number, given.pop("make")(members, **given))
+        arguments = common.get(location, in_place=True)
+        shard = Shard(number, arguments.pop("make")(members, **arguments))
     except Exception as error:
         director.send(_sendable(error))
         return None
@@ -36,32 +36,32 @@ def _begun(number: int, director: Connection[Any, Any], common: SharedBuffer) ->
     return shard
 
 
-def _serve(shard: Shard, director: Connection[Any, Any], rooms: list[SharedBuffer]) -> None:
-    mine, last = rooms[shard.number], 0
+def _serve(shard: Shard, director: Connection[Any, Any], buffers: list[SharedBuffer]) -> None:
+    own, last = buffers[shard.number], 0
     while True:
-        epoch, parcel, elsewhere = heard(director)
-        if epoch != last:  # what was said before has been heard
-            mine.empty()
+        epoch, location, elsewhere = receive(director)
+        if epoch != last:  # all earlier answers have been read
+            own.clear()
             last = epoch
         try:
-            orders, wish, given, lent = rooms[parcel.room].get(parcel)
-            lent += [_lent(rooms, one) for one in elsewhere]
-            said = False, shard.do(orders, wish, given, lent)
-            answer = mine.put(said)
+            orders, call, arguments, lent = buffers[location.buffer].get(location)
+            lent += [_lent(buffers, one) for one in elsewhere]
+            result = False, shard.run(orders, call, arguments, lent)
+            answer = own.put(result)
         except Exception as error:
-            answer = mine.put((True, (_sendable(error), traceback.format_exc())))
+            answer = own.put((True, (_sendable(error), traceback.format_exc())))
         director.send(answer)
 
 
-def _lent(rooms: list[SharedBuffer], parcel: Any) -> Any:
-    failed, found = rooms[parcel.room].get(parcel)
+def _lent(buffers: list[SharedBuffer], location: Any) -> Any:
+    failed, result = buffers[location.buffer].get(location)
     if failed:
-        raise found[0]
-    return found
+        raise result[0]
+    return result
 
 
 def _sendable(error: Exception) -> Exception:
-    """As it is, if it can cross; else what it says."""
+    """The error itself if it can be pickled, else a RuntimeError with its text."""
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:

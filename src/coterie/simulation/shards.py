@@ -1,9 +1,9 @@
-"""Participants in several processes, which look like one stage to whoever directs them (the simulation).
+"""Participants in several processes (shards), which look like one stage to the director.
 
-The director gets *tickets* for what they shelve and send. What an artifact carries stays where it was made, until
-somebody elsewhere asks for it; then it crosses once for each shard, not once for each peer. How it crosses is of those
-who derive from `Sharded`: through a Ray cluster's object store, or through memory that processes have in common. All
-shards are in the same hands: this is no boundary of trust.
+The director gets *tickets* for the artifacts that they shelve and send. The content of an artifact stays in its
+process until a peer of another shard needs it; then it is transferred once per shard, not once per peer. Subclasses of
+`Sharded` define the transfer: through a Ray cluster's object store, or through shared memory. Shards trust each other:
+this is no security boundary.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from coterie.engines.measuring import Measured
 from coterie.simulation.protocol import Reply, Turn
 from coterie.simulation.stage import Stage
 
-Key = tuple[int, int]  # of an artifact: the shard that has it, and its number there
-Content = tuple[Layout, Any] | dict[str, Any]  # of an artifact, as arrays: they cross without being pickled
-Order = tuple[str, tuple[Any, ...]]  # something of a shard to be called, and with what
+Key = tuple[int, int]  # of an artifact: its shard, and its number there
+Content = tuple[Layout, Any] | dict[str, Any]  # of an artifact, as arrays: they are transferred without pickling
+Order = tuple[str, tuple[Any, ...]]  # a deferred call of a shard's method, with its arguments
 
 
 @dataclass(frozen=True, eq=False)
 class Ticket(Artifact):
-    """An artifact that is in a shard: one knows of it, but has none of its tensors."""
+    """A reference to an artifact in a shard, without its tensors."""
 
     key: Key = (0, 0)
     size: int = 0
@@ -44,12 +44,12 @@ class Ticket(Artifact):
     def nbytes(self) -> int:
         return self.size
 
-    def __reduce__(self) -> tuple[Any, ...]:  # many cross in every round: as little as is enough
+    def __reduce__(self) -> tuple[Any, ...]:  # compact, because many are sent in every round
         return Ticket, (self.name, self.author, self.round, {}, self.facts, self.key, self.size)
 
 
 class Lent(NamedTuple):
-    """An artifact on its way from one shard to another."""
+    """An artifact in transit from one shard to another."""
 
     key: Key
     name: str
@@ -77,7 +77,7 @@ class Lent(NamedTuple):
 
 
 def _array(tensor: Tensor) -> Any:
-    return tensor if tensor.dtype == torch.bfloat16 else tensor.detach().cpu().numpy()  # NumPy does not know that one
+    return tensor if tensor.dtype == torch.bfloat16 else tensor.detach().cpu().numpy()  # NumPy has no bfloat16
 
 
 def _tensor(array: Any) -> Tensor:
@@ -86,44 +86,46 @@ def _tensor(array: Any) -> Tensor:
     return torch.from_numpy(array if array.flags.writeable else array.copy())  # Ray's store is read-only
 
 
-# -- where participants are ----------------------------------------------------------------------
+# -- in the process of a shard -------------------------------------------------------------------
 
 
 class Shard:
-    """Some of the participants, on a stage of their own."""
+    """Some of the participants, on their own stage."""
 
     def __init__(self, number: int, stage: Stage) -> None:
         self.number, self.stage = number, stage
         self._count = itertools.count(1)
-        self._artifacts: dict[Key, Artifact] = {}  # its own, and those that it has borrowed
+        self._artifacts: dict[Key, Artifact] = {}  # its own, and borrowed ones
         self._device = next((peer.model.vector.device for peer in stage.peers.values()), "cpu")
 
-    def do(self, orders: Sequence[Order], wish: str, given: tuple[Any, ...], lent: Iterable[Sequence[Lent]]) -> Any:
-        """Take in what was lent, carry out the orders, and then what is asked for."""
+    def run(
+        self, orders: Sequence[Order], call: str, arguments: tuple[Any, ...], lent: Iterable[Sequence[Lent]]
+    ) -> Any:
+        """Store the lent artifacts, execute the deferred orders, then the call."""
         for one in itertools.chain(*lent):
             self._artifacts[one.key] = one.artifact(self._device)
-        for order, what in orders:
-            getattr(self, order)(*what)
-        return getattr(self, wish)(*given)
+        for order, of_order in orders:
+            getattr(self, order)(*of_order)
+        return getattr(self, call)(*arguments)
 
     def act(self, now: float, turns: Sequence[Turn]) -> list[Reply]:
-        return [self._told(reply) for reply in self.stage.act(now, [self._opened(turn) for turn in turns])]
+        return [self._with_tickets(reply) for reply in self.stage.act(now, [self._resolved(turn) for turn in turns])]
 
-    def _opened(self, turn: Turn) -> Turn:
+    def _resolved(self, turn: Turn) -> Turn:
         if not isinstance(turn.answer, dict):
             return turn
         answer = {author: self._artifacts[ticket.key] for author, ticket in turn.answer.items()}
         return Turn(turn.peer, turn.round, answer)
 
-    def _told(self, reply: Reply) -> Reply:
-        """What can be told elsewhere: of artifacts that they are there, of a fetch what is wanted."""
+    def _with_tickets(self, reply: Reply) -> Reply:
+        """The reply in a form that can be sent: tickets for artifacts, and a fetch without its check."""
         if reply.shelved:
             reply.shelved = [self._ticket(artifact) for artifact in reply.shelved]
         wanted = reply.request
         if isinstance(wanted, Send):
             reply.request = Send(wanted.to, self._ticket(wanted.artifact))
         elif isinstance(wanted, Fetch):
-            reply.request = Fetch(wanted.peers, wanted.name, wanted.round, dict)  # who fetches judges what came
+            reply.request = Fetch(wanted.peers, wanted.name, wanted.round, dict)  # the fetching peer does the check
         return reply
 
     def _ticket(self, a: Artifact) -> Artifact:
@@ -147,12 +149,12 @@ class Shard:
     def keep(self, peer: int, round: int) -> None:
         self.stage.keep(peer, round)
 
-    def ask(self, wish: str, *given: Any) -> Any:
-        """Something of the stage that needs no translation."""
-        return getattr(self.stage, wish)(*given)
+    def on_stage(self, call: str, *arguments: Any) -> Any:
+        """Call a method of the stage that needs no tickets."""
+        return getattr(self.stage, call)(*arguments)
 
     def states(self) -> dict[int, dict[str, Any]]:
-        """All that must survive of everybody, as it is now."""
+        """Snapshots of all participants."""
         return {id: {**checkpoint.of_peer(peer), "inbox": {}} for id, peer in self.stage.peers.items()}
 
 
@@ -164,56 +166,58 @@ class Sharded(Stage):
 
     members: list[list[int]]  # the peers of each shard
 
-    def _begin_sharding(self, members: list[list[int]]) -> None:
+    def _init_shards(self, members: list[list[int]]) -> None:
         self.members = members
-        self._where = {peer: shard for shard, some in enumerate(members) for peer in some}
-        self._orders: dict[int, list[Order]] = defaultdict(list)  # to be carried out with the next wish
-        self._needed: dict[int, list[Ticket]] = defaultdict(list)  # what those orders are about
-        self._has: dict[int, set[Key]] = defaultdict(set)  # what each shard has borrowed
-        self._forgotten: dict[int, list[Key]] = defaultdict(list)  # what it need not have any longer
+        self._shard_of = {peer: shard for shard, some in enumerate(members) for peer in some}
+        self._orders: dict[int, list[Order]] = defaultdict(list)  # deferred to the next call of each shard
+        self._needed: dict[int, list[Ticket]] = defaultdict(list)  # the artifacts that those orders use
+        self._borrowed: dict[int, set[Key]] = defaultdict(set)  # by shard
+        self._forgotten: dict[int, list[Key]] = defaultdict(list)  # artifacts that a shard may drop
         self._watched: dict[Key, weakref.ref[Artifact]] = {}
         self._restored = itertools.count(1)
 
     @abstractmethod
-    def _send(self, shard: int, orders: Sequence[Order], wish: str, given: tuple[Any, ...], lent: Sequence[Any]) -> Any:
-        """Have a shard `do` this, as soon as what was lent to it (wishes under way) is there; returns the wish."""
+    def _send(
+        self, shard: int, orders: Sequence[Order], call: str, arguments: tuple[Any, ...], lent: Sequence[Any]
+    ) -> Any:
+        """Start `Shard.run` as soon as `lent`, the results of pending calls, is available; returns the pending call."""
 
     @abstractmethod
-    def _answers(self, wishes: Sequence[Any]) -> list[Any]:
-        """What came of wishes under way; of several errors the first in order is raised."""
+    def _results(self, calls: Sequence[Any]) -> list[Any]:
+        """Wait for the results of pending calls; of several errors the first in order is raised."""
 
-    # -- asking shards -------------------------------------------------------------------------
+    # -- calling shards ------------------------------------------------------------------------
 
-    def _wish(self, shard: int, wish: str, *given: Any, lent: Sequence[Any] = ()) -> Any:
-        """Ask a shard for something, with the orders that wait."""
+    def _call(self, shard: int, call: str, *arguments: Any, lent: Sequence[Any] = ()) -> Any:
+        """Call a shard, together with its deferred orders."""
         orders, needed = self._orders.pop(shard, []), self._needed.pop(shard, [])
         if shard in self._forgotten:
             orders.append(("forget", (self._forgotten.pop(shard),)))
-        borrowed = self._borrowed(shard, (ticket.key for ticket in needed)) if needed else []
-        return self._send(shard, orders, wish, given, [*lent, *borrowed])
+        borrowed = self._borrow(shard, (ticket.key for ticket in needed)) if needed else []
+        return self._send(shard, orders, call, arguments, [*lent, *borrowed])
 
-    def _borrowed(self, shard: int, needed: Iterable[Key]) -> list[Any]:
-        """What a shard does not have yet, asked of those who do."""
-        has, by_owner = self._has[shard], defaultdict(list)
-        for key in sorted({key for key in needed if key[0] != shard and key not in has}):
+    def _borrow(self, shard: int, needed: Iterable[Key]) -> list[Any]:
+        """Request the artifacts that a shard does not have yet from their owners."""
+        borrowed, by_owner = self._borrowed[shard], defaultdict(list)
+        for key in sorted({key for key in needed if key[0] != shard and key not in borrowed}):
             by_owner[key[0]].append(key)
-            has.add(key)
-        return [self._wish(owner, "lend", keys) for owner, keys in by_owner.items()]  # after what it was ordered
+            borrowed.add(key)
+        return [self._call(owner, "lend", keys) for owner, keys in by_owner.items()]  # after the owner's orders
 
-    def _wish_all(self, wish: str, *given: Any) -> list[Any]:
-        return self._answers([self._wish(shard, wish, *given) for shard in range(len(self.members))])
+    def _call_all(self, call: str, *arguments: Any) -> list[Any]:
+        return self._results([self._call(shard, call, *arguments) for shard in range(len(self.members))])
 
-    # -- what a stage does -----------------------------------------------------------------------
+    # -- the interface of a stage ----------------------------------------------------------------
 
     def act(self, now: float, turns: Sequence[Turn]) -> list[Reply]:
         by_shard: dict[int, list[Turn]] = defaultdict(list)
         for turn in turns:
-            by_shard[self._where[turn.peer]].append(turn)
+            by_shard[self._shard_of[turn.peer]].append(turn)
         shards = sorted(by_shard)
-        # All is lent before anybody acts: who does cannot lend, and others would wait for it.
-        lent = [self._borrowed(shard, _tickets(by_shard[shard])) for shard in shards]
-        wishes = [self._wish(s, "act", now, by_shard[s], lent=theirs) for s, theirs in zip(shards, lent, strict=True)]
-        replies = {reply.peer: reply for found in self._answers(wishes) for reply in found}
+        # All lending comes before any acting: an acting shard cannot lend, and others would wait for it.
+        lent = [self._borrow(shard, _tickets(by_shard[shard])) for shard in shards]
+        calls = [self._call(s, "act", now, by_shard[s], lent=theirs) for s, theirs in zip(shards, lent, strict=True)]
+        replies = {reply.peer: reply for of_shard in self._results(calls) for reply in of_shard}
         for reply in replies.values():
             for ticket in reply.shelved:
                 self._watch(ticket)
@@ -222,39 +226,39 @@ class Sharded(Stage):
         return [replies[turn.peer] for turn in turns]
 
     def _watch(self, ticket: Artifact) -> None:
-        """When the last who knows of an artifact has let go of its ticket, those who have it forget it."""
+        """Let shards drop an artifact when the last reference to its ticket is gone."""
         assert isinstance(ticket, Ticket)
         self._watched[ticket.key] = weakref.ref(ticket, partial(self._forget, ticket.key))
 
     def _forget(self, key: Key, reference: object) -> None:  # noqa: ARG002
         del self._watched[key]
         self._forgotten[key[0]].append(key)
-        for shard, keys in self._has.items():
+        for shard, keys in self._borrowed.items():
             if key in keys:
                 keys.remove(key)
                 self._forgotten[shard].append(key)
 
     def compute(self, round: int) -> None:
-        self._wish_all("ask", "compute", round)
+        self._call_all("on_stage", "compute", round)
 
     def measured(self, round: int) -> dict[int, Measured]:
-        return _merged(self._wish_all("ask", "measured", round))
+        return _merged(self._call_all("on_stage", "measured", round))
 
     def deliver(self, peer: int, artifact: Artifact) -> None:
         assert isinstance(artifact, Ticket)
-        self._orders[self._where[peer]].append(("deliver", (peer, artifact.key)))
-        self._needed[self._where[peer]].append(artifact)
+        self._orders[self._shard_of[peer]].append(("deliver", (peer, artifact.key)))
+        self._needed[self._shard_of[peer]].append(artifact)
 
     def whole(self, artifacts: Sequence[Artifact]) -> list[Artifact]:
-        wishes = {}
+        calls = {}
         for ticket in artifacts:
             assert isinstance(ticket, Ticket)
-            wishes[ticket.key] = self._wish(ticket.key[0], "lend", [ticket.key])
-        lent = dict(zip(wishes, self._answers(list(wishes.values())), strict=True))
+            calls[ticket.key] = self._call(ticket.key[0], "lend", [ticket.key])
+        lent = dict(zip(calls, self._results(list(calls.values())), strict=True))
         return [lent[ticket.key][0].artifact() for ticket in artifacts]  # type: ignore[attr-defined]
 
-    def known(self, artifact: Artifact) -> Artifact:
-        shard = self._where[artifact.author]
+    def adopt(self, artifact: Artifact) -> Artifact:
+        shard = self._shard_of[artifact.author]
         ticket = Ticket(
             artifact.name, artifact.author, artifact.round, {}, artifact.facts, (shard, -next(self._restored)),
             artifact.nbytes,
@@ -264,25 +268,25 @@ class Sharded(Stage):
         return ticket
 
     def keep(self, peer: int, round: int) -> None:
-        self._orders[self._where[peer]].append(("keep", (peer, round)))
+        self._orders[self._shard_of[peer]].append(("keep", (peer, round)))
 
     def kept(self, round: int) -> dict[int, dict[str, Any]]:
-        return _merged(self._wish_all("ask", "kept", round))
+        return _merged(self._call_all("on_stage", "kept", round))
 
     def restore(self, saved: Mapping[int, dict[str, Any]]) -> None:
         shares = [{peer: saved[peer] for peer in members} for members in self.members]
-        self._answers([self._wish(shard, "ask", "restore", share) for shard, share in enumerate(shares)])
+        self._results([self._call(shard, "on_stage", "restore", share) for shard, share in enumerate(shares)])
 
     def end(self) -> None:
-        """Everybody may still be asked for its state."""
+        """Keeps the participants: their states may still be collected."""
 
-    def bring_home(self) -> None:
-        for states in self._wish_all("states"):
+    def collect_states(self) -> None:
+        for states in self._call_all("states"):
             super().restore(states)
 
 
 def _merged(parts: Iterable[dict[int, Any]]) -> dict[int, Any]:
-    return {peer: found for part in parts for peer, found in part.items()}
+    return {peer: value for part in parts for peer, value in part.items()}
 
 
 def _tickets(turns: Sequence[Turn]) -> Iterable[Key]:

@@ -1,8 +1,8 @@
-"""Memory that processes of one machine have in common, and what they say to each other through it.
+"""Messages between processes of one machine through shared memory.
 
-A message is a pickle whose arrays are not copied into it (protocol 5): both are written into the sender's *room*, a
-file without a name that lies in memory, and only where they are goes through a connection. So a sender never waits for
-who reads, however much there is to say, and what is large is copied once by each.
+A message is a pickle with out-of-band arrays (protocol 5). Both are written into the sender's *buffer*, an anonymous
+file in memory, and only their location goes through a connection. So a sender never blocks on a reader, however large
+the message, and each side copies large arrays only once.
 """
 
 from __future__ import annotations
@@ -25,29 +25,29 @@ from torch import Tensor
 
 from coterie.core.errors import RunError
 
-ALIGNED = 64  # bytes: where an array may begin
-SMALLEST = 1 << 20  # bytes of a room
-AWAKE = 0.01  # seconds
+ALIGNED = 64  # bytes: alignment of arrays
+SMALLEST = 1 << 20  # bytes of a buffer
+SPIN = 0.01  # seconds that a receiver spins before it blocks
 
 
 class Location(NamedTuple):
-    """Where a message is: in whose room, and from where to where its pickle and each of its arrays are."""
+    """Where a message is: the number of its buffer, and the spans of its pickle and of each array."""
 
-    room: int
+    buffer: int
     spans: list[tuple[int, int]]
 
 
 class SharedBuffer:
-    """What one process writes, and others read, from a file that all of them have open."""
+    """A file that one process writes to, and others, which have it open, read from."""
 
     def __init__(self, number: int, file: int | None = None) -> None:
         self.number = number
-        self.file = _nameless() if file is None else file
+        self.file = _anonymous() if file is None else file
         self._used = 0
         self._memory: mmap.mmap | None = None
 
-    def empty(self) -> None:
-        """All that is in it has been read."""
+    def clear(self) -> None:
+        """Discard all messages, which must have been read."""
         self._used = 0
 
     def put(self, message: Any) -> Location:
@@ -56,33 +56,33 @@ class SharedBuffer:
         for part in (pickled, *arrays):
             spans.append((at, at + part.nbytes))
             at += -(-part.nbytes // ALIGNED) * ALIGNED
-        memory = self._of_size(at)
+        memory = self._mapped(at)
         for part, (start, stop) in zip((pickled, *arrays), spans, strict=True):
             memory[start:stop] = part
         self._used = at
         return Location(self.number, spans)
 
-    def get(self, parcel: Location, *, stays: bool = False) -> Any:
-        """A message that somebody has put there; its arrays are copies, unless what is in the room `stays`."""
-        whole = memoryview(self._of_size(max(stop for _, stop in parcel.spans)))
-        pickled, *arrays = (whole[start:stop] for start, stop in parcel.spans)
-        return pickle.loads(pickled, buffers=[a.toreadonly() if stays else bytearray(a) for a in arrays])
+    def get(self, location: Location, *, in_place: bool = False) -> Any:
+        """The message at this location. Its arrays are copies or, with `in_place`, read-only views of the buffer."""
+        memory = memoryview(self._mapped(max(stop for _, stop in location.spans)))
+        pickled, *arrays = (memory[start:stop] for start, stop in location.spans)
+        return pickle.loads(pickled, buffers=[a.toreadonly() if in_place else bytearray(a) for a in arrays])
 
     def close(self) -> None:
-        self._memory = None  # unmapped as soon as no array is in it any more
+        self._memory = None  # unmapped as soon as no array refers to it
         with contextlib.suppress(OSError):
             os.close(self.file)
 
-    def _of_size(self, size: int) -> mmap.mmap:
-        """At least so large. Pages are asked for beforehand: to find out while writing that there are none is fatal."""
+    def _mapped(self, size: int) -> mmap.mmap:
+        """At least `size` bytes. Pages are allocated beforehand: running out of memory while writing is fatal."""
         if self._memory is None or len(self._memory) < size:
-            there = os.fstat(self.file).st_size
-            if there < size:
+            allocated = os.fstat(self.file).st_size
+            if allocated < size:
                 try:
-                    _allocate(self.file, max(size + size // 4 if there else size, SMALLEST))
+                    _allocate(self.file, max(size + size // 4 if allocated else size, SMALLEST))
                 except OSError as error:
                     raise RunError(
-                        f"no room for {size / 1e6:.0f} MB of memory that processes share ({error.strerror}): use fewer "
+                        f"cannot allocate {size / 1e6:.0f} MB of shared memory ({error.strerror}): use fewer "
                         "peers or smaller models, or engine.name = simulation, which needs none"
                     ) from error
             self._memory = mmap.mmap(self.file, 0)
@@ -92,25 +92,25 @@ class SharedBuffer:
 def _allocate(file: int, size: int) -> None:
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(file, 0, size)
-    else:  # as on macOS
+    else:  # such as on macOS
         os.ftruncate(file, size)
 
 
-def _nameless() -> int:
-    """A file that nobody else can open, and that is gone with those who have it open."""
+def _anonymous() -> int:
+    """A file without a name: no other process can open it, and it vanishes with the last one that has it open."""
     if hasattr(os, "memfd_create"):
         return os.memfd_create("coterie")
     with tempfile.TemporaryFile() as file:
         return os.dup(file.fileno())
 
 
-def heard(connection: Connection[Any, Any]) -> Any:
-    """The next word through a connection. It is waited for awake at first: to be woken takes longer than most waits."""
+def receive(connection: Connection[Any, Any]) -> Any:
+    """The next message of a connection. Spins before it blocks: waking up takes longer than most waits."""
     ready = select.poll()
     ready.register(connection.fileno(), select.POLLIN)
-    until = time.perf_counter() + AWAKE
+    until = time.perf_counter() + SPIN
     while not ready.poll(0) and time.perf_counter() < until:
-        time.sleep(0)  # who has something to do on this core goes first
+        time.sleep(0)  # yield to other processes on this core
     return connection.recv()
 
 

@@ -1,7 +1,7 @@
-"""Models in memory that the system may put on disk: where a circle has more of them than the machine has memory.
+"""Keeps models in memory-mapped files, for runs with more models than fit into memory.
 
-What is kept here lies in files that are mapped into memory. The system writes out what it needs room for, and reads
-back what is looked at. A file has no name any more from the moment it is mapped: whatever ends a run, nothing is left.
+The operating system writes pages to disk when memory is short, and reads them back on access. The files are unlinked
+as soon as they are mapped, so nothing is left on disk, however a run ends.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from coterie.core.errors import ConfigError, RunError
 from coterie.core.model import Model
 from coterie.core.weights import Weights
 
-BLOCK = 64_000_000  # bytes of a file, or one row, where that is longer
+BLOCK = 64_000_000  # bytes of a file, or one row if that is longer
 
 
 class Spill:
-    """In files of this folder. Of artifacts only those that carry a model, or a part of one: others are small."""
+    """Models in files of a folder; artifacts only if they carry a model or a part of one: others are small."""
 
     def __init__(self, folder: str) -> None:
         self.folder = Path(folder).expanduser()
         self.blocks = 0
-        self._free: dict[int, list[np.ndarray]] = defaultdict(list)  # rows that nobody uses, by their size
+        self._free: dict[int, list[np.ndarray]] = defaultdict(list)  # unused rows, by size
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -48,14 +48,14 @@ class Spill:
         return replace(artifact, content=Weights(content.layout, self._row(content.vector)))
 
     def _row(self, vector: Tensor) -> Tensor:
-        """A copy in a file. Its row is free again when the last that looks at it is gone, be it a view of a view."""
+        """A copy in a file. Its row becomes free when the last tensor that refers to it, even a view, is gone."""
         if vector.device.type != "cpu" or vector.dtype != torch.float32 or not vector.numel():
             return vector
         size = vector.numel()
         if not self._free[size]:
             self._free[size].extend(self._block(size))
         row = self._free[size].pop()
-        view = row[:]  # torch holds on to it for as long as there is a tensor of it
+        view = row[:]  # torch keeps it alive as long as any tensor refers to it
         weakref.finalize(view, self._free[size].append, row).atexit = False
         tensor = torch.from_numpy(view)
         tensor.copy_(vector)
@@ -66,7 +66,7 @@ class Spill:
         length = 4 * size * rows
         try:
             with tempfile.TemporaryFile(dir=self.folder) as file:
-                # All of it now: a disk that turns out to be full later would end the process without a word.
+                # Allocate everything now: if the disk were full later, the process would be killed silently.
                 if hasattr(os, "posix_fallocate"):
                     os.posix_fallocate(file.fileno(), 0, length)
                 else:
@@ -74,8 +74,8 @@ class Spill:
                 mapped = mmap.mmap(file.fileno(), length)
         except OSError as error:
             raise RunError(
-                f"engine.spill: no room for {length / 1e6:.0f} MB in {self.folder} ({error.strerror}): make room "
-                "on the disk, or choose another folder, then go on with --resume"
+                f"engine.spill: cannot allocate {length / 1e6:.0f} MB in {self.folder} ({error.strerror}): free some "
+                "disk space, or choose another folder, then continue with --resume"
             ) from error
         self.blocks += 1
         return list(np.frombuffer(mapped, dtype=np.float32).reshape(rows, size))

@@ -1,7 +1,7 @@
-"""Where participants act: their coroutines, what they ask to have computed, and what is measured of them.
+"""Executes participants: their coroutines, the computations they request, and their measurements.
 
-A stage knows nothing of time, of who is away, or of who waits for whom. Whoever directs it (the simulation) says who
-goes on, and hears what each of them asks for next. So a stage may as well be in another process.
+A stage knows nothing of time, absences, or which participant waits for which. The director tells it which participants
+act, and gets the next request of each. So a stage may run in another process.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from coterie.core.checkpoint import packed, unpacked
 from coterie.core.model import Model
 from coterie.core.peer import Peer
 from coterie.core.requests import Compute, Evaluate, Predict, Request, Train
-from coterie.engines.driving import SETUP, Part, begun, close, step
-from coterie.engines.measuring import Measure, Measured, is_due, measure_of, settle
+from coterie.engines.driving import SETUP, Part, close, start, step
+from coterie.engines.measuring import Measure, Measured, is_due, measure_of, score_all
 from coterie.methods.base import Method
 from coterie.simulation.clock import EVALUATION_COST
 from coterie.simulation.protocol import Computed, Messages, Reply, Turn, Working
 from coterie.simulation.spill import Spill
 from coterie.training import Trainer
 
-WORK = (Train, Evaluate, Predict, Compute)  # requests to have something computed
+WORK = (Train, Evaluate, Predict, Compute)  # requests for computation
 
 
 @dataclass(eq=False)
 class _Work:
-    """Something to compute, and what came out once it has been."""
+    """A requested computation, and its result once it is done."""
 
     request: Train | Evaluate | Predict | Compute[Any]
     value: Any = None
@@ -50,16 +50,16 @@ class Stage:
     ) -> None:
         self.method, self.rounds, self.trainer, self.evaluate_every = method, rounds, trainer, evaluate_every
         self.peers = {peer.id: peer for peer in participants}
-        self.now = 0.0  # when those who act do so
-        self.computing = 0  # the round that the trainer's work is of, at this moment
-        self._parts: dict[int, Part] = {}  # what each is in the middle of
+        self.now = 0.0  # simulated time of the current turn
+        self.computing = 0  # the round that the trainer is currently working on
+        self._parts: dict[int, Part] = {}  # by peer: its suspended setup or round
         self._inboxes: dict[int, dict[str, list[Artifact]]] = defaultdict(dict)
-        # By round, and then by peer: what is computed together, and in which order, must not depend on where a run was
+        # By round, then by peer: which computations are batched, and their order, must not depend on where a run was
         # resumed.
         self._work: dict[int, dict[int, _Work]] = defaultdict(dict)
-        self._working: dict[int, _Work] = {}  # by peer: what it waits for
+        self._working: dict[int, _Work] = {}  # by peer: the computation it waits for
         self._measures: dict[int, list[Measure]] = defaultdict(list)  # by round
-        self._to_keep: dict[int, Measure] = {}  # by peer: those of peers that have not gone on since
+        self._to_keep: dict[int, Measure] = {}  # by peer: those of peers that have not started another round since
         self._kept: dict[int, dict[int, dict[str, Any]]] = defaultdict(dict)  # for checkpoints, by round and peer
         self._acting = Reply(-1)
         self._spill = Spill(spill) if spill else None
@@ -67,17 +67,17 @@ class Stage:
         for peer in participants:
             peer.desk = self
         if self._spill is None:  # else models stay in its files
-            trainer.settle([peer.model for peer in participants])
+            trainer.colocate([peer.model for peer in participants])
 
     @property
     def asynchronous(self) -> bool:
-        """Whether the method has no common rounds, whatever the settings say."""
+        """Whether the method is asynchronous by itself, whatever the settings."""
         return self.method.asynchronous
 
     # -- acting --------------------------------------------------------------------------------
 
     def act(self, now: float, turns: Sequence[Turn]) -> list[Reply]:
-        """Let these go on, each to its next request."""
+        """Run these participants, each to its next request."""
         self.now = now
         return [self._act(turn) for turn in turns]
 
@@ -88,7 +88,7 @@ class Stage:
             if me.id in self._to_keep:
                 self._to_keep.pop(me.id).keep(self._copied)
             me.begin(turn.round)
-            self._parts[me.id] = begun(self.method, me)
+            self._parts[me.id] = start(self.method, me)
         request = step(me, self._parts[me.id], self._value(turn))
         if request is None:
             del self._parts[me.id]
@@ -101,9 +101,9 @@ class Stage:
         if isinstance(turn.answer, Computed):
             return self._working.pop(turn.peer).value
         if isinstance(turn.answer, Messages):
-            letters = self._inboxes[turn.peer][turn.answer.name]
-            taken = letters[: turn.answer.many]
-            del letters[: turn.answer.many]
+            messages = self._inboxes[turn.peer][turn.answer.name]
+            taken = messages[: turn.answer.many]
+            del messages[: turn.answer.many]
             return taken
         return turn.answer
 
@@ -111,25 +111,25 @@ class Stage:
         if not isinstance(request, WORK):
             return request
         self._working[me.id] = self._work[me.round][me.id] = _Work(request)
-        return Working(_worth(request), isinstance(request, Train))
+        return Working(_cost(request), isinstance(request, Train))
 
     def _end(self, me: Peer, reply: Reply) -> None:
-        """It is as it will be measured, whenever that is done: if it goes on before, on a copy."""
+        """Register the peer's measurement; its model is copied if it starts another round before being measured."""
         reply.notes = me.notes
         if me.round != SETUP and is_due(me.round, self.evaluate_every, self.rounds):
             self._to_keep[me.id] = measure_of(me)
             self._measures[me.round].append(self._to_keep[me.id])
 
     def end(self) -> None:
-        """Nobody will go on any more."""
+        """Abandon all unfinished rounds."""
         for part in self._parts.values():
             close(part)
 
-    def bring_home(self) -> None:
-        """Everybody's last state is to be in `peers`: here it is."""
+    def collect_states(self) -> None:
+        """Update `peers` to their final states; in one process they are current already."""
 
     def close(self) -> None:
-        """Let go of what was needed to act."""
+        """Release all resources."""
         self.trainer.close()
 
     # -- for participants: `me.desk` -------------------------------------------------------------
@@ -144,65 +144,66 @@ class Stage:
     # -- computing -----------------------------------------------------------------------------
 
     def compute(self, round: int) -> None:
-        """Everything that anybody in this round has asked for, at once."""
+        """Do all computations requested in this round, at once."""
         self.computing = round
         work = [work for _, work in sorted(self._work.pop(round, {}).items())]
         fits = [(w, w.request.job) for w in work if isinstance(w.request, Train)]
         _answer([w for w, _ in fits], self.trainer.fit([job for _, job in fits]))
         for kind, compute in ((Evaluate, self.trainer.evaluate), (Predict, self.trainer.predict)):
-            asked = [(w, w.request.jobs) for w in work if isinstance(w.request, kind)]
-            results: Iterator[Any] = iter(compute([job for _, jobs in asked for job in jobs]))
-            _answer([w for w, _ in asked], [[next(results) for _ in jobs] for _, jobs in asked])
+            requested = [(w, w.request.jobs) for w in work if isinstance(w.request, kind)]
+            results: Iterator[Any] = iter(compute([job for _, jobs in requested for job in jobs]))
+            _answer([w for w, _ in requested], [[next(results) for _ in jobs] for _, jobs in requested])
         calls = [(w, w.request.function) for w in work if isinstance(w.request, Compute)]
         _answer([w for w, _ in calls], self.trainer.call([function for _, function in calls]))
 
     def measured(self, round: int) -> dict[int, Measured]:
-        """What was measured of those who are done with this round, by peer; once for each."""
+        """The scores of peers that have finished this round, by peer; each is returned once."""
         self.computing = round
         measures = sorted(self._measures.pop(round, []), key=lambda measure: measure.me.id)
         for measure in measures:
             if self._to_keep.get(measure.me.id) is measure:
                 del self._to_keep[measure.me.id]
-        return {m.me.id: found for m, found in zip(measures, settle(measures, self.trainer), strict=True) if found}
+        scores = score_all(measures, self.trainer)
+        return {m.me.id: measured for m, measured in zip(measures, scores, strict=True) if measured}
 
-    # -- letters and artifacts -------------------------------------------------------------------
+    # -- messages and artifacts ------------------------------------------------------------------
 
     def deliver(self, peer: int, artifact: Artifact) -> None:
         self._inboxes[peer].setdefault(artifact.name, []).append(artifact)
 
     def whole(self, artifacts: Sequence[Artifact]) -> list[Artifact]:
-        """These, with what they carry."""
+        """These artifacts with their content, which may be in another process."""
         return list(artifacts)
 
-    def known(self, artifact: Artifact) -> Artifact:
-        """One that a checkpoint had, as others of this stage are known to whoever directs it."""
+    def adopt(self, artifact: Artifact) -> Artifact:
+        """Take over an artifact from a checkpoint; returns it in the form that the director uses."""
         return artifact
 
     # -- checkpoints ---------------------------------------------------------------------------
 
     def keep(self, peer: int, round: int) -> None:
-        """Put aside what of this peer must survive, as it is now, for the checkpoint of this round."""
-        letters = {name: [packed(a) for a in found] for name, found in self._inboxes[peer].items()}
-        self._kept[round][peer] = {**checkpoint.of_peer(self.peers[peer]), "inbox": letters}
+        """Take a snapshot of this peer for the checkpoint of this round."""
+        inbox = {name: [packed(a) for a in messages] for name, messages in self._inboxes[peer].items()}
+        self._kept[round][peer] = {**checkpoint.of_peer(self.peers[peer]), "inbox": inbox}
 
     def kept(self, round: int) -> dict[int, dict[str, Any]]:
-        """All that was put aside for it, by peer."""
+        """The snapshots for this checkpoint, by peer."""
         return self._kept.pop(round, {})
 
     def restore(self, saved: Mapping[int, dict[str, Any]]) -> None:
-        for id, of_peer in saved.items():
-            checkpoint.to_peer(self.peers[id], of_peer)
+        for id, snapshot in saved.items():
+            checkpoint.to_peer(self.peers[id], snapshot)
             self.method.revive(self.peers[id])
-            self._inboxes[id] = {name: [unpacked(a) for a in found] for name, found in of_peer["inbox"].items()}
+            self._inboxes[id] = {name: [unpacked(a) for a in packs] for name, packs in snapshot["inbox"].items()}
 
 
 def _answer(work: Sequence[_Work], values: Sequence[Any]) -> None:
-    for one, value in zip(work, values, strict=True):
-        one.value = value
+    for item, value in zip(work, values, strict=True):
+        item.value = value
 
 
-def _worth(request: Train | Evaluate | Predict | Compute[Any]) -> float:
-    """In samples trained."""
+def _cost(request: Train | Evaluate | Predict | Compute[Any]) -> float:
+    """Simulated cost, in samples of training."""
     if isinstance(request, Train):
         job = request.job
         return len(job.split) * job.settings.epochs * max(1, job.views)

@@ -1,4 +1,4 @@
-"""The only fit and evaluate loops: a plain one, and a batched one that trains many equal peers as one."""
+"""The training and evaluation loops: a plain one, and a batched one that trains many equal peers as one."""
 
 from coterie.training.dispatch import Trainer
 

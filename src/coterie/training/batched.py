@@ -1,7 +1,7 @@
 """The batched loop: equal peers' models stacked along a first axis and trained as one (torch.func.vmap).
 
-Optimisers work number by number, so their functional forms serve stacked models as they are. Peers with
-different amounts of data go along too: at each step those whose batches are of one size are computed together.
+Optimisers are elementwise, so their functional forms work on stacked models unchanged. Peers may have different
+amounts of data: each step computes those with batches of equal size together.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from torch.func import functional_call, grad_and_value, vmap
 from torch.optim.adam import adam
 from torch.optim.sgd import sgd
 
-from coterie.core.jobs import EvaluateJob, FitJob, Pool, Prediction, Score, TrainSettings, batches, looked_at
-from coterie.core.loss import Batch, Loss, surprise
+from coterie.core.jobs import EvaluateJob, FitJob, Pool, Prediction, Score, TrainSettings, batches, step_inputs
+from coterie.core.loss import Batch, Loss, sample_cross_entropy
 from coterie.core.model import Architecture
 from coterie.core.net import Net, Output
 from coterie.core.weights import Slot, lie_side_by_side, side_by_side
 from coterie.training.checking import MOST_LOSSES, guarded, value_of
-from coterie.training.plain import blame_loss, first_batch, forget_other, memory_names
+from coterie.training.plain import blame_loss, first_batch, memory_names, reset_foreign
 from coterie.training.recording import Function, Repeated
 
 Stack = dict[str, Tensor]  # name -> (peers, *shape)
-REGISTER = 64  # numbers: a multiple of what any processor computes at once
+REGISTER = 64  # numbers: a multiple of the register width of any processor
 
 
 class _StackedNet:
-    """A net at given parameters, as the losses see it; under vmap these are one peer's."""
+    """A net with given parameters, as the losses see it; under vmap, one peer's parameters."""
 
     def __init__(self, module: Net, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor]) -> None:
         self.module = module
@@ -52,17 +52,17 @@ class _Stacks:
     trained: Stack
     fixed: Stack
     given: Stack
-    memory: dict[str, Stack]  # what the optimiser remembers of each trained tensor
+    memory: dict[str, Stack]  # optimiser state of each trained tensor
 
     def at(self, index: Tensor | None) -> _Stacks:
-        """Those of some jobs, copied; of all, as they are."""
+        """A copy for some of the jobs; None: all jobs, without a copy."""
         if index is None:
             return self
         memory = {key: _take(stack, index) for key, stack in self.memory.items()}
         return _Stacks(_take(self.trained, index), _take(self.fixed, index), _take(self.given, index), memory)
 
     def put(self, index: Tensor | None, part: _Stacks) -> None:
-        """Write back what a step changed of some jobs; of all, it was changed in place."""
+        """Write back what a step changed for some of the jobs; for all, it was changed in place."""
         if index is None:
             return
         for stack, changed in ((self.trained, part.trained), *((m, part.memory[k]) for k, m in self.memory.items())):
@@ -71,17 +71,17 @@ class _Stacks:
 
 
 def fit(jobs: Sequence[FitJob]) -> list[float]:
-    """Train jobs of one kind (architecture, loss, settings, pool) together; returns each one's mean loss."""
+    """Train jobs of one kind (architecture, loss, settings, pool) together; returns the mean loss of each."""
     first, device = jobs[0], jobs[0].model.vector.device
     vectors = [job.model.vector for job in jobs]
     rows = side_by_side(vectors)
-    stacks = _stack(jobs, rows)  # first: it makes optimisers forget what another one remembered
+    stacks = _stack(jobs, rows)  # first: it resets state that another optimiser left
     lanes = _lanes(jobs)
     steps = {j: len(lane.steps) for lane in lanes for j in lane.jobs}
     gradients = gradients_of(first.model.architecture, first.loss)
     totals = torch.zeros(len(jobs), device=device)
     for tick in range(max(steps.values())):
-        for lane in _together(lanes, tick):
+        for lane in _merged(lanes, tick):
             index = None if len(lane.jobs) == len(jobs) else torch.tensor(lane.jobs, device=device)
             part = stacks.at(index)
             batch = _batch([jobs[j] for j in lane.jobs], lane.steps[tick], tick)
@@ -100,7 +100,7 @@ def fit(jobs: Sequence[FitJob]) -> list[float]:
 
 
 def _check_finite(jobs: Sequence[FitJob], sums: Sequence[float]) -> None:
-    """Raise where a loss is no number from its first step on; the models are still as they were found."""
+    """Raise if a loss is not finite from the first step on; the models have not been changed yet."""
     for job, total in zip(jobs, sums, strict=True):
         if not math.isfinite(total):
             model, batch = job.model, first_batch(job)
@@ -129,26 +129,26 @@ def _steps_before(job: FitJob) -> int:
 def _batch(jobs: Sequence[FitJob], step: _Step, number: int) -> Batch:
     pool = jobs[0].split.pool
     x, y = _samples(pool, torch.from_numpy(step.rows).to(pool.x.device))
-    seen, views = looked_at(jobs, x, number)
+    inputs, views = step_inputs(jobs, x, number)
     if jobs[0].targets is None:
-        return Batch(seen, y, views)
+        return Batch(inputs, y, views)
     chosen = [(job.targets, torch.from_numpy(at)) for job, at in zip(jobs, step.positions, strict=True)]
     targets = [targets[at.to(targets.device)] for targets, at in chosen if targets is not None]
-    return Batch(seen, y, views, torch.stack(targets))
+    return Batch(inputs, y, views, torch.stack(targets))
 
 
 @torch.no_grad()
 def evaluate(jobs: Sequence[EvaluateJob]) -> list[Score]:
     """Measure jobs of one kind (architecture, pool, number of samples) together."""
     (logits, _), y = _outputs(jobs)
-    losses = surprise(logits, y).mean(1)
-    right = (logits.argmax(2) == y).sum(1)
-    return [Score(a, b / y.shape[1]) for a, b in zip(losses.tolist(), right.tolist(), strict=True)]
+    losses = sample_cross_entropy(logits, y).mean(1)
+    correct = (logits.argmax(2) == y).sum(1)
+    return [Score(a, b / y.shape[1]) for a, b in zip(losses.tolist(), correct.tolist(), strict=True)]
 
 
 @torch.no_grad()
 def predict(jobs: Sequence[EvaluateJob]) -> list[Prediction]:
-    """What models of one kind say of their splits."""
+    """Predictions of models of one kind on their splits."""
     (logits, features), _ = _outputs(jobs)
     return [Prediction(*pair) for pair in zip(logits.unbind(0), features.unbind(0), strict=True)]
 
@@ -164,9 +164,9 @@ def _outputs(jobs: Sequence[EvaluateJob]) -> tuple[tuple[Tensor, Tensor], Tensor
 
 
 def gradients_of(architecture: Architecture, loss: Loss) -> Repeated:
-    """The stacked models' gradients, in the order of what is trained, and their losses."""
+    """A function that returns the stacked models' gradients, in the order of the trained tensors, and their losses."""
 
-    def worked_out(trained: Stack, fixed: Stack, batch: Batch, given: Stack) -> Function:  # noqa: ARG001
+    def make(trained: Stack, fixed: Stack, batch: Batch, given: Stack) -> Function:  # noqa: ARG001
         net = architecture.scratch()
         net.train()
         layout = architecture.layout
@@ -185,13 +185,13 @@ def gradients_of(architecture: Architecture, loss: Loss) -> Repeated:
 
         return flat
 
-    return _kept(architecture, loss, lambda: Repeated(str(loss), worked_out))
+    return _cached(architecture, loss, lambda: Repeated(str(loss), make))
 
 
 def outputs_of(architecture: Architecture) -> Repeated:
-    """The stacked models' logits and features."""
+    """A function that returns the stacked models' logits and features."""
 
-    def worked_out(state: Stack, inputs: Stack) -> Function:  # noqa: ARG001
+    def make(state: Stack, inputs: Stack) -> Function:  # noqa: ARG001
         net = architecture.scratch()
         net.eval()
 
@@ -200,31 +200,31 @@ def outputs_of(architecture: Architecture) -> Repeated:
 
         return vmap(outputs)
 
-    # How many are measured together varies more than how many are trained, and there is less to gain.
-    return _kept(architecture, "outputs", lambda: Repeated(f"measuring {architecture.name}", worked_out, patience=12))
+    # Recorded later than training: the number of models measured together varies more, and there is less to gain.
+    return _cached(architecture, "outputs", lambda: Repeated(f"measuring {architecture.name}", make, delay=12))
 
 
-def _kept(architecture: Architecture, what: object, make: Callable[[], Repeated]) -> Repeated:
-    kept: dict[object, Repeated] = architecture.caches.setdefault("repeated", {})
-    if what not in kept:
-        if len(kept) >= MOST_LOSSES:
-            kept.clear()
-        kept[what] = make()
-    return kept[what]
+def _cached(architecture: Architecture, key: object, make: Callable[[], Repeated]) -> Repeated:
+    cache: dict[object, Repeated] = architecture.caches.setdefault("repeated", {})
+    if key not in cache:
+        if len(cache) >= MOST_LOSSES:
+            cache.clear()
+        cache[key] = make()
+    return cache[key]
 
 
 class _Step(NamedTuple):
-    """The samples of one step, (jobs, batch): where they are in the jobs' splits, and in the pool."""
+    """The samples of one step, (jobs, batch): their positions in the jobs' splits, and their rows in the pool."""
 
     positions: np.ndarray[Any, Any]
     rows: np.ndarray[Any, Any]
 
 
 class _Lane(NamedTuple):
-    """Jobs that have as many samples, and as many steps behind them: their steps are of one size."""
+    """Jobs with equal numbers of samples and of earlier steps: their batches have equal sizes."""
 
     jobs: list[int]
-    steps: Mapping[int, _Step]  # by their number, from 0
+    steps: Mapping[int, _Step]  # by number, from 0
     steps_before: int
 
 
@@ -242,8 +242,8 @@ def _lane(jobs: Sequence[FitJob], members: list[int], samples: int, steps_before
     return _Lane(members, steps, steps_before)
 
 
-def _together(lanes: Sequence[_Lane], tick: int) -> list[_Lane]:
-    """Those that still have a step of this number, as one where batch size and step count agree."""
+def _merged(lanes: Sequence[_Lane], tick: int) -> list[_Lane]:
+    """The lanes that still have a step of this number, merged if batch size and step count agree."""
     groups: dict[tuple[int, int], list[_Lane]] = defaultdict(list)
     for lane in lanes:
         if tick in lane.steps:
@@ -253,7 +253,7 @@ def _together(lanes: Sequence[_Lane], tick: int) -> list[_Lane]:
 
 def _joined(lanes: Sequence[_Lane], tick: int) -> _Lane:
     members = np.concatenate([lane.jobs for lane in lanes])
-    order = members.argsort()  # as the jobs are stacked
+    order = members.argsort()  # the order in which the jobs are stacked
     arrays = zip(*(lane.steps[tick] for lane in lanes), strict=True)
     step = _Step(*(np.concatenate(parts)[order] for parts in arrays))
     return _Lane(members[order].tolist(), {tick: step}, lanes[0].steps_before)
@@ -273,21 +273,21 @@ def _take(stack: Stack, index: Tensor) -> Stack:
 def _step(settings: TrainSettings, part: _Stacks, grads: list[Tensor], steps: int) -> None:
     """The optimiser's step of this number, in place.
 
-    Torch's fused steps round what does not fill a register otherwise than the rest. Which numbers those are would
-    depend on how many models are stacked; so stacks of odd sizes are filled up.
+    Torch's fused steps round the tail elements that do not fill a register differently. Which elements those are
+    would depend on how many models are stacked, so stacks of odd sizes are padded.
     """
     names = list(part.trained)
     changed = {key: [stack[n] for n in names] for key, stack in (("", part.trained), *part.memory.items())}
-    filled = {key: [_filled_up(tensor) for tensor in stack] for key, stack in changed.items()}
-    _fused(settings, filled, [_filled_up(gradient) for gradient in grads], steps)
+    padded = {key: [_padded(tensor) for tensor in stack] for key, stack in changed.items()}
+    _fused(settings, padded, [_padded(gradient) for gradient in grads], steps)
     for key, stack in changed.items():
-        for tensor, whole in zip(stack, filled[key], strict=True):
-            if whole is not tensor:
-                tensor.view(-1).copy_(whole[: tensor.numel()])
+        for tensor, longer in zip(stack, padded[key], strict=True):
+            if longer is not tensor:
+                tensor.view(-1).copy_(longer[: tensor.numel()])
 
 
 def _fused(settings: TrainSettings, stacks: dict[str, list[Tensor]], gradients: list[Tensor], steps: int) -> None:
-    """One step on the parameters (named "") and what the optimiser remembers of them."""
+    """One step on the parameters (named "") and their optimiser state."""
     parameters = stacks[""]
     if settings.optimizer == "adam":
         adam(
@@ -304,21 +304,21 @@ def _fused(settings: TrainSettings, stacks: dict[str, list[Tensor]], gradients: 
     )  # fmt: skip
 
 
-def _filled_up(tensor: Tensor) -> Tensor:
+def _padded(tensor: Tensor) -> Tensor:
     missing = -tensor.numel() % REGISTER
     return F.pad(tensor.reshape(-1), (0, missing)) if missing else tensor
 
 
 def _recall(jobs: Sequence[FitJob], trained: Stack) -> dict[str, Stack]:
-    """What the optimiser remembers, stacked: from the peers' own memories, or zeros."""
+    """The stacked optimiser state: from the jobs' memories, or zeros."""
     settings, layout, memory = jobs[0].settings, jobs[0].model.layout, {}
     for job in jobs:
         if job.memory:
-            forget_other(job.memory, settings)
+            reset_foreign(job.memory, settings)
     for key in memory_names(settings):
-        kept = [job.memory.vectors.get(key) if job.memory else None for job in jobs]
+        vectors = [job.memory.vectors.get(key) if job.memory else None for job in jobs]
         memory[key] = {name: torch.zeros_like(tensor) for name, tensor in trained.items()}
-        for j, vector in enumerate(kept):
+        for j, vector in enumerate(vectors):
             if vector is not None:
                 for name, tensor in memory[key].items():
                     slot = layout.by_name[name]

@@ -1,8 +1,7 @@
-"""Functions that peers asked to have computed: side by side in threads where that helps, else one after the other.
+"""Runs the functions that peers pass to `me.compute`: in parallel threads if that is faster, else one by one.
 
-Threads help what torch or NumPy do in long strides. What Python does itself it does for one thread at a time, and the
-threads take the turn away from each other: a search over ensembles took longer in two threads than in one.
-Which of the two a function is shows when it is tried.
+Threads speed up long torch or NumPy operations. Pure Python runs one thread at a time (the GIL), and switching costs
+time: a search over ensembles took longer in two threads than in one. Timing both ways decides for each function.
 """
 
 from __future__ import annotations
@@ -15,34 +14,34 @@ from functools import partial
 from typing import Any
 
 Function = Callable[[], Any]
-TRIES = 3  # of each way, of which the best counts: the first call of a function may have something to set up
-LONG = 0.05  # seconds: of what takes longer, one try tells enough
+TRIES = 3  # timings of each way, of which the best counts: the first call of a function may do extra setup
+LONG = 0.05  # seconds: for slower functions one timing is enough
 
 
 class Caller:
-    """Calls functions in the faster of two ways, which it finds out for each kind as it goes."""
+    """Calls functions in the faster of two ways, which it determines for each kind by timing."""
 
     def __init__(self, pool: Executor, workers: int, clock: Callable[[], float] = time.perf_counter) -> None:
         self.pool, self.workers, self.clock = pool, workers, clock
-        self._alone: dict[str, list[float]] = defaultdict(list)  # seconds a call, by kind
+        self._alone: dict[str, list[float]] = defaultdict(list)  # seconds per call, by kind
         self._together: dict[str, list[float]] = defaultdict(list)
 
     def call(self, functions: Sequence[Function]) -> list[Any]:
-        """What these return."""
+        """The return values of these functions, in order."""
         results: list[Any] = [None] * len(functions)
         by_kind: dict[str, list[int]] = defaultdict(list)
-        for place, function in enumerate(functions):
-            by_kind[_kind(function)].append(place)
-        for kind, places in by_kind.items():
-            while places:
-                many = self._at_once(kind, len(places))
-                now, places = places[:many], places[many:]
-                for place, result in zip(now, self._timed(kind, [functions[i] for i in now]), strict=True):
-                    results[place] = result
+        for index, function in enumerate(functions):
+            by_kind[_kind(function)].append(index)
+        for kind, pending in by_kind.items():
+            while pending:
+                many = self._at_once(kind, len(pending))
+                now, pending = pending[:many], pending[many:]
+                for index, result in zip(now, self._timed(kind, [functions[i] for i in now]), strict=True):
+                    results[index] = result
         return results
 
     def _at_once(self, kind: str, left: int) -> int:
-        """How many to call now, of so many that are left."""
+        """How many of the remaining functions to call now."""
         alone, together = self._alone[kind], self._together[kind]
         if self.workers == 1 or left == 1 or (not _enough(alone) and len(alone) <= len(together)):
             return 1
@@ -51,22 +50,22 @@ class Caller:
         return left if min(together) < min(alone) else 1
 
     def _timed(self, kind: str, functions: Sequence[Function]) -> list[Any]:
-        began = self.clock()
+        start = self.clock()
         if len(functions) == 1:
-            tried, results = self._alone[kind], [functions[0]()]
+            timings, results = self._alone[kind], [functions[0]()]
         else:
-            tried = self._together[kind]
+            timings = self._together[kind]
             results = [future.result() for future in [self.pool.submit(function) for function in functions]]
-        if not _enough(tried):
-            tried.append((self.clock() - began) / len(functions))
+        if not _enough(timings):
+            timings.append((self.clock() - start) / len(functions))
         return results
 
 
-def _enough(tried: Sequence[float]) -> bool:
-    return len(tried) == TRIES or sum(tried) > LONG
+def _enough(timings: Sequence[float]) -> bool:
+    return len(timings) == TRIES or sum(timings) > LONG
 
 
 def _kind(function: Function) -> str:
-    """What is called, whatever with."""
+    """The name of the function, whatever its arguments."""
     inner = function.func if isinstance(function, partial) else function
     return str(getattr(inner, "__qualname__", type(inner)))

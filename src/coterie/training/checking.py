@@ -1,4 +1,4 @@
-"""A loss is called, and what is wrong with it is said in one line that names it: it is often the user's own."""
+"""Calls a loss and reports its errors in one line that names it: it is often the user's own code."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from coterie.core.loss import Batch, BoundNet, Given, Loss
 from coterie.core.randomness import watching_draws
 
 T = TypeVar("T")
-MOST_LOSSES = 256  # of which something is kept: a method that makes a new one at every call would fill the memory
+MOST_LOSSES = 256  # in caches: a method that makes a new loss at every call would fill the memory
 LONGEST_REASON = 200  # characters
 _NONE = (
-    ". What is None: batch.views without me.train(views=...), batch.targets without me.train(targets=...), and outputs "
-    "of parts that the method does not ask for"
+    ". These are None: batch.views without me.train(views=...), batch.targets without me.train(targets=...), and "
+    "outputs of parts that the method does not request"
 )
 _OURS = (str(Path(__file__).resolve().parents[1]), str(Path(torch.__file__).parent))
 
 
 def value_of(loss: Loss, net: BoundNet, batch: Batch, given: Given) -> Tensor:
-    """What a loss returns, if that is one number with a gradient."""
+    """The value of a loss, checked to be one number with a gradient."""
     value: object = guarded(loss, lambda: loss(net, batch, given), given)
     if not isinstance(value, Tensor):
         what = "nothing" if value is None else f"a {type(value).__name__}"
@@ -38,14 +38,14 @@ def value_of(loss: Loss, net: BoundNet, batch: Batch, given: Given) -> Tensor:
         )
     if not value.requires_grad:
         raise LossError(
-            f"{described(loss)} has no gradient: it does not depend on anything that is trained here. Look for "
+            f"{described(loss)} has no gradient: it does not depend on any trained parameter. Look for "
             ".detach(), .item(), argmax and torch.no_grad(), or for `only` and frozen parameters"
         )
     return value
 
 
 def guarded(loss: Loss, compute: Callable[[], T], given: Given) -> T:
-    """What `compute` gives; if that fails, the error names the loss and the user's line."""
+    """The result of `compute`; errors name the loss and the user's line."""
     try:
         return compute()
     except CoterieError:
@@ -54,29 +54,29 @@ def guarded(loss: Loss, compute: Callable[[], T], given: Given) -> T:
         key = error.args[0] if error.args else ""
         if key in given:
             raise _failed(loss, error) from error
-        there = ", ".join(map(str, given)) or "nothing"
+        names = ", ".join(map(str, given)) or "nothing"
         raise LossError(
-            f"{described(loss, error.__traceback__)} asks for '{key}', which is neither in `given` ({there}) nor a "
-            "parameter of the net: hand it over with me.train(loss, given={...})"
+            f"{described(loss, error.__traceback__)} asks for '{key}', which is neither in `given` ({names}) nor a "
+            "parameter of the net: pass it with me.train(loss, given={...})"
         ) from error
-    except Exception as error:  # somebody else's code
+    except Exception as error:  # the user's code may raise anything
         raise _failed(loss, error) from error
 
 
 def check_draws(loss: Loss, compute: Callable[[], T]) -> T:
-    """What `compute` gives, unless it draws random numbers: those would not repeat, and depend on who is beside."""
+    """The result of `compute`, which must not draw random numbers: they would depend on which peers train together."""
     with watching_draws() as drawn:
         value = compute()
         if drawn():
             raise LossError(
-                f"{described(loss)} draws random numbers, so its results would not repeat: draw them in the method, "
-                "with me.rng, and hand them over in `given` or `targets`"
+                f"{described(loss)} draws random numbers, so its results would not be reproducible: draw them in the "
+                "method, with me.rng, and pass them in `given` or `targets`"
             )
     return value
 
 
 def not_finite(loss: Loss, value: float) -> LossError:
-    """The error for one that is no number on a batch for which the model's outputs are."""
+    """The error for a loss that is not finite on a batch where the model's outputs are."""
     what = "not a number (nan)" if math.isnan(value) else "infinite"
     return LossError(
         f"{described(loss)} is {what} on its first batch, where the model's outputs are finite: look for a division by "
@@ -85,7 +85,7 @@ def not_finite(loss: Loss, value: float) -> LossError:
 
 
 def described(loss: Loss, trace: TracebackType | None = None) -> str:
-    """A loss by name, and where it is: the user's line that failed, or else where it begins."""
+    """A loss by name and location: the user's line that failed, or else its first line."""
     inner = getattr(loss, "func", loss)  # of a partial
     name = getattr(inner, "__qualname__", type(inner).__name__).rpartition("<locals>.")[2]
     frames = [frame for frame in traceback.extract_tb(trace) if not frame.filename.startswith(_OURS)] if trace else []

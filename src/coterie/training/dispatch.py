@@ -1,4 +1,4 @@
-"""Who computes what how: groups equal jobs, picks the batched or the plain loop, and spreads work over workers."""
+"""Groups equal jobs, picks the batched or the plain loop, and spreads the work over threads."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from coterie.core.errors import ConfigError, LossError
 from coterie.core.jobs import AnyJob, EvaluateJob, FitJob, PortableJob, Prediction, Score
 from coterie.core.loss import Loss
 from coterie.core.model import Architecture, Model
-from coterie.core.weights import settle_side_by_side
+from coterie.core.weights import place_side_by_side
 from coterie.training import batched, plain
 from coterie.training.calling import Caller
 from coterie.training.portables import PortableRunner
@@ -28,8 +28,8 @@ _log = logging.getLogger(__name__)
 # Models, gradients and momentum of one chunk should stay in the cache; measured with `coterie bench`.
 CHUNK_BYTES = 24_000_000
 LARGEST_CHUNK = 512
-SMALLEST_CHUNK = 16  # of what is divided so that every worker has some
-# Above this a single model keeps all cores busy and stacking only costs memory traffic.
+SMALLEST_CHUNK = 16  # when jobs are divided to keep every worker busy
+# Bytes. A larger model keeps all cores busy by itself, and stacking only costs memory traffic.
 LARGEST_BATCHED_MODEL = 16_000_000
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8  # glibc's malloc.h
@@ -42,7 +42,8 @@ class Trainer:
     """Runs jobs; the results do not depend on how they are grouped into workers."""
 
     def __init__(self, batching: str = "auto", workers: int = 1, threads: int = 1) -> None:
-        """`workers` train chunks of peers, or peers, side by side; `threads` share one operation of the plain loop."""
+        """`workers` is the number of chunks or peers trained in parallel; `threads` that of threads per operation of
+        the plain loop."""
         if batching not in ("auto", "always", "never"):
             raise ConfigError(f"engine.batching must be auto, always or never, not '{batching}'")
         self.batching = batching
@@ -50,42 +51,41 @@ class Trainer:
         torch.set_num_threads(threads)
         repeatable.warn_if_not()
         _keep_freed_memory()
-        # The threads per operation do not depend on the number of workers: so the numbers do not either. One is
-        # best where there are peers enough: nothing waits for a core that something else is using (seen to
-        # cost a factor of ten).
+        # The threads per operation do not depend on the number of workers, so neither do the results. One thread is
+        # best if there are enough peers: oversubscribed cores have been seen to cost a factor of ten.
         self._workers = ThreadPoolExecutor(workers, "train")
         self._caller = Caller(self._workers, workers)
         self._portables = PortableRunner()
-        self._said: set[Loss] = set()  # losses that cannot be batched, of which the user was told
+        self._warned: set[Loss] = set()  # losses that cannot be batched, for which a warning was logged
 
     def close(self, wait: bool = True) -> None:
         self._workers.shutdown(wait, cancel_futures=not wait)
         self._portables.close()
 
-    def settle(self, models: Sequence[Model]) -> None:
-        """These will be trained often: what is stacked then lies side by side from now on."""
+    def colocate(self, models: Sequence[Model]) -> None:
+        """Move models that will be stacked into contiguous memory: they will be trained often."""
         alike: dict[int, list[Model]] = defaultdict(list)
         for model in models:
             if self._stacks(model.architecture):
                 alike[id(model.architecture)].append(model)
         for group in alike.values():
-            settle_side_by_side(group)
+            place_side_by_side(group)
 
     def fit(self, jobs: Sequence[FitJob]) -> list[float]:
-        """Train every job's model in place; returns their mean training losses, in the jobs' order."""
+        """Train every job's model in place; returns the mean training losses, in the jobs' order."""
         return self._run(jobs, _fit_kind, self._fit_together, plain.fit)
 
     def _fit_together(self, jobs: Sequence[FitJob]) -> list[float]:
-        """As one; with a loss that cannot be (it looks at values), one after the other."""
+        """Train as one; if the loss cannot be batched (control flow on values), one after the other."""
         try:
             return batched.fit(jobs)
         except LossError as error:
             if self.batching == "always":
                 raise ConfigError(f"engine.batching = always, but {error}. Use engine.batching = auto") from error
-            losses = [plain.fit(job) for job in jobs]  # a loss that is wrong is so here, too, and says so better
-            if jobs[0].loss not in self._said:
-                self._said.add(jobs[0].loss)
-                _log.warning("peers are trained one after the other, not as one, which is slower: %s", error)
+            losses = [plain.fit(job) for job in jobs]  # a faulty loss fails here, too, with a clearer error
+            if jobs[0].loss not in self._warned:
+                self._warned.add(jobs[0].loss)
+                _log.warning("peers are trained one after the other instead of as one, which is slower: %s", error)
             return losses
 
     def evaluate(self, jobs: Sequence[AnyJob]) -> list[Score]:
@@ -95,7 +95,7 @@ class Trainer:
         return self._each_kind(jobs, batched.predict, plain.predict, self._portables.predict)
 
     def call(self, functions: Sequence[Callable[[], Any]]) -> list[Any]:
-        """What these return, computed side by side where that is faster."""
+        """The return values of these functions, computed in parallel if that is faster."""
         return self._caller.call(functions)
 
     def _each_kind(
@@ -105,13 +105,13 @@ class Trainer:
         alone: Callable[[EvaluateJob], Result],
         portable: Callable[[PortableJob], Result],
     ) -> list[Result]:
-        """Networks as ever; models that only a sandbox runs one after the other (it is one process)."""
+        """Networks as usual; portable models one after the other, because the sandbox is one process."""
         of_networks = [job for job in jobs if isinstance(job, EvaluateJob)]
         results = iter(self._run(of_networks, _evaluate_kind, together, alone))
         of_others = [job for job in jobs if isinstance(job, PortableJob)]
-        by_model = sorted(of_others, key=lambda job: job.model.digest)  # the sandbox has the last few at hand
-        found = {id(job): portable(job) for job in by_model}
-        return [found[id(job)] if isinstance(job, PortableJob) else next(results) for job in jobs]
+        by_model = sorted(of_others, key=lambda job: job.model.digest)  # the sandbox caches the last few models
+        of_portables = {id(job): portable(job) for job in by_model}
+        return [of_portables[id(job)] if isinstance(job, PortableJob) else next(results) for job in jobs]
 
     def _run(
         self,
@@ -143,7 +143,7 @@ class Trainer:
             for members, future in pending:
                 for i, value in zip(members, future.result(), strict=True):
                     results[i] = value
-        finally:  # interrupted: what has not begun is not worth waiting for
+        finally:  # after an interrupt, do not wait for jobs that have not started
             for _, future in pending:
                 future.cancel()
         for i in drawing:  # one after the other: torch has one generator for all threads
@@ -155,14 +155,14 @@ class Trainer:
         architecture = job.model.architecture
         model_bytes = 4 * architecture.layout.size
         most = max(2, min(LARGEST_CHUNK, CHUNK_BYTES // (3 * model_bytes)))
-        lots = max(math.ceil(count / most), min(self.workers, count // SMALLEST_CHUNK))
-        chunk = math.ceil(count / max(lots, 1))  # chunks of equal size: equal work, recorded once
+        chunks = max(math.ceil(count / most), min(self.workers, count // SMALLEST_CHUNK))
+        chunk = math.ceil(count / max(chunks, 1))  # equal sizes: equal work, and only one recording
         if self.batching == "always" and not architecture.can_batch:
             raise ConfigError(
                 f"engine.batching = always, but '{architecture.name}' cannot be batched (batch norm or "
                 f"dropout): use engine.batching = auto, or model.norm = group and model.dropout = 0"
             )
-        # Also of one job: how many ask at a time must not decide the last bits of the numbers.
+        # Also for a single job: the last bits must not depend on how many jobs come at a time.
         return chunk if self._stacks(architecture) else 0
 
     def _stacks(self, architecture: Architecture) -> bool:
@@ -174,15 +174,15 @@ class Trainer:
 
 
 def _threaded(threads: int, compute: Callable[[Sequence[Job]], list[Result]], jobs: Sequence[Job]) -> list[Result]:
-    torch.set_num_threads(threads)  # of this worker alone
+    torch.set_num_threads(threads)  # for this worker only
     return compute(jobs)
 
 
 def _keep_freed_memory() -> None:
-    """Ask glibc to reuse the large blocks that every step frees, instead of returning them to the system.
+    """Make glibc reuse the large blocks that every step frees, instead of returning them to the system.
 
-    Getting them back costs a page fault for every 4 kB: a tenth of the time of stacked models. Elsewhere than on
-    Linux with glibc nothing is done.
+    Allocating them again costs a page fault per 4 kB: a tenth of the time of stacked models. Does nothing except on
+    Linux with glibc.
     """
     with suppress(OSError, AttributeError):
         libc = ctypes.CDLL("libc.so.6")

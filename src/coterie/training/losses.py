@@ -1,4 +1,4 @@
-"""Losses that several methods use, as pure functions: see `coterie.core.loss` for what a loss is."""
+"""Losses that several methods use, as pure functions; `coterie.core.loss` defines the interface."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ def proximal(net: BoundNet, batch: Batch, given: Given) -> Tensor:
 
 
 def pulled_to(model: Weights, mu: float) -> dict[str, Tensor]:
-    """What `proximal` is given, for a pull to this model as it is now."""
+    """The `given` tensors of `proximal`, for a pull towards this model's current weights."""
     frozen = model.copy()
     reference = {f"ref.{slot.name}": frozen[slot.name] for slot in frozen.layout.parameters}
     return {**reference, "mu": torch.tensor(mu, device=frozen.vector.device)}
 
 
 def supervised_contrastive(embedded: Tensor, labels: Tensor, temperature: Tensor) -> Tensor:
-    """Draw samples of one class together (Khosla et al. 2020), by the cosine of their embeddings; mean over samples.
+    """The loss of Khosla et al. (2020), which attracts samples of one class by cosine similarity; mean over samples.
 
-    A sample that is the only one of its class in the batch counts as zero: with two views there is none.
+    A sample that is the only one of its class in the batch counts as zero; with two views there is none.
     """
     unit = F.normalize(embedded, dim=-1)
     itself = torch.eye(len(labels), dtype=torch.bool, device=labels.device)

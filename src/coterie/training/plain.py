@@ -1,4 +1,4 @@
-"""The plain loop: one nn.Module, one torch optimiser, one peer after the other. The oracle of the batched one."""
+"""The plain loop: one nn.Module, one torch optimiser, one peer after the other. The reference for the batched loop."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from coterie.core.jobs import (
     Split,
     TrainSettings,
     batches,
-    looked_at,
     rows_of,
+    step_inputs,
 )
 from coterie.core.loss import Batch
 from coterie.core.model import Model
@@ -32,7 +32,7 @@ from coterie.core.randomness import torch_seeded
 from coterie.training.checking import MOST_LOSSES, check_draws, guarded, not_finite, value_of
 
 EVALUATION_BATCH = 512
-LARGEST_OUTPUT = 1e9  # logits and features beyond it are those of a model that diverges
+LARGEST_OUTPUT = 1e9  # a model with larger logits or features is diverging
 
 
 class _ModuleNet:
@@ -49,14 +49,14 @@ class _ModuleNet:
 
 
 def bind(model: Model) -> Net:
-    """This thread's module of the architecture, computing with (and training in place) this model's vector."""
+    """This thread's module of the architecture, bound to this model's vector, which it trains in place."""
     net = model.architecture.scratch()
     for name, parameter in net.named_parameters():
         parameter.data = model[name]
     for name, _ in list(net.named_buffers()):
         owner, _, attribute = name.rpartition(".")
-        # `.data`: a view counts changes with all other views of the vector, and backward would take those of another
-        # layer's statistics for changes of this one's.
+        # `.data`: all views of the vector share a version counter, so backward would mistake an update of another
+        # layer's statistics for a change of this one's.
         net.get_submodule(owner)._buffers[attribute] = model[name].data
     return net
 
@@ -84,12 +84,12 @@ def fit(job: FitJob) -> float:
 
 def _set_modes(net: Net, job: FitJob) -> None:
     net.train()
-    for name, part in net.named_children():  # what is not trained keeps its normalisation statistics, too
+    for name, part in net.named_children():  # parts that are not trained keep their normalisation statistics, too
         part.train(job.only in (None, name))
 
 
 def _first_loss(job: FitJob, net: _ModuleNet, batch: Batch) -> Tensor:
-    """The loss of a call's first step, before which the model is as it was found: a good time to look at the loss."""
+    """The loss of the first step, with checks of the loss: the model has not been changed yet."""
     architecture = job.model.architecture
 
     def value() -> Tensor:
@@ -110,7 +110,7 @@ def _first_loss(job: FitJob, net: _ModuleNet, batch: Batch) -> Tensor:
 
 
 def blame_loss(job: FitJob, batch: Batch, value: float) -> None:
-    """Raise, if a loss that is not finite has outputs of a usual size; where they are not, the model has diverged."""
+    """Raise for a loss that is not finite if the model's outputs have normal sizes; else the model has diverged."""
     rows = Split(Pool(batch.x, batch.y), torch.arange(len(batch.x), device=batch.x.device))
     if all((part.abs() < LARGEST_OUTPUT).all() for part in predict(EvaluateJob(job.model, rows))[:2]):
         raise not_finite(job.loss, value)
@@ -122,7 +122,7 @@ def first_batch(job: FitJob) -> Batch:
 
 def _batch(job: FitJob, positions: np.ndarray, step: int) -> Batch:
     rows = rows_of(job.split, positions)
-    x, views = looked_at([job], job.split.pool.x[rows].unsqueeze(0), step)
+    x, views = step_inputs([job], job.split.pool.x[rows].unsqueeze(0), step)
     targets = None if job.targets is None else job.targets[torch.from_numpy(positions).to(job.targets.device)]
     return Batch(x[0], job.split.pool.y[rows], None if views is None else views[0], targets)
 
@@ -151,7 +151,7 @@ def _outputs(job: EvaluateJob) -> Iterator[tuple[Output, Tensor]]:
 
 
 def _dropout_seeded(job: FitJob) -> AbstractContextManager[None]:
-    """Torch has one generator for all threads: who draws from it trains alone (see dispatch)."""
+    """Torch has one generator for all threads, so models that draw from it are trained alone (see dispatch)."""
     return torch_seeded(*job.key, "training") if job.model.architecture.draws else nullcontext()
 
 
@@ -175,14 +175,14 @@ def _optimizer(settings: TrainSettings, parameters: list[nn.Parameter]) -> torch
 
 
 def memory_names(settings: TrainSettings) -> tuple[str, ...]:
-    """What the optimiser remembers of each parameter, by torch's own names."""
+    """Torch's names of the optimiser state of each parameter."""
     if settings.optimizer == "adam":
         return ("exp_avg", "exp_avg_sq")
     return ("momentum_buffer",) if settings.momentum else ()
 
 
-def forget_other(memory: OptimizerMemory, settings: TrainSettings) -> bool:
-    """Whether there is nothing to recall; what another optimiser remembered is dropped."""
+def reset_foreign(memory: OptimizerMemory, settings: TrainSettings) -> bool:
+    """Reset state that another optimiser left; returns whether there is no state to restore."""
     if memory.vectors and set(memory.vectors) == set(memory_names(settings)):
         return False
     memory.vectors, memory.step = {}, 0
@@ -191,7 +191,7 @@ def forget_other(memory: OptimizerMemory, settings: TrainSettings) -> bool:
 
 def _recall(optimizer: torch.optim.Optimizer, trained: Mapping[str, nn.Parameter], job: FitJob) -> None:
     memory = job.memory
-    if memory is None or forget_other(memory, job.settings):
+    if memory is None or reset_foreign(memory, job.settings):
         return
     for name, parameter in trained.items():
         slot = job.model.layout.by_name[name]
@@ -211,7 +211,7 @@ def _remember(optimizer: torch.optim.Optimizer, trained: Mapping[str, nn.Paramet
     for name, parameter in trained.items():
         slot = job.model.layout.by_name[name]
         for key in memory_names(job.settings):
-            found = optimizer.state[parameter].get(key)
-            if found is not None:  # else the loss does not depend on it
-                memory.vectors[key][slot.start : slot.stop].view(slot.shape).copy_(found)
+            value = optimizer.state[parameter].get(key)
+            if value is not None:  # else the loss does not depend on the parameter
+                memory.vectors[key][slot.start : slot.stop].view(slot.shape).copy_(value)
     memory.step += steps

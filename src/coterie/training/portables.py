@@ -1,4 +1,4 @@
-"""Measuring models that only a sandbox runs. It is started when the first of them comes."""
+"""Evaluates portable models in a sandbox, which is started on first use."""
 
 from __future__ import annotations
 
@@ -16,44 +16,44 @@ if TYPE_CHECKING:
     from coterie.core.portable_model import Portable
     from coterie.portable.sandbox import Sandbox
 
-LEAST = 1e-9  # a probability of zero has no logarithm
+LEAST = 1e-9  # smallest probability: zero has no logarithm
 
 
 class PortableRunner:
     def __init__(self) -> None:
         self._sandbox: Sandbox | None = None
-        self._checked: dict[tuple[str, tuple[int, ...], int], str] = {}  # models, and why they cannot be used
+        self._checked: dict[tuple[str, tuple[int, ...], int], str] = {}  # by model: why it cannot be used, or ""
 
     def predict(self, job: PortableJob) -> Prediction:
-        """Logarithms of its probabilities; where it fails, none that are numbers, and why."""
+        """The logarithms of its probabilities; if it fails, NaN and the reason."""
         x, device = job.split.x.cpu().numpy(), job.split.rows.device
         features = torch.empty(len(x), 0, device=device)
         try:
             self._check(job.model, x.shape[1:], job.classes)
-            found = self._opened().probabilities(job.model.bytes, job.model.digest, x, job.classes)
+            probabilities = self._started().probabilities(job.model.bytes, job.model.digest, x, job.classes)
         except PortableError as error:
             return Prediction(torch.full((len(x), job.classes), math.nan, device=device), features, str(error))
-        return Prediction(_logarithms(found).to(device), features)
+        return Prediction(_logarithms(probabilities).to(device), features)
 
     def _check(self, model: Portable, shape: tuple[int, ...], classes: int) -> None:
-        """Before it runs for the first time, see that it is what it should be."""
+        """Validate a model once, before it runs for the first time."""
         key = model.digest, shape, classes
         if key not in self._checked:
-            self._checked[key] = self._opened().check(model.bytes, model.digest, shape, classes, len(model.bytes))
+            self._checked[key] = self._started().check(model.bytes, model.digest, shape, classes, len(model.bytes))
         if self._checked[key]:
             raise PortableError(self._checked[key])
 
     def evaluate(self, job: PortableJob) -> Score:
-        said = self.predict(job)
-        if said.trouble:
+        prediction = self.predict(job)
+        if prediction.trouble:
             return Score(math.nan, 0.0)
-        return score(said.logits.exp(), job.split.y)
+        return score(prediction.logits.exp(), job.split.y)
 
     def close(self) -> None:
         if self._sandbox is not None:
             self._sandbox.close()
 
-    def _opened(self) -> Sandbox:
+    def _started(self) -> Sandbox:
         from coterie.portable.sandbox import Sandbox
 
         if self._sandbox is None:
@@ -66,8 +66,8 @@ def _logarithms(probabilities: np.ndarray) -> Tensor:
 
 
 def score(probabilities: Tensor, labels: Tensor) -> Score:
-    """Cross entropy and accuracy of predictions that are probabilities already."""
+    """Cross entropy and accuracy of predicted probabilities."""
     if not len(labels):
         return Score(math.nan, 0.0)
-    right = probabilities.gather(1, labels[:, None])[:, 0].clamp(min=LEAST)
-    return Score(float(-right.log().mean()), float((probabilities.argmax(1) == labels).double().mean()))
+    of_label = probabilities.gather(1, labels[:, None])[:, 0].clamp(min=LEAST)
+    return Score(float(-of_label.log().mean()), float((probabilities.argmax(1) == labels).double().mean()))

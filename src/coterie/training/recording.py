@@ -1,8 +1,8 @@
-"""Operations that are worked out once, recorded, and replayed: the same operations, hence the same result to the bit.
+"""Records tensor operations as a graph, optimises it and replays it, with bit-identical results.
 
-What the transforms of torch.func leave behind that does nothing (an expansion to the shape that is there already, a
-product with one, a transposition taken back) is left out, and what is the same at every call (the derivative of a
-mean) is kept: for small models it would be half of all operations.
+The graph passes remove no-ops that the transforms of torch.func leave behind (an expansion to the same shape, a
+product with one, a double transposition) and fold constants (the derivative of a mean): for small models these are
+half of all operations.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from torch.fx.passes.shape_prop import ShapeProp
 
 _aten = torch.ops.aten
 _RESHAPING = (_aten.expand.default, _aten.view.default, _aten._unsafe_view.default)
-# What these give depends on the shape of what they are given alone.
+# The results of these depend only on the shape of their input.
 _SHAPE_ALONE = (_aten.ones_like.default, _aten.zeros_like.default, _aten.new_zeros.default, _aten.new_ones.default)
-MOST_KEPT = 2**20  # numbers of a constant: larger ones are made anew
+MOST_KEPT = 2**20  # numbers of a constant: larger ones are recomputed
 
 Stacks = Mapping[str, Tensor] | tuple[Tensor | None, ...]  # some tensors by name, or in a named tuple
 Function = Callable[..., list[Tensor]]
 
 
 class Repeated:
-    """A function of stacks of tensors that is recorded for those of a form that it is often called with.
+    """A function of stacks of tensors that is recorded for each form of arguments that it is often called with.
 
-    torch.func works its transforms out anew at every call, which for small models costs more than the numbers
-    themselves. Recording takes as long as some dozen calls.
+    torch.func repeats its transforms at every call, which for small models costs more than the computation itself.
+    Recording takes as long as a few dozen calls.
     """
 
     USES_BEFORE_RECORDING = 3
     _lock: ClassVar[threading.Lock] = threading.Lock()
 
-    def __init__(self, name: str, worked_out: Callable[..., Function], patience: int = 1) -> None:
-        """`worked_out` makes the function for such arguments; `patience` is how many times as many uses it takes."""
-        self.name, self.worked_out, self.patience = name, worked_out, patience
+    def __init__(self, name: str, make: Callable[..., Function], delay: int = 1) -> None:
+        """`make` returns the function for given arguments; `delay` multiplies the uses before it is recorded."""
+        self.name, self.make, self.delay = name, make, delay
         self._uses: Counter[object] = Counter()
         self.recorded: dict[object, Function] = {}
 
@@ -50,9 +50,9 @@ class Repeated:
         recorded = self.recorded.get(key)
         if recorded is not None:
             return recorded(*_flat(arguments))
-        function = self.worked_out(*arguments)
+        function = self.make(*arguments)
         uses = self._uses[key] = self._uses[key] + 1
-        if uses == self.USES_BEFORE_RECORDING * self.patience:  # if that fails, it is not tried again
+        if uses == self.USES_BEFORE_RECORDING * self.delay:  # never retried after a failure
             self._record(key, function, arguments)
         return function(*arguments)
 
@@ -64,12 +64,12 @@ class Repeated:
             with self._lock:  # recording patches torch for a moment
                 self.recorded[key] = recording(of_flat, _flat(example))
         except Exception as error:
-            # What looks at values cannot be recorded; it is still right, only slower.
+            # Control flow on values cannot be recorded; the function is still correct, only slower.
             logging.getLogger(__name__).info("%s is not recorded: %s", self.name, error)
 
 
 def _form(stack: Stacks) -> object:
-    """Names, shapes, and how they lie in memory: on that depends which operations a reshaping is."""
+    """Names, shapes and strides: strides decide which operations a reshape needs."""
     if isinstance(stack, tuple):
         return tuple([None if tensor is None else (tensor.shape, tensor.stride()) for tensor in stack])
     return tuple([(name, tensor.shape, tensor.stride()) for name, tensor in stack.items()])
@@ -81,24 +81,24 @@ def _flat(stacks: Sequence[Stacks]) -> list[Tensor]:
 
 
 def _nested(tensors: Sequence[Tensor], like: Sequence[Stacks]) -> Iterator[Any]:
-    """The same the other way round."""
-    left = iter(tensors)
-    for one in like:
-        if isinstance(one, tuple):
-            whole: Any = type(one)  # a named one
-            yield whole(*(None if part is None else next(left) for part in one))
+    """The inverse of `_flat`."""
+    remaining = iter(tensors)
+    for stack in like:
+        if isinstance(stack, tuple):
+            named_tuple: Any = type(stack)
+            yield named_tuple(*(None if part is None else next(remaining) for part in stack))
         else:
-            yield {name: next(left) for name in one}
+            yield {name: next(remaining) for name in stack}
 
 
 def recording(function: Function, example: Sequence[Tensor]) -> Function:
-    """A function of tensors, as the operations that it did on these ones; for others of their shapes and types."""
+    """The operations of a function on the example tensors, replayable on others of the same shapes and types."""
     graph = make_fx(function)(*example)
     ShapeProp(graph).propagate(*example)
-    leave_out_what_does_nothing(graph)
-    if not any(_writes(node) for node in graph.graph.nodes):  # where somebody writes, what is what is not ours to say
-        keep_what_is_always_the_same(graph, example)
-        overwrite_what_nobody_reads_again(graph)
+    remove_no_ops(graph)
+    if not any(_writes(node) for node in graph.graph.nodes):  # in-place operations would break the analysis
+        fold_constants(graph, example)
+        reuse_buffers(graph)
     return cast("Function", graph.forward)
 
 
@@ -106,40 +106,40 @@ def _writes(node: Node) -> bool:
     return hasattr(node.target, "_schema") and node.target._schema.is_mutable
 
 
-def leave_out_what_does_nothing(graph: GraphModule) -> None:
+def remove_no_ops(graph: GraphModule) -> None:
     for node in graph.graph.nodes:
-        same = _same(node)
-        if same is not None:
-            node.replace_all_uses_with(same)
+        equal = _equal_input(node)
+        if equal is not None:
+            node.replace_all_uses_with(equal)
     graph.graph.eliminate_dead_code()
     graph.recompile()
 
 
-def keep_what_is_always_the_same(graph: GraphModule, example: Sequence[Tensor]) -> None:
-    """What depends on no number that the function is given is computed now, and never again."""
+def fold_constants(graph: GraphModule, example: Sequence[Tensor]) -> None:
+    """Compute everything that does not depend on the values of the arguments once, now."""
     constant: set[Node] = set()
     for node in graph.graph.nodes:
-        given = node.all_input_nodes
-        if node.target in _SHAPE_ALONE or (node.op == "call_function" and given and constant.issuperset(given)):
+        inputs = node.all_input_nodes
+        if node.target in _SHAPE_ALONE or (node.op == "call_function" and inputs and constant.issuperset(inputs)):
             constant.add(node)
     values = _Values(graph, constant)
     values.run(*example)
     for node in constant:
-        # A result belongs to whoever asked for it, who may change it.
-        given_away = any(user.op == "output" for user in node.users)
-        if not (given_away or constant.issuperset(node.users)) and values.found[node].numel() <= MOST_KEPT:
+        # A returned constant is not shared: the caller may change it.
+        returned = any(user.op == "output" for user in node.users)
+        if not (returned or constant.issuperset(node.users)) and values.by_node[node].numel() <= MOST_KEPT:
             name = f"always_{node.name}"
-            graph.register_buffer(name, values.found[node])
+            graph.register_buffer(name, values.by_node[node])
             with graph.graph.inserting_before(node):
                 node.replace_all_uses_with(graph.graph.get_attr(name))
     graph.graph.eliminate_dead_code()
     graph.recompile()
 
 
-def overwrite_what_nobody_reads_again(graph: GraphModule) -> None:
-    """Operations number by number put their result where they read from, if that was made for them alone.
+def reuse_buffers(graph: GraphModule) -> None:
+    """Make elementwise operations overwrite an input that nothing else reads.
 
-    It is in the cache already, and new memory is not.
+    That input is in the cache already; new memory is not.
     """
     for node in graph.graph.nodes:
         if node.target in _IN_PLACE:
@@ -151,21 +151,21 @@ def overwrite_what_nobody_reads_again(graph: GraphModule) -> None:
 
 
 def _is_spent(node: Node, place: int) -> bool:
-    """Whether an operation reads something of its result's form that was made in the graph, and is read by it alone."""
+    """Whether an argument is a result within the graph, of the node's own shape and type, that only the node reads."""
     before = node.args[place]
     if not isinstance(before, Node) or not hasattr(before.target, "_schema") or set(before.users) != {node}:
         return False
     if node.all_input_nodes.count(before) != 1 or (_shape(before), _type(before)) != (_shape(node), _type(node)):
         return False
-    return before.target in _OVERWRITING or not any(found.alias_info for found in before.target._schema.returns)
+    return before.target in _OVERWRITING or not any(result.alias_info for result in before.target._schema.returns)
 
 
 class _InPlace(NamedTuple):
-    """An operation that overwrites what it reads at one of these places."""
+    """An operation that overwrites its argument at one of these places."""
 
     operation: Any
     places: tuple[int, ...] = (0,)
-    out: str = ""  # it takes where to write to under this name
+    out: str = ""  # the name of its output argument, if it has one
 
     def rewrite(self, node: Node, place: int) -> None:
         node.target = self.operation
@@ -190,21 +190,21 @@ _OVERWRITING = {way.operation for way in _IN_PLACE.values()}
 
 
 class _Values(Interpreter):
-    """Runs a graph, and keeps what some of its nodes give."""
+    """Runs a graph, and keeps the results of some of its nodes."""
 
     def __init__(self, graph: GraphModule, wanted: set[Node]) -> None:
         super().__init__(graph)
-        self.wanted, self.found = wanted, cast("dict[Node, Tensor]", {})
+        self.wanted, self.by_node = wanted, cast("dict[Node, Tensor]", {})
 
     def run_node(self, n: Node) -> Any:
         value = super().run_node(n)
         if n in self.wanted:
-            self.found[n] = value
+            self.by_node[n] = value
         return value
 
 
-def _same(node: Node) -> Node | None:
-    """What a node gives without doing anything, if that is so."""
+def _equal_input(node: Node) -> Node | None:
+    """The earlier node whose result equals that of a no-op; None for other nodes."""
     if node.op != "call_function" or not node.args or not isinstance(node.args[0], Node):
         return None
     before = node.args[0]
