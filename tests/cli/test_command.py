@@ -33,7 +33,7 @@ def test_the_demo_and_its_baseline_are_shown(capsys: pytest.CaptureFixture[str],
     assert main(["run", "panm-digits", *TINY, "--out", "here"]) == OK
     out = capsys.readouterr().out
     scores = ("precision", "recall", "mass")
-    for word in ("panm", "local", "last", "selected", *scores, "points against local", "report.html"):
+    for word in ("panm", "local", "last", "selected", *scores, "local by", "report.html"):
         assert word in out
     here = tmp_path / "here"
     names = {p.name for p in here.iterdir()}
@@ -126,8 +126,8 @@ def test_runs_go_to_a_folder_by_name_and_time(tmp_path: Path) -> None:
         (["run", "panm-digits", "clock.dropout=2"], "clock.dropout in [0, 1)"),
         (["run", "panm-digits", "method=panm"], "such as method.name="),
         (["run", "panm-digits", "--out", "file"], "file is a file: choose another --out"),
-        (["keys", "init", "file"], "file exists already, and is not a folder"),
-        (["compare", "panm", "panm-digits", "--out", "file"], "file exists already, and is not a folder"),
+        (["keys", "init", "file"], "file already exists and is not a folder"),
+        (["compare", "panm", "panm-digits", "--out", "file"], "file already exists and is not a folder"),
         (["sweep", "panm-digits", "--over", "method.k="], "--over method.k=: has no values"),
         (["list", "presets", "a:b"], "unknown preset 'a:b'"),
         (["list", "methods", "panmm"], "Did you mean 'panm'"),
@@ -289,7 +289,7 @@ def test_ctrl_c_leaves_a_run_that_can_go_on(tmp_path: Path) -> None:
 def test_the_demo_mixes_three_architectures(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["run", "rounds=2", "method.t_thr=2", "train.epochs=1", "evaluate.every=2", "--out", "here"]) == OK
     out = capsys.readouterr().out
-    for word in ("mapl+", "points against local", "mass", "the weights of round 2"):
+    for word in ("mapl+", "local by", "mass", "the weights of round 2"):
         assert word in out
     started = json.loads((tmp_path / "here" / "events.jsonl").read_text().splitlines()[0])
     assert set(started["architectures"]) == {"mlp", "cnn3", "lenet"}

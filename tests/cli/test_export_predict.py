@@ -401,7 +401,7 @@ def test_an_exported_ensemble(
 ) -> None:
     out = tmp_path / "out"
     assert main(["export", str(ensembles[0] / "run"), "--peer", "1", "--format", form, "--out", str(out)]) == OK
-    assert ("ONNX as it came" in capsys.readouterr().out) == (form == "safetensors")
+    assert ("unchanged ONNX" in capsys.readouterr().out) == (form == "safetensors")
     manifest = json.loads((out / "manifest.json").read_text())
     assert manifest["vote"] == "hard"
     assert [m["name"] for m in manifest["members"]] == ["own", "0/odd", "before"]
@@ -426,7 +426,7 @@ def test_a_mixture_votes_by_its_weights(form: str, tmp_path: Path, capsys: pytes
     np.savez(tmp_path / "x.npz", x=x)
     out = tmp_path / "out"
     assert main(["export", str(tmp_path / "run"), "--peer", "0", "--format", form, "--out", str(out)]) == OK
-    assert f"its voice weighs {weights[1]:.3g}" in capsys.readouterr().out
+    assert f"vote weight {weights[1]:.3g}" in capsys.readouterr().out
     manifest = json.loads((out / "manifest.json").read_text())
     assert [member["weight"] for member in manifest["members"]] == pytest.approx(weights)
     for where in (tmp_path / "run", out):
@@ -691,7 +691,7 @@ def test_whose_model(digits: Path, tmp_path: Path, capsys: pytest.CaptureFixture
     ):
         assert said in refused(capsys, *words)
     assert main(["export", str(digits), "--peer", "1", "--out", str(tmp_path / "out")]) == OK
-    assert "is the model of peer 1" in refused(capsys, "export", str(tmp_path / "out"), "--peer", "2")
+    assert "holds the model of peer 1" in refused(capsys, "export", str(tmp_path / "out"), "--peer", "2")
 
 
 def test_runs_without_models(digits: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

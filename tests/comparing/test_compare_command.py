@@ -83,7 +83,7 @@ class Notes:
 
 def test_print_runs_nothing_and_says_when_there_is_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", "gossip", *TINY, "--seeds", "0", "--out", "here", "--print"]) == FAILED
-    assert "here has no run of this yet" in capsys.readouterr().err
+    assert "here has none of these runs yet" in capsys.readouterr().err
     assert not Path("here").exists()
 
 

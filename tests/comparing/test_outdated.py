@@ -429,7 +429,7 @@ def test_a_run_that_goes_on_with_other_sources_says_so_and_is_a_mixture(
     edit(mine, "lr=0.05", "lr=0.06")
     assert main(["run", "--resume", str(found.folder), "--plain"]) == OK
     assert "resumes after round 1, but mine.py changed: its results will be a mixture" in caplog.text
-    assert "a MIXTURE" in capsys.readouterr().out
+    assert "MIXTURE of versions" in capsys.readouterr().out
     change = "after round 1: mine.py changed"
     assert json.loads((found.folder / "summary.json").read_text())["mixture"] == [change]
     assert change in (found.folder / "report.html").read_text()
@@ -507,7 +507,7 @@ def test_python_and_the_command_are_alike(capsys: pytest.CaptureFixture[str]) ->
         ({"seeds": ()}, "one or more"),
         ({"target": 85.0}, "fraction of 1"),
         ({"words": ["seed=3"]}, "--seeds"),
-        ({"run": False}, "no run of this yet"),
+        ({"run": False}, "none of these runs yet"),
     ],
 )
 def test_python_makes_the_checks_of_the_command(options: dict[str, Any], told: str) -> None:

@@ -90,7 +90,7 @@ def test_every_method_page_answers_the_same_questions(page: Path) -> None:
 def test_the_readme_and_the_list_agree_on_servers_and_architectures() -> None:
     words = {
         "yes": "mixed architectures", "no": "one architecture", "any model": "any models",
-        "each apart": "several architectures, each averaged apart",
+        "each apart": "several architectures, each averaged separately",
     }  # fmt: skip
     servers = {"yes": "with a server", "no": "without a server", "either": "with or without a server"}
     rows = re.findall(

@@ -432,8 +432,8 @@ def test_the_command_says_when_nothing_left_and_when_something_was_cut(
     opened(path).close()
     command(str(path))
     said = capsys.readouterr().out
-    assert "cut: 1 time" in said
-    assert "nothing left this peer" in said
+    assert "repaired: 1 incomplete line left by a crash" in said
+    assert "this peer sent nothing" in said
 
 
 def test_the_command_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

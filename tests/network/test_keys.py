@@ -316,7 +316,7 @@ def test_revoke(coterie: Callable[[str], None], capsys: pytest.CaptureFixture[st
     capsys.readouterr()
     coterie("revoke ada")
     said = capsys.readouterr().out
-    assert "revoked 2 certificates of ada: the roster has version 2" in said
+    assert "revoked 2 certificates of ada: the roster now has version 2" in said
     assert "copy keys/roster.json into the keys folder of any running peer" in said
     assert "newest version wins" in said
     data = Path("keys/roster.json").read_bytes()
@@ -341,7 +341,7 @@ def test_revoke(coterie: Callable[[str], None], capsys: pytest.CaptureFixture[st
     coterie("issue ada --force")
     assert Identity.load(Path("keys/ada")).number == 0
     coterie("revoke bob")
-    assert "revoked one certificate of bob: the roster has version 3" in capsys.readouterr().out
+    assert "revoked one certificate of bob: the roster now has version 3" in capsys.readouterr().out
     assert [name for name, _ in circle_of(Path("keys")).roster.revoked] == ["ada", "ada", "bob"]
 
 

@@ -39,16 +39,16 @@ def test_a_plan_and_its_baseline_are_shown(capsys: pytest.CaptureFixture[str], t
 def test_what_a_plan_says() -> None:
     assert plan.text(PLAN).splitlines() == [
         "panm: 10 peers, 20 rounds",
-        "  time             40.1 s, 2 s a round",
-        "    of it          training 30 s, evaluating 10 s",
-        "    and around it  2.5 s to read the data and to write the report",
-        "  memory           300 MB at the most",
-        "  exchanged        4 MB in 400 messages",
-        "    in a round     200 kB in 20 messages",
-        "    by a peer      400 kB in 40 messages; the busiest 500 kB",
-        "    model          4 MB in 400 messages",
-        "  rehearsed in 8 of the rounds: the others are taken to be like them",
-        "  not foreseen: who is whose neighbour",
+        "  time         40.1 s, 2 s per round",
+        "    of it      training 30 s, evaluating 10 s",
+        "    plus       2.5 s to read the data and write the report",
+        "  memory       300 MB at peak",
+        "  exchanged    4 MB in 400 messages",
+        "    per round  200 kB in 20 messages",
+        "    per peer   400 kB in 40 messages; busiest peer 500 kB",
+        "    model      4 MB in 400 messages",
+        "  rehearsed 8 of the rounds and assumed that the others are like them",
+        "  not predictable: who is whose neighbour",
     ]
 
 
@@ -82,7 +82,7 @@ def test_a_run_that_is_done_is_checked(capsys: pytest.CaptureFixture[str], tmp_p
         (("panm-digits", "rouns=3"), "Did you mean 'rounds'"),
         (("panm-digits", "method.k=99"), "method.k must be from 1"),
         (("--check", "nowhere"), "nowhere is not the folder of a run"),
-        (("rounds=3", "--check", "nowhere"), "it takes no experiment or settings"),
+        (("rounds=3", "--check", "nowhere"), "--check takes no experiment or settings"),
     ],
 )
 def test_errors_are_one_line(words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -96,13 +96,13 @@ def test_a_run_that_is_not_done_cannot_be_checked(capsys: pytest.CaptureFixture[
     assert main(["run", *TINY, "baseline=", "--out", "here", "--plain"]) == OK
     (tmp_path / "here" / "summary.json").unlink()
     assert main(["plan", "--check", "here"]) == FAILED
-    assert "has not ended yet" in capsys.readouterr().err
+    assert "has not finished: a plan can only" in capsys.readouterr().err
 
 
-def test_a_word_only_if_it_takes_long(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan, "PATIENCE", 3600.0)
+def test_a_note_only_if_it_takes_long(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "DELAY", 3600.0)
     assert main(["plan", *TINY, "baseline="]) == OK
     assert capsys.readouterr().err == ""
-    monkeypatch.setattr(plan, "PATIENCE", 0.0)
+    monkeypatch.setattr(plan, "DELAY", 0.0)
     assert main(["plan", *TINY, "baseline="]) == OK
     assert "rehearsing" in capsys.readouterr().err

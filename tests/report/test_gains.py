@@ -144,7 +144,7 @@ def test_many_bars_are_thinned() -> None:
 
 def test_the_terminal_says_who_gains(tiny: list[Event]) -> None:
     text = as_text([summarise(tiny, 1.0), summarise(alone_of(tiny), 1.0)])
-    assert "panm is -6.7 points against local: 1 of 3 peers gain, 1 lose, 1 neither" in text
+    assert "panm trails local by 6.7 points: 1 of 3 peers gain, 1 lose, 1 neither" in text
 
 
 @pytest.fixture
@@ -183,6 +183,6 @@ def test_the_run_command_shows_its_baseline(tmp_path: Path, capsys: pytest.Captu
     report = tmp_path / "run" / "report.html"
     first = report.read_text(encoding="utf-8")
     assert "Gain per peer against local" in first
-    assert re.search(r"points against local: \d of 3 peers gain, \d lose", capsys.readouterr().out)
+    assert re.search(r"local by [\d.]+ points: \d of 3 peers gain, \d lose", capsys.readouterr().out)
     assert main.main(["report", str(tmp_path / "run")]) == 0
     assert report.read_text(encoding="utf-8") == first

@@ -141,7 +141,7 @@ def test_a_round_in_which_nobody_lists_anybody_has_no_precision(tiny: list[Event
 def test_the_terminal_shows_the_last_round_and_the_mean(tiny: list[Event]) -> None:
     summary = summarise(tiny, 1.0)
     text = results(summary, Path("runs/x"))
-    assert "neighbours of one's own kind        precision 0.75, recall 1.00, mass 0.88\n" in text
+    assert "neighbours from the same cluster    precision 0.75, recall 1.00, mass 0.88\n" in text
     assert "the same, mean over rounds          precision 0.54, recall 0.75, mass 0.69\n" in text
     del summary["neighbours_mean"]  # as an older version wrote it
     assert "mean over rounds" not in results(summary, Path("runs/x"))

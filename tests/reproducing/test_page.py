@@ -251,7 +251,7 @@ def test_the_command_below_a_table_prints_it_from_the_records(
         shown = next(re.split(r"\s{2,}", text) for text in told.splitlines() if text.startswith(f"{label}  "))
         assert shown == [cell for cell in cells.values() if cell]
     # The lines that it names are those of the records.
-    first = re.search(r"^Lines of their records: (.+?) (\d+)", told, re.MULTILINE)
+    first = re.search(r"^Line numbers of their records: (.+?) (\d+)", told, re.MULTILINE)
     assert first is not None
     record = (ROOT / line[2]).read_text(encoding="utf-8").splitlines()[int(first[2]) - 1]
     assert '"seed": 0' in record

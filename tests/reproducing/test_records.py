@@ -145,7 +145,7 @@ def test_prune_removes_what_no_table_asks_for(tmp_path: Path, capsys: pytest.Cap
     others = [old, Record({**old.settings, "flavour": "sour"}, old.summary, "0.0", "2020-01-01")]
     records.write(path, [Record(settings, {"accuracy": {"last": {"mean": 0.75}}}, "1.0", "2026-01-02"), *others])
     assert main(["reproduce", "merge", str(path), "--record", str(path)]) == OK
-    assert "1 more have settings that there are no more (--prune" in capsys.readouterr().out
+    assert "1 kept with settings that no longer exist (--prune" in capsys.readouterr().out
     assert len(accuracies(path)) == 3
     assert main(["reproduce", "merge", "--prune", "--record", str(path)]) == OK
     assert "2 records before, 0 added, 0 replaced by newer ones, 2 removed" in capsys.readouterr().out
@@ -155,13 +155,13 @@ def test_prune_removes_what_no_table_asks_for(tmp_path: Path, capsys: pytest.Cap
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["merge"], "into which one"),
-        (["merge", "a.jsonl"], "into which one"),
-        (["merge", "--record", "b.jsonl"], "which files"),
+        (["merge"], "name the files to merge"),
+        (["merge", "a.jsonl"], "name the files to merge"),
+        (["merge", "--record", "b.jsonl"], "name the files to merge"),
         (["merge", "none.jsonl", "--record", "b.jsonl"], "none.jsonl: there is no such file"),
         (["merge", "bad.jsonl", "--record", "b.jsonl"], "bad.jsonl, line 1 is no record"),
         (["merge", "good.jsonl", "--record", "good.jsonl/b.jsonl"], "good.jsonl/b.jsonl cannot be written"),
-        (["panm-table2/mnist", "--prune"], "goes with merge"),
+        (["panm-table2/mnist", "--prune"], "only works with merge"),
     ],
 )
 def test_merges_that_cannot_be(
@@ -197,7 +197,7 @@ def test_records_of_runs_that_were_there_are_added_and_told(
     words = [*WORDS[:-2], "--seeds", "0"]
     assert main(words) == OK
     assert main([*words, "--print", "--record", "kept.jsonl"]) == OK
-    told = f"note: 2 records of runs that are in {Path('runs/reproduce')} added to kept.jsonl"
+    told = f"note: 2 records of existing runs in {Path('runs/reproduce')} added to kept.jsonl"
     assert told in capsys.readouterr().err
     assert len(records.read(Path("kept.jsonl"))) == 2
     assert main([*words, "--print", "--record", "kept.jsonl"]) == OK

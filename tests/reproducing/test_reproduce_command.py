@@ -32,7 +32,7 @@ def test_a_table_a_second_call_and_another_table_with_the_same_runs(
 ) -> None:
     out = tmp_path / "runs" / "reproduce"
     assert main([*WORDS, "--print"]) == FAILED
-    assert "no run of this yet" in capsys.readouterr().err
+    assert "none of these runs yet" in capsys.readouterr().err
     assert not times(out)
 
     assert main([*WORDS, "--jobs", "1"]) == OK
@@ -114,7 +114,7 @@ def test_what_fails_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*WORDS, "data.train=1000000"]) == FAILED
     told = capsys.readouterr()
     assert "coterie: panm-table2/mnist, Local, seed 0 failed: " in told.err
-    assert "no run of this yet" not in told.err  # it failed, and leaving out --print would not help
+    assert "none of these runs yet" not in told.err  # it failed, and leaving out --print would not help
 
 
 def test_the_list_says_what_is_there_of_each(
@@ -147,5 +147,5 @@ def test_the_list_says_how_long_each_takes_here(
     assert lines[at + 2].startswith("      time here: about ")
     assert "--small about " in lines[at + 2]
     assert told.out.count("time here: about") == told.out.count("columns: ")
-    assert "rough estimates for this machine, with 3 seeds" in lines[-1]
+    assert "rough estimates for this machine with 3 seeds" in lines[-1]
     assert "measuring how fast this machine trains" in told.err

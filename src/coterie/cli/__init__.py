@@ -1,1 +1,1 @@
-"""The command: one file for each subcommand, which turns arguments into calls."""
+"""The `coterie` command: one module for each subcommand, which parses its arguments and calls the library."""

@@ -1,4 +1,4 @@
-"""`coterie audit FILE`: is this log intact, and what does it say?"""
+"""`coterie audit FILE`: verify an audit log and summarise it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     audit = commands.add_parser(
         "audit",
-        help="verify a peer's audit log, and sum up what left it",
-        description="Verify the chain of an audit log, and sum up which artifacts left the peer, and to whom. "
-        "Compare the head with one noted earlier: only that shows whether the end was cut off.",
+        help="verify a peer's audit log and summarise what the peer sent",
+        description="Verify the hash chain of an audit log and summarise which artifacts the peer sent, and to whom. "
+        "Compare the head hash with one noted earlier: only that shows whether the end of the log was cut off.",
     )
-    audit.add_argument("file", type=Path, help="an audit.jsonl, or the folder of a peer that has one")
-    audit.add_argument("--json", action="store_true", help="the summary as JSON")
+    audit.add_argument("file", type=Path, help="an audit.jsonl file, or the peer's folder that contains it")
+    audit.add_argument("--json", action="store_true", help="print the summary as JSON")
     audit.set_defaults(command=_audit)
 
 
@@ -34,25 +34,29 @@ def _audit(options: argparse.Namespace) -> None:
 
 
 def text(summary: Summary) -> str:
-    """What a person reads: the verdict, whose log it is, and two tables."""
+    """The summary for people: the verdict, the owner of the log, and two tables."""
     from coterie.core.formatting import count, short_name, size
 
     methods = _listed([short_name(name) for name in summary.methods])
-    said = [
+    lines = [
         f"intact: {count(summary.records, 'record')} from {summary.first} to {summary.last}, head {summary.head}",
-        f"of {_printable(summary.who)} (certificate {_listed(summary.serials)}), method {methods}",
+        f"peer {_printable(summary.who)} (certificate {_listed(summary.serials)}), method {methods}",
     ]
     if summary.cut:
-        said.append(f"cut: {count(summary.cut, 'time')} a crash had left half a line, which was dropped")
+        lines.append(f"repaired: {count(summary.cut, 'incomplete line')} left by a crash and dropped on restart")
     if not summary.artifacts:
-        return "\n".join([*said, "nothing left this peer"])
-    to = [(name, f"{t.artifacts:,}", size(t.bytes)) for name, t in sorted(summary.recipients.items())]
-    of = [
+        return "\n".join([*lines, "this peer sent nothing"])
+    recipients = [(name, f"{t.artifacts:,}", size(t.bytes)) for name, t in sorted(summary.recipients.items())]
+    artifacts = [
         (name, f"{v.count:,}", size(v.bytes), f"{v.first_round}-{v.last_round}")
         for name, v in sorted(summary.artifacts.items())
     ]
-    tables = [*_table(("to", "artifacts", "bytes"), to), "", *_table(("artifact", "times", "bytes", "rounds"), of)]
-    return "\n".join([*said, "", *tables])
+    tables = [
+        *_table(("to", "artifacts", "bytes"), recipients),
+        "",
+        *_table(("artifact", "times", "bytes", "rounds"), artifacts),
+    ]
+    return "\n".join([*lines, "", *tables])
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
@@ -66,5 +70,5 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _printable(text: str) -> str:
-    """Names come from other peers: none may steer the terminal."""
+    """Escape control characters: names come from other peers and must not control the terminal."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

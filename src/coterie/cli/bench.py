@@ -1,4 +1,4 @@
-"""`coterie bench`: arguments to calls, and the tables as text."""
+"""`coterie bench`: measure the engine and print the tables."""
 
 from __future__ import annotations
 
@@ -13,27 +13,32 @@ from typing import Any
 from coterie.core.errors import ConfigError, unknown
 
 NAMES = ("w1", "w2", "w3", "w4", "growth")
-OTHERS_DO = ("w1", "w2", "w3")  # what drivers have the models for
+FOR_OTHERS = ("w1", "w2", "w3")  # workloads whose models the other frameworks' drivers implement
 LIMIT = 600.0
-TO_START = 15.0  # seconds, about, before a workload's turns begin, and for the first of them
+START_UP = 15.0  # seconds, roughly: preparing a workload and its first turn
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     bench = commands.add_parser(
         "bench",
-        help="this engine against a plain PyTorch loop and other frameworks, on this machine, in one run",
-        description="Measure the engine against a plain PyTorch loop, in turns; or against other frameworks, too. "
+        help="benchmark the engine against a plain PyTorch loop and other frameworks, on this machine",
+        description="Measure the engine against a plain PyTorch loop, in alternating turns. With --against, measure it "
+        "against other frameworks. "
         "Example: coterie bench --against flower,fluke --only w2",
     )
     bench.add_argument(
         "--against",
         metavar="NAMES",
-        help="other frameworks, such as flower,fluke, or all; each is installed into an environment of its own",
+        help="other frameworks, such as flower,fluke, or all; each is installed into its own environment",
     )
-    bench.add_argument("--only", metavar="NAMES", help=f"some of {','.join(NAMES)}; default: all")
-    bench.add_argument("--quick", action="store_true", help="smaller and fewer measurements")
+    bench.add_argument("--only", metavar="NAMES", help=f"workloads, any of {','.join(NAMES)}; default: all")
+    bench.add_argument("--quick", action="store_true", help="make fewer and smaller measurements")
     bench.add_argument(
-        "--limit", type=float, default=LIMIT, metavar="SECONDS", help="for one turn of a framework; default 600"
+        "--limit",
+        type=float,
+        default=LIMIT,
+        metavar="SECONDS",
+        help="timeout for one turn of a framework; default: 600",
     )
     bench.add_argument("--out", type=Path, help="also write the figures as JSON")
     bench.add_argument("--plain", action="store_true", help="plain lines instead of the live display")
@@ -44,13 +49,13 @@ def _bench(options: argparse.Namespace) -> None:
     if options.against is None:
         report = _against_loop(_names(options.only, NAMES), options.quick, options.plain)
     else:
-        report = _against_others(options, _names(options.only, OTHERS_DO))
+        report = _against_others(options, _names(options.only, FOR_OTHERS))
     if options.out:
         options.out.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
 
 
 def _names(only: str | None, valid: Sequence[str]) -> list[str]:
-    """From `w1,w3`; without it, all."""
+    """The workloads in a list such as `w1,w3`; all of them if there is no list."""
     names = list(valid) if only is None else [word.strip() for word in only.split(",")]
     for name in names:
         if name not in valid:
@@ -80,15 +85,15 @@ def _against_loop(names: Sequence[str], quick: bool, plain: bool) -> dict[str, A
     report: dict[str, Any] = {"machine": _machine(), "results": [], "growth": []}
     works = chosen([name for name in names if name != "growth"])
     circles = (growth.PEERS[:-1] if quick else growth.PEERS) if "growth" in names else ()
-    more = "" if quick else " and more, in a minute"
+    more = "" if quick else f" or more in {seconds:.0f} s"
     print(
-        f"{_machine()}; best of {turns} turns{more}; seconds, and how many times faster than the plain loop\n",
+        f"{_machine()}; best of {turns} turns{more}; seconds, and the speed-up over the plain loop\n",
         flush=True,
     )
-    weights = {work.name: seconds + TO_START for work in works}
+    weights = {work.name: seconds + START_UP for work in works}
     weights |= {_circle(peers): float(growth.SECONDS[peers]) for peers in circles}
     with Steps("bench", weights, plain=plain) as steps:
-        steps.say(_foreseen(weights))
+        steps.say(_forecast(weights))
         if works:
             steps.out(against_loop.HEAD)
         for work in works:
@@ -102,13 +107,13 @@ def _against_loop(names: Sequence[str], quick: bool, plain: bool) -> dict[str, A
             steps.out(f"\npeak memory of the comparison: {size(report['peak_memory'])}\n")
         if circles:
             about = f"{growth.SMALL.title}, gossip with {NEIGHBOURS}"
-            steps.out(f"{about}: growth with the number of peers (a process each)")
+            steps.out(f"{about}: growth with the number of peers (each measurement in its own process)")
         for peers in circles:
             steps.begin(_circle(peers))
-            grown = growth.grow(peers)
+            growth_result = growth.grow(peers)
             steps.end(_circle(peers), "measured")
-            report["growth"].append(asdict(grown))
-            steps.out(grown)
+            report["growth"].append(asdict(growth_result))
+            steps.out(growth_result)
     return report
 
 
@@ -116,11 +121,11 @@ def _circle(peers: int) -> str:
     return f"growth, {peers:,} peers"
 
 
-def _foreseen(weights: Mapping[str, float]) -> str:
+def _forecast(weights: Mapping[str, float]) -> str:
     from coterie.core.formatting import duration
 
-    whole = duration(sum(weights.values()))
-    return f"bench: {'; '.join(weights)}. About {whole} where nothing else runs, with two cores"
+    total = duration(sum(weights.values()))
+    return f"bench: {'; '.join(weights)}. Takes about {total} on two cores with nothing else running"
 
 
 def _against_others(options: argparse.Namespace, names: Sequence[str]) -> dict[str, Any]:
@@ -134,14 +139,14 @@ def _against_others(options: argparse.Namespace, names: Sequence[str]) -> dict[s
     plan = Schedule(turns=1 if options.quick else 3, rounds=3 if options.quick else 5, limit=options.limit)
     report: dict[str, Any] = {"machine": _machine(), "results": []}
     works, turns = chosen(names), count(plan.turns, "turn")
-    print(f"{_machine()}; best of {turns}, of {plan.rounds - 1} rounds each after a first one", flush=True)
+    print(f"{_machine()}; best of {turns} of {plan.rounds - 1} rounds each, after one warm-up round", flush=True)
     weights = dict.fromkeys(turns_of(works, frameworks, plan), 1.0)
     with Steps("bench", weights, plain=options.plain) as steps:
         others = ", ".join(framework.title for framework in frameworks)
-        whole = f"{count(len(weights), 'turn')}, of at most {options.limit:.0f} s each"
-        steps.say(f"bench: {', '.join(names)} against {others}: {whole}")
+        total = f"{count(len(weights), 'turn')} of at most {options.limit:.0f} s each"
+        steps.say(f"bench: {', '.join(names)} against {others}: {total}")
         for work in works:
-            everybody = contest(work, frameworks, plan, steps)
-            report["results"].append(figures(work, everybody))
-            steps.out(f"\n{work.name}: {work.summary}\n{table(everybody)}")
+            contestants = contest(work, frameworks, plan, steps)
+            report["results"].append(figures(work, contestants))
+            steps.out(f"\n{work.name}: {work.summary}\n{table(contestants)}")
     return report

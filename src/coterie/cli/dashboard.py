@@ -1,4 +1,4 @@
-"""`coterie dashboard [DIR]`: arguments to a server that runs until Ctrl-C."""
+"""`coterie dashboard [DIR]`: serve the live page until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -20,19 +20,27 @@ MOST_CONNECTIONS = 200
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     dashboard = commands.add_parser(
         "dashboard",
-        help="a live page over running simulations and real peers",
-        description="Serve a page that shows the runs of a folder as they go. It reads files and changes nothing, "
-        "unless --control lets it start, pause, resume and stop runs of its own.",
+        help="serve a live page of running simulations and real peers",
+        description="Serve a web page with the live status of the runs in a folder. It is read-only unless --control "
+        "lets it start, pause, resume and stop its own runs.",
     )
-    dashboard.add_argument("folder", nargs="?", type=Path, default=Path("runs"), metavar="DIR", help="default: runs")
     dashboard.add_argument(
-        "--host", default="127.0.0.1", help="the address to listen on; any but loopback needs a token"
+        "folder", nargs="?", type=Path, default=Path("runs"), metavar="DIR", help="folder with runs; default: runs"
     )
-    dashboard.add_argument("--port", type=int, default=PORT, help=f"default {PORT}; 0: any that is free")
-    dashboard.add_argument("--control", action="store_true", help="let the page start and stop runs; needs a token")
-    dashboard.add_argument("--token-file", type=Path, help="a file with the token; default: a new one, printed once")
     dashboard.add_argument(
-        "--allow-host", action="append", default=[], metavar="NAME", help="another name that this machine is called by"
+        "--host", default="127.0.0.1", help="address to listen on; any address except loopback requires a token"
+    )
+    dashboard.add_argument(
+        "--port", type=int, default=PORT, help=f"port to listen on; 0: any free port; default: {PORT}"
+    )
+    dashboard.add_argument("--control", action="store_true", help="let the page start and stop runs; requires a token")
+    dashboard.add_argument("--token-file", type=Path, help="file with the token; default: a new token, printed once")
+    dashboard.add_argument(
+        "--allow-host",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="another host name of this machine; repeatable",
     )
     dashboard.set_defaults(command=_dashboard)
 
@@ -44,7 +52,7 @@ def _dashboard(options: argparse.Namespace) -> int:
     top: Path = options.folder
     if not top.is_dir():
         if top.exists() or not options.control:
-            raise CoterieError(f"there is no folder {top}: name the one that holds your runs, such as runs")
+            raise CoterieError(f"there is no folder {top}: give the folder with your runs, such as runs")
         top.mkdir(parents=True)
     needs_token = options.control or options.token_file or not is_loopback(options.host)
     token = token_from(options.token_file) if needs_token else None
@@ -54,15 +62,15 @@ def _dashboard(options: argparse.Namespace) -> int:
     host = f"[{options.host}]" if ":" in options.host else options.host
     shown = "" if token is None else f"?token={token}" if options.token_file is None else "?token=..."
     print(f"the dashboard of {top} is at http://{host}:{port}/{shown}", flush=True)
-    print(_manner(options.control), flush=True)
+    print(_what_it_may_do(options.control), flush=True)
     _serve(dashboard, listening, options.host, port, token, tuple(name.lower() for name in options.allow_host))
     return 0
 
 
-def _manner(control: bool) -> str:
+def _what_it_may_do(control: bool) -> str:
     if control:
-        return "whoever has this address can start and stop runs, and so run code as you; Ctrl-C ends the dashboard"
-    return "it only reads (--control lets it start and stop runs); Ctrl-C ends it"
+        return "anyone with this address can start and stop runs, and so run code as you; Ctrl-C stops the dashboard"
+    return "read-only (--control lets it start and stop runs); Ctrl-C stops it"
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -71,7 +79,7 @@ def _listen(host: str, port: int) -> socket.socket:
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((host, port))
-        listening.listen(128)  # who comes before the server is up waits a moment
+        listening.listen(128)  # connections that arrive before the server is up wait in this queue
     except (OSError, OverflowError) as error:
         listening.close()
         reason = getattr(error, "strerror", None) or error
@@ -88,8 +96,8 @@ def _serve(
 
     class Server(uvicorn.Server):
         def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-            dashboard.watcher.stopping = True  # streams end by themselves
-            logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # pages that do not read are cut off: no news
+            dashboard.watcher.stopping = True  # the event streams then end by themselves
+            logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # no log line for each idle page
             super().handle_exit(sig, frame)
 
     app = dashboard.app(host=host, port=port, token=token, names=names)
@@ -100,4 +108,4 @@ def _serve(
     try:
         Server(config).run(sockets=[listening])
     except KeyboardInterrupt:
-        print("the dashboard has ended; runs that it started go on")
+        print("the dashboard has stopped; runs that it started continue")

@@ -1,4 +1,4 @@
-"""`coterie keys`: arguments to calls. Everything heavy is imported by the command that needs it."""
+"""`coterie keys`: make, issue, revoke and show keys. Each command imports what it needs, so that help is fast."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ LONGEST = 36500  # days
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add `keys` with its actions to the commands of `coterie`."""
-    keys = commands.add_parser("keys", help="who is who in a circle of peers: make, issue, revoke and show keys")
+    keys = commands.add_parser("keys", help="make, issue, revoke and show the keys of a circle of peers")
     actions = keys.add_subparsers(required=True, metavar="init|issue|revoke|show")
 
-    init = actions.add_parser("init", help="make a new circle's authority")
-    init.add_argument("folder", nargs="?", type=Path, default=KEYS, metavar="DIR", help="default: keys")
+    init = actions.add_parser("init", help="create the certificate authority of a new circle")
+    init.add_argument("folder", nargs="?", type=Path, default=KEYS, metavar="DIR", help="new folder; default: keys")
     init.add_argument("--name", default="coterie", help="the circle's name; default: coterie")
-    init.add_argument("--days", type=_days, default=3650, help="how long its authority is valid; default: 3650")
+    init.add_argument("--days", type=_days, default=3650, help="validity of the authority in days; default: 3650")
     init.set_defaults(command=_init)
 
-    issue = actions.add_parser("issue", help="make the folder of keys that a peer needs; again to renew it")
+    issue = actions.add_parser("issue", help="make a peer's folder of keys, or renew it")
     issue.add_argument("name", metavar="NAME", help="the peer's name: a-z, 0-9 and -")
     issue.add_argument("--keys", type=Path, default=KEYS, metavar="DIR", help="the authority's folder; default: keys")
-    issue.add_argument("--days", type=_days, default=365, help="how long the certificate is valid; default: 365")
+    issue.add_argument("--days", type=_days, default=365, help="validity of the certificate in days; default: 365")
     issue.add_argument("--out", type=Path, metavar="FOLDER", help="the peer's folder; default: DIR/NAME")
-    issue.add_argument("--force", action="store_true", help="replace the key that is in the folder")
+    issue.add_argument("--force", action="store_true", help="replace the existing key in the folder")
     issue.set_defaults(command=_issue)
 
-    revoke = actions.add_parser("revoke", help="put all certificates of a peer so far on the roster of the refused")
+    revoke = actions.add_parser("revoke", help="revoke all certificates issued to a peer so far")
     revoke.add_argument("name", metavar="NAME", help="the peer's name")
     revoke.add_argument("--keys", type=Path, default=KEYS, metavar="DIR", help="the authority's folder; default: keys")
     revoke.set_defaults(command=_revoke)
 
-    show = actions.add_parser("show", help="what is in an authority's folder or in a peer's; nothing private")
-    show.add_argument("folder", nargs="?", type=Path, default=KEYS, metavar="DIR", help="default: keys")
+    show = actions.add_parser("show", help="describe the folder of an authority or a peer, without secrets")
+    show.add_argument("folder", nargs="?", type=Path, default=KEYS, metavar="DIR", help="the folder; default: keys")
     show.set_defaults(command=_show)
 
 
@@ -59,7 +59,7 @@ def _init(options: argparse.Namespace) -> None:
     circle = create_authority(options.folder, options.name, options.days)
     where = "" if options.folder == KEYS else f" --keys {shlex.quote(str(options.folder))}"
     print(f"{options.folder}: the authority of the circle '{circle.name}', valid until {_day(circle.expires)}")
-    print(f"keep {options.folder / AUTHORITY_KEY} to yourself, and a backup: whoever has it decides who is a peer")
+    print(f"keep {options.folder / AUTHORITY_KEY} secret and backed up: its holder decides who is a peer")
     print(f"next: coterie keys issue NAME{where}")
 
 
@@ -70,7 +70,7 @@ def _issue(options: argparse.Namespace) -> None:
     out = options.out or options.keys / options.name
     peer = issue(options.name, options.keys, options.days, out, options.force)
     print(f"{out}: the keys of {peer.name}, peer number {peer.number}, valid until {_day(peer.expires)}")
-    print(f"give this folder to {peer.name} alone, by a way that you trust: {PRIVATE_KEY} is in it")
+    print(f"give this folder only to {peer.name}, over a channel that you trust: it contains {PRIVATE_KEY}")
 
 
 def _revoke(options: argparse.Namespace) -> None:
@@ -80,11 +80,11 @@ def _revoke(options: argparse.Namespace) -> None:
     roster, new = revoke(options.name, options.keys)
     if new:
         count = "one certificate" if new == 1 else f"{new} certificates"
-        print(f"revoked {count} of {options.name}: the roster has version {roster.version}")
+        print(f"revoked {count} of {options.name}: the roster now has version {roster.version}")
     else:
-        print(f"all certificates of {options.name} had been revoked: the roster still has version {roster.version}")
+        print(f"all certificates of {options.name} were already revoked: the roster still has version {roster.version}")
     print(f"copy {options.keys / ROSTER} into the keys folder of any running peer")
-    print("it spreads from there: the newest version wins")
+    print("it spreads from there to all peers: the newest version wins")
 
 
 def _show(options: argparse.Namespace) -> None:
@@ -142,7 +142,7 @@ def _show_peer(folder: Path) -> None:
 
 
 def _revoked(member: RosterMember, roster: Roster) -> str:
-    """Some are, and some are not, if there was a new certificate after the others were revoked."""
+    """Only some are revoked if a new certificate was issued after a revocation."""
     refused = sum(roster.refuses(issued.serial) for issued in member.certificates)
     return {0: "no", len(member.certificates): "yes"}.get(refused, f"{refused} of {len(member.certificates)}")
 

@@ -1,4 +1,4 @@
-"""What `coterie list` says: a line for each thing there is, or one thing with its parameters."""
+"""The output of `coterie list`: one line for each method, model, dataset or preset, or the details of one of them."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 def text(what: str, name: str | None) -> str:
     lines, detail = _SOURCES[what]
-    there = lines()
+    summaries = lines()
     if name is None:
-        width = max(map(len, there))
-        return "\n".join(f"{key:<{width}}  {line}" for key, line in there.items())
-    of_ones_own = what in ("methods", "models") and ":" in name
-    if name not in there and not of_ones_own:
-        raise ConfigError(unknown(what.removesuffix("s"), name, there))
-    found: str = detail(name)
-    return found
+        width = max(map(len, summaries))
+        return "\n".join(f"{key:<{width}}  {line}" for key, line in summaries.items())
+    is_custom = what in ("methods", "models") and ":" in name
+    if name not in summaries and not is_custom:
+        raise ConfigError(unknown(what.removesuffix("s"), name, summaries))
+    description: str = detail(name)
+    return description
 
 
 def _methods() -> dict[str, str]:
@@ -41,7 +41,7 @@ def _method(name: str) -> str:
 
 
 def _common(method: type[Method]) -> list[str]:
-    """Which parameters carry over when this method takes another's place, or another this one's."""
+    """The parameters that carry over when one method replaces another."""
     from coterie.config.carry_over import shared_with
 
     rows = []
@@ -49,11 +49,11 @@ def _common(method: type[Method]) -> list[str]:
         if others := shared_with(method, field.name):
             meaning = field.metadata.get("common")
             rows.append((f"  method.{field.name}", f"{meaning}:" if meaning else "", ", ".join(others)))
-    return ["common with other methods (the value carries over):", aligned(rows)] if rows else []
+    return ["shared with other methods (the value carries over):", aligned(rows)] if rows else []
 
 
 def needs(method: type[Method]) -> str:
-    """Whether a method needs a server, and which models it takes."""
+    """Whether a method needs a server, and which models it supports."""
     from coterie.methods import Method
 
     server = "with a server" if method.server else "without a server"
@@ -66,8 +66,8 @@ def _models_taken(method: type[Method]) -> str:
         return "any models"
     if not method.mixed:
         return "one architecture"
-    apart = method.grouped and not method.same_zoo  # peers of different ones do not learn from each other
-    return "several architectures, each averaged apart" if apart else "mixed architectures"
+    separate = method.grouped and not method.same_zoo  # peers with different architectures do not learn from each other
+    return "several architectures, each averaged separately" if separate else "mixed architectures"
 
 
 def _parameters(kind: type[Any], section: str) -> list[str]:
@@ -93,7 +93,7 @@ def _models() -> dict[str, str]:
 def _model(name: str) -> str:
     from coterie import models
 
-    text = _models().get(name, "your own")
+    text = _models().get(name, "custom")
     return "\n".join([f"{name}: {text}", *_parameters(models.ModelSettings, "model")])
 
 
@@ -109,8 +109,8 @@ def _dataset(name: str) -> str:
 
     partitions = [f"  {key}: {line}" for key, line in data.PARTITIONS.items()]
     views = data.views_of(name)
-    made = [] if views is None else [f"views, unless set: {views}"]
-    head = [f"{name}: {data.describe(name)}", *_parameters(DataSettings, "data"), *made, "partitions:"]
+    default_views = [] if views is None else [f"default views: {views}"]
+    head = [f"{name}: {data.describe(name)}", *_parameters(DataSettings, "data"), *default_views, "partitions:"]
     return "\n".join([*head, *partitions])
 
 

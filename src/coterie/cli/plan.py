@@ -1,4 +1,4 @@
-"""`coterie plan`: arguments to calls, and a plan as text."""
+"""`coterie plan`: estimate what a run takes, and print the plan."""
 
 from __future__ import annotations
 
@@ -19,28 +19,33 @@ if TYPE_CHECKING:
     from coterie.planning.plan import Plan
 
 T = TypeVar("T", int, float)
-PATIENCE = 1.0  # seconds before there is a word of why it takes so long
+DELAY = 1.0  # seconds before a note explains why it takes long
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     plan = commands.add_parser(
         "plan",
-        help="how long a run will take here, its memory, and what peers will exchange",
-        description="Rehearse an experiment for some seconds, without most of its computing, and say what running it "
-        "would take on this machine. Example: coterie plan panm-digits peers=100 rounds=300",
+        help="estimate the time, memory and traffic of a run on this machine",
+        description="Rehearse an experiment for some seconds, without most of its computing, and estimate the time, "
+        "memory and traffic of the run on this machine. Example: coterie plan panm-digits peers=100 rounds=300",
     )
-    plan.add_argument("settings", nargs="*", metavar=EXPERIMENT, help="in any order; default: the demo")
     plan.add_argument(
-        "--all-rounds", action="store_true", help="rehearse every round of a long run, too: slower, counted exactly"
+        "settings",
+        nargs="*",
+        metavar=EXPERIMENT,
+        help="a preset or .toml file (default: the demo) and settings, in any order",
     )
-    plan.add_argument("--check", type=Path, metavar="DIR", help="plan a run that is done, and compare")
+    plan.add_argument(
+        "--all-rounds", action="store_true", help="rehearse every round even of a long run: slower, but exact counts"
+    )
+    plan.add_argument("--check", type=Path, metavar="DIR", help="plan a finished run and compare the plan with it")
     plan.set_defaults(command=_plan)
 
 
 def _plan(options: argparse.Namespace) -> None:
     if options.check:
         if options.settings:
-            raise ConfigError("--check plans a run as it was: it takes no experiment or settings")
+            raise ConfigError("--check takes no experiment or settings: it plans the run as it was set up")
         print(_checked(options.check, options.all_rounds))
         return
     from coterie.config.loading import load
@@ -59,7 +64,7 @@ def _checked(folder: Path, all_rounds: bool) -> str:
 
     experiment = simulated.of_folder(folder)
     if not (folder / "summary.json").exists():
-        raise RunError(f"{folder} has not ended yet: there is nothing to compare a plan with")
+        raise RunError(f"{folder} has not finished: a plan can only be compared with a finished run")
     summary = read_summary(folder)
     return compared(_plans([experiment], all_rounds)[0], summary)
 
@@ -67,14 +72,14 @@ def _checked(folder: Path, all_rounds: bool) -> str:
 def _plans(experiments: Sequence[Experiment], all_rounds: bool) -> list[Plan]:
     from coterie.planning.plan import plan
 
-    with _a_word_if_it_takes_long():
+    with _note_if_slow():
         return [plan(experiment, all_rounds) for experiment in experiments]
 
 
 @contextmanager
-def _a_word_if_it_takes_long() -> Iterator[None]:
-    note = "coterie: rehearsing; this takes some twenty seconds at the most"
-    timer = threading.Timer(PATIENCE, lambda: print(note, file=sys.stderr, flush=True))
+def _note_if_slow() -> Iterator[None]:
+    note = "coterie: rehearsing; this takes at most about twenty seconds"
+    timer = threading.Timer(DELAY, lambda: print(note, file=sys.stderr, flush=True))
     timer.start()
     try:
         yield
@@ -83,17 +88,17 @@ def _a_word_if_it_takes_long() -> Iterator[None]:
 
 
 def text(plan: Plan) -> str:
-    """What a plan says, for a person."""
+    """The plan as text."""
     total, messages = sum(plan.bytes.values()), sum(plan.messages.values())
     parts = [f"{what} {duration(seconds)}" for what, seconds in plan.parts.items() if seconds >= plan.seconds / 100]
     rows = [
-        ("time", f"{duration(plan.seconds)}, {duration(plan.seconds / plan.rounds)} a round"),
+        ("time", f"{duration(plan.seconds)}, {duration(plan.seconds / plan.rounds)} per round"),
         ("  of it", ", ".join(parts)),
-        ("  and around it", f"{duration(plan.around)} to read the data and to write the report"),
-        ("memory", f"{size(plan.memory)} at the most"),
+        ("  plus", f"{duration(plan.around)} to read the data and write the report"),
+        ("memory", f"{size(plan.memory)} at peak"),
         ("exchanged", f"{size(total)} in {count(messages, 'message')}"),
-        ("  in a round", _exchange(total / plan.rounds, messages / plan.rounds)),
-        ("  by a peer", f"{_exchange(total / plan.peers, messages / plan.peers)}; the busiest {size(plan.busiest)}"),
+        ("  per round", _exchange(total / plan.rounds, messages / plan.rounds)),
+        ("  per peer", f"{_exchange(total / plan.peers, messages / plan.peers)}; busiest peer {size(plan.busiest)}"),
         *((f"  {name}", _exchange(plan.bytes[name], plan.messages[name])) for name in plan.bytes),
     ]
     head = f"{short_name(plan.method)}: {count(plan.peers, 'peer')}, {count(plan.rounds, 'round')}"
@@ -105,25 +110,25 @@ def _exchange(bytes: float, messages: float) -> str:
 
 
 def _cautions(plan: Plan) -> list[str]:
-    said = []
+    lines = []
     if plan.rehearsed < plan.rounds:
-        said.append(f"  rehearsed in {plan.rehearsed} of the rounds: the others are taken to be like them")
+        lines.append(f"  rehearsed {plan.rehearsed} of the rounds and assumed that the others are like them")
     if plan.unforeseen:
-        said.append(f"  not foreseen: {plan.unforeseen}")
-    return said
+        lines.append(f"  not predictable: {plan.unforeseen}")
+    return lines
 
 
 def compared(plan: Plan, summary: dict[str, Any]) -> str:
-    """A plan against what came of it."""
+    """A plan next to the figures of the actual run."""
     rows = [
         ("", "planned", "actual", "ratio"),
-        ("seconds", *_beside(plan.seconds, summary["seconds"], duration)),
-        ("bytes", *_beside(sum(plan.bytes.values()), summary["bytes"]["total"], size)),
-        ("messages", *_beside(sum(plan.messages.values()), summary["messages"]["total"], "{:,}".format)),
+        ("seconds", *_planned_actual_ratio(plan.seconds, summary["seconds"], duration)),
+        ("bytes", *_planned_actual_ratio(sum(plan.bytes.values()), summary["bytes"]["total"], size)),
+        ("messages", *_planned_actual_ratio(sum(plan.messages.values()), summary["messages"]["total"], "{:,}".format)),
     ]
     head = f"{short_name(plan.method)}: {plan.peers} peers, {plan.rounds} rounds"
     return "\n".join([head, aligned(rows), *_cautions(plan)])
 
 
-def _beside(planned: T, actual: T, words: Callable[[T], str]) -> tuple[str, str, str]:
-    return words(planned), words(actual), f"{planned / actual:.2f}" if actual else NOTHING
+def _planned_actual_ratio(planned: T, actual: T, formatted: Callable[[T], str]) -> tuple[str, str, str]:
+    return formatted(planned), formatted(actual), f"{planned / actual:.2f}" if actual else NOTHING

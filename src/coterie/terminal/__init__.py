@@ -1,1 +1,1 @@
-"""What a person sees in the terminal while something runs, and when it is done."""
+"""Output to the terminal: progress while something runs, and results at its end."""

@@ -1,4 +1,4 @@
-"""What a person sees of a run in the terminal: live progress, and the results at its end."""
+"""Shows a run in the terminal: live progress, then the results."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Display:
             columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[text]}"))
             self._bar = Progress(*columns, TimeRemainingColumn(), console=self._console)
         self._task: TaskID | None = None
-        self._first: tuple[int, float] | None = None  # the first round shown, and when: start-up is not progress
+        self._first: tuple[int, float] | None = None  # the first round shown, and when: after start-up
         self._last_line = 0.0
         self._old_handler: Any = None
 
@@ -68,7 +68,7 @@ class Display:
         self._console.print(text, highlight=False, soft_wrap=True)
 
     def stop_on_interrupt(self, simulation: Simulation) -> None:
-        """The first Ctrl-C asks the run to stop at a checkpoint, the second one ends it at once."""
+        """The first Ctrl-C stops the run at a checkpoint, the second one at once."""
 
         def ask(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
             signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -104,49 +104,55 @@ def results(summary: dict[str, Any], folder: Path) -> str:
         lines.insert(2, f"    by architecture                   {shown}")
     if "neighbours" in summary:
         scores = ", ".join(f"{score} {value:.2f}" for score, value in summary["neighbours"].items())
-        lines.append(f"  neighbours of one's own kind        {scores}")
+        lines.append(f"  neighbours from the same cluster    {scores}")
         means = ", ".join(f"{score} {value:.2f}" for score, value in summary.get("neighbours_mean", {}).items())
         if means:
             lines.append(f"  the same, mean over rounds          {means}")
     alone = summary.get("beside", {}).get("alone")
     if alone:
         change, share = alone["change"], summary["beside"].get("own_share", 0.0)
-        between = f", a peer's relative change {change['least']:+.1%} to {change['most']:+.1%}" if change else ""
-        lines.append(f"  with one's own models alone         {percent(alone['mean'])}{between}")
-        lines.append(f"  one's own among the chosen          {share:.0%}")
+        between = f", relative change per peer {change['least']:+.1%} to {change['most']:+.1%}" if change else ""
+        lines.append(f"  with its own models alone           {percent(alone['mean'])}{between}")
+        lines.append(f"  own models among the chosen         {share:.0%}")
     also = {"mixture": "with the mixture of all its models", "own": "with its own model alone"}
     for name, text in also.items():
         if name in summary.get("beside", {}):
             lines.append(f"  {text:<34}  {_accuracy(summary['beside'][name])}")
     if "helped" in summary:
-        lines.append(f"  rounds in which the strong helped   {summary['helped']:.0%}")
-    lines += [f"  a MIXTURE                           {change}" for change in summary.get("mixture", [])]
-    lines.append(f"  {duration(summary['seconds'])}; everything is in {folder} (open report.html)")
+        lines.append(f"  rounds in which strong peers helped {summary['helped']:.0%}")
+    lines += [f"  MIXTURE of versions                 {change}" for change in summary.get("mixture", [])]
+    lines.append(f"  {duration(summary['seconds'])}; all files are in {folder} (open report.html)")
     return "\n".join(lines)
 
 
 def comparison(summaries: Sequence[dict[str, Any]]) -> str:
-    """Several methods on the same splits, beside each other."""
+    """A table of several methods on the same splits."""
     head, rows = side_by_side(summaries)
     first, second = (s["accuracy"]["last"]["mean"] for s in summaries[:2])
     table = [aligned([head, *rows])]
     if None not in (first, second):
         names = [short_name(s["method"]) for s in summaries]
         gained = who(gains(summaries[0], summaries[1]).values())
-        table.append(f"{names[0]} is {100 * (first - second):+.1f} points against {names[1]}: {gained}")
+        table.append(f"{_difference(*names[:2], 100 * (first - second))}: {gained}")
         table += _times_to(summaries[:2])
     return "\n".join(["", *table])
 
 
+def _difference(name: str, other: str, points: float) -> str:
+    if abs(points) < 0.05:
+        return f"{name} is level with {other}"
+    return f"{name} {'beats' if points > 0 else 'trails'} {other} by {abs(points):.1f} points"
+
+
 def _times_to(summaries: Sequence[dict[str, Any]]) -> list[str]:
-    """When each was as good as the less good of them ever is, in simulated time."""
+    """The simulated time at which each method reached the best accuracy of the weaker one."""
     curves = [s.get("over_time", []) for s in summaries]
-    if any(len(curve) < 3 for curve in curves):  # of the ends alone, nothing can be said
+    if any(len(curve) < 3 for curve in curves):  # too few points for a crossing time
         return []
     target = min(max(accuracy for _, accuracy in curve) for curve in curves)
     times = [(short_name(s["method"]), time_to(curve, target)) for s, curve in zip(summaries, curves, strict=True)]
-    said = ", ".join(f"{name} {duration(time)}" for name, time in times if time is not None)
-    return [f"simulated time to {percent(target)}: {said}"]
+    shown = ", ".join(f"{name} {duration(time)}" for name, time in times if time is not None)
+    return [f"simulated time to {percent(target)}: {shown}"]
 
 
 def _accuracy(spread: dict[str, Any]) -> str:
@@ -158,17 +164,17 @@ def _accuracy(spread: dict[str, Any]) -> str:
 
 @contextmanager
 def download_progress(name: str) -> Iterator[Callable[[int, int | None, str], None]]:
-    """Progress of a download, for a terminal; plain lines elsewhere."""
+    """Progress of a download: a bar on a terminal, plain lines elsewhere."""
     console = Console(stderr=True)
     if not console.is_terminal:
-        said: set[str] = set()
+        printed: set[str] = set()
 
-        def tell(done: int, total: int | None, text: str) -> None:  # noqa: ARG001
-            if text not in said:
-                said.add(text)
+        def print_once(done: int, total: int | None, text: str) -> None:  # noqa: ARG001
+            if text not in printed:
+                printed.add(text)
                 print(f"{name}: {text}", file=sys.stderr, flush=True)
 
-        yield tell
+        yield print_once
         return
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console) as bar:
