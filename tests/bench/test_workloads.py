@@ -16,7 +16,7 @@ from coterie.bench.engine import Engine
 from coterie.bench.frameworks import DRIVERS
 from coterie.bench.plain_loop import PlainLoop
 from coterie.bench.workloads import WORKLOADS, Workload, chosen
-from coterie.cli.bench import NAMES, OTHERS_DO
+from coterie.cli.bench import FOR_OTHERS, NAMES
 from coterie.core.errors import ConfigError
 from coterie.core.events import PeerRound, read
 
@@ -61,7 +61,7 @@ def test_drivers_have_the_same_samples() -> None:
             torch.testing.assert_close(y, split.y, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("work", chosen(OTHERS_DO), ids=lambda work: work.name)
+@pytest.mark.parametrize("work", chosen(FOR_OTHERS), ids=lambda work: work.name)
 def test_drivers_have_the_same_models(work: Workload) -> None:
     ours, theirs = work.net().eval(), driving().net(told(work)).eval()
     mine = list(ours.parameters())

@@ -37,7 +37,7 @@ from coterie.network.compression import Receiver, Sender
 from coterie.network.framing import opened
 from coterie.network.keys import Identity, Roster, credential_of, issued_by
 from coterie.network.membership import AddressBook, Announcement
-from coterie.network.wire import PROTOCOL, ArtifactHeader, Ask, Assembly, Meeting, Message, Receipt, digest_of
+from coterie.network.wire import PROTOCOL, ArtifactHeader, Assembly, FetchRequest, Meeting, Message, Receipt, digest_of
 
 LIMIT = 1 << 20  # bytes of an artifact
 SLOWEST = 1.0  # seconds for one input, on a machine that has other things to do
@@ -190,10 +190,10 @@ def inside(decode: Callable[[bytes], object]) -> Callable[[bytes], object]:
 
 def parcel_of(data: bytes) -> Artifact:
     """All that a node does with an artifact that has arrived."""
-    parcel = ArtifactHeader(PROTOCOL, "", "model", 3, "bob", "ada", len(data), digest_of(data), "none")
-    assembly = Assembly(parcel, LIMIT)
+    header = ArtifactHeader(PROTOCOL, "", "model", 3, "bob", "ada", len(data), digest_of(data), "none")
+    assembly = Assembly(header, LIMIT)
     assembly.add(data)
-    taken = opened(parcel, assembly.whole(), 1, compression.decode, LIMIT)
+    taken = opened(header, assembly.whole(), 1, compression.decode, LIMIT)
     assert all(torch.isfinite(t).all() for t in taken.values())
     assert all(isinstance(fact, str) or math.isfinite(fact) for fact in taken.facts.values())
     return taken
@@ -205,7 +205,7 @@ def targets() -> list[Target]:
     halves = tuple(map(unpacked, fp16))
     return [
         message(Meeting, MEETING),
-        message(Ask, Ask(PROTOCOL, "0123", "model", 4, 2.5, ["zstd", "topk"], "have")),
+        message(FetchRequest, FetchRequest(PROTOCOL, "0123", "model", 4, 2.5, ["zstd", "topk"], "have")),
         message(ArtifactHeader, PARCEL),
         message(Receipt, Receipt(True), Receipt(False, "no room")),
         message(Announcement, Announcement(**NEWS)),

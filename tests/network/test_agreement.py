@@ -35,30 +35,30 @@ def test_nothing_of_the_data_is_in_the_terms() -> None:
 def test_the_order_of_labels_counts() -> None:
     assert difference(terms(("a", "b")), terms(("a", "b")), "bob", "ann") == ""
     text = difference(terms(("a", "b")), terms(("b", "a")), "bob", "ann")
-    assert text.startswith("labels are not the same at both. List")
+    assert text.startswith("labels differ between the two peers. List")
     text = difference(terms(("a", "b")), terms(("a", "b", "c")), "bob", "ann")
-    assert text.startswith("number of labels is 2 at 'ann' and 3 at 'bob'; labels are not the same")
+    assert text.startswith("number of labels is 2 at 'ann' and 3 at 'bob'; labels differ")
 
 
 def test_which_columns_differ() -> None:
     mine = terms(columns=columns(12))
     text = difference(mine, terms(columns=columns(12, c2="x", c11="y")), "bob", "ann")
-    assert text.startswith("column 2 is not the same at both; column 11 is not the same at both. Columns are counted")
+    assert "column 2 differs between the two peers; column 11 differs between the two peers. Columns are" in text
     text = difference(mine, terms(columns=columns(13)), "bob", "ann")
     assert text.startswith("number of columns is 12 at 'ann' and 13 at 'bob'; only one of the two peers has column 13")
     # The same name and other categories is another column.
     one, two = (terms(columns=(Column("sex", texts),)) for texts in (("f", "m"), ("m", "f")))
-    assert difference(one, two, "bob", "ann").startswith("column 1 is not the same")
+    assert difference(one, two, "bob", "ann").startswith("column 1 differs")
 
 
 def test_a_great_many_columns_are_compared_in_blocks() -> None:
     """2,500 columns in at most 256 digests: ten in each."""
     mine, theirs = terms(columns=columns(2500)), terms(columns=columns(2500, c2500="x"))
     assert sum("column" in key for key in mine) <= MOST_COLUMNS + 1
-    assert difference(mine, theirs, "bob", "ann").startswith("columns 2491 to 2500 are not the same at both")
+    assert difference(mine, theirs, "bob", "ann").startswith("columns 2491 to 2500 differ between the two peers")
 
 
 def test_names_are_added_at_home_whatever_the_others_say() -> None:
-    assert with_names("column 2 is not the same", ["a", "b"]).endswith("(in the table here, column 2 is 'b')")
-    for text in ("column 3 is not the same", "column 0", "column 99999999999", "rounds is 2 here"):
+    assert with_names("column 2 differs", ["a", "b"]).endswith("(in the local table, column 2 is 'b')")
+    for text in ("column 3 differs", "column 0", "column 99999999999", "rounds is 2 here"):
         assert with_names(text, ["a", "b"]) == text

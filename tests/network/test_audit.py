@@ -129,7 +129,7 @@ def test_a_new_certificate_or_method_is_recorded_and_another_name_refused(tmp_pa
     for serial, method in (("1f", "mapl"), ("2e", "mapl"), ("2e", "mapl"), ("2e", "panm")):
         opened(path, "ann", serial, method).close()
     before = path.read_bytes()
-    with pytest.raises(AuditError, match="is that of 'ann', not of 'bob': move it away"):
+    with pytest.raises(AuditError, match="belongs to 'ann', not to 'bob': move it away"):
         opened(path, "bob")
     assert path.read_bytes() == before
     summary = verify(path)
@@ -282,7 +282,7 @@ def test_forms_that_no_log_has_are_refused_even_with_a_fitting_hash(
 def test_another_writer_within_a_log_is_found(lines: list[bytes], check: Callable[[bytes], object]) -> None:
     head = json.loads(lines[-1])["hash"]
     intruder = f'{{"event":"begin","method":"m","previous":"{head}","serial":"1","time":"t","who":"eve"}}'
-    with pytest.raises(AuditError, match=r"line 6: the log is that of 'ann', and this record of 'eve'"):
+    with pytest.raises(AuditError, match=r"line 6: the log belongs to 'ann', but this record to 'eve'"):
         check(b"".join([*lines, sealed(intruder.encode())]))
 
 
@@ -297,7 +297,7 @@ def test_a_broken_log_is_kept_and_not_gone_on_with(tmp_path: Path) -> None:
     lines = written(path)
     for changed in (b"".join(lines).replace(b'"round":1', b'"round":9'), b"".join(lines[:2] + lines[3:]), b"my notes"):
         path.write_bytes(changed)
-        with pytest.raises(AuditError, match=r"line \d.*Keep the file: move it away, and a new one begins"):
+        with pytest.raises(AuditError, match=r"line \d.*Keep the file: move it away, and a new log is started"):
             opened(path)
         assert path.read_bytes() == changed
 
@@ -310,7 +310,7 @@ def test_a_line_cut_off_at_any_place_is_dropped_and_that_is_recorded(tmp_path: P
     lines = written(path)
     for length in range(1, len(lines[-1])):
         path.write_bytes(b"".join(lines[:-1]) + lines[-1][:length])
-        with pytest.raises(AuditError, match="line 5: it has no end"):
+        with pytest.raises(AuditError, match="line 5: it is incomplete"):
             verify(path)
         log = opened(path)
         fill(log)
@@ -395,7 +395,7 @@ print(log.count, verify(path).records, verify(path).cut)
 def test_a_full_disk_is_an_error_and_leaves_the_log_intact(tmp_path: Path) -> None:
     with in_another_process(FULL, tmp_path / "audit.jsonl") as child:
         said = child.communicate()[0].splitlines()
-    assert "could not be written (File too large), and what is not recorded does not leave" in said[0]
+    assert "could not be written (File too large), and nothing is sent without a record" in said[0]
     assert said[1:3] == ["still full", "5 5"]
     assert said[3] == "6 6 0"
 
@@ -417,7 +417,7 @@ def test_the_command_says_what_left(tmp_path: Path, capsys: pytest.CaptureFixtur
     said = capsys.readouterr().out
     summary = verify(path)
     assert said.startswith(f"intact: 5 records from {summary.first} to {summary.last}, head {summary.head}\n")
-    assert "of ann (certificate 1f), method mapl" in said
+    assert "peer ann (certificate 1f), method mapl" in said
     assert "\x1b" not in said
     rows = [line.split() for line in said.splitlines()]
     assert ["bob", "3", "303", "B"] in rows
@@ -449,5 +449,5 @@ def test_the_command_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 def test_the_command_refuses_a_broken_log(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     path.write_bytes(b"".join(written(path)).replace(b"bob", b"eve", 1))
-    with pytest.raises(AuditError, match="line 2: its hash does not fit its content"):
+    with pytest.raises(AuditError, match="line 2: its hash does not match its content"):
         command(str(path))

@@ -321,7 +321,7 @@ def test_an_answer_that_comes_late_is_refused_or_right() -> None:
     early = sender.encode(model([1, 2, 3, 4]), receiver.have)
     answer(sender, receiver, model([1, 2, 9, 8]))
     have = receiver.have
-    with pytest.raises(ArtifactError, match="not of what is here"):
+    with pytest.raises(ArtifactError, match="does not apply to the local state"):
         receiver.decode(early[1], early[0], LIMIT)
     assert receiver.have == have
     # And of two requests with one `have`, the earlier answer may be the one that is taken.
@@ -448,7 +448,7 @@ def test_a_change_that_lies_is_refused_and_changes_nothing(
 
 
 def test_a_change_of_nothing_is_refused(pair: tuple[Sender, Receiver]) -> None:
-    with pytest.raises(ArtifactError, match="nothing is here to change: ask for it whole"):
+    with pytest.raises(ArtifactError, match="without having the artifact: fetch it whole"):
         Receiver().decode(packed(honest(pair[1])), "topk", LIMIT)
 
 
@@ -474,7 +474,7 @@ def test_the_limit_is_exact(encoding: str) -> None:
     data = encode(artifact, encoding)
     largest = artifact.nbytes if encoding != "fp16" else 4000
     decode(data, encoding, largest)
-    with pytest.raises(ArtifactError, match="over the limit"):
+    with pytest.raises(ArtifactError, match="exceeds the limit"):
         decode(data, encoding, largest - 1)
 
 
@@ -516,7 +516,7 @@ def test_bombs_are_refused_without_the_memory_they_ask_for() -> None:
 def test_halves_count_as_what_they_become() -> None:
     """Compressed twice over: zeros to nothing, and halves to singles."""
     data = packed({"hw": torch.zeros(1_000_000).half()})
-    with pytest.raises(ArtifactError, match="an artifact of 4000000 bytes is over the limit of 3000000"):
+    with pytest.raises(ArtifactError, match="an artifact of 4000000 bytes exceeds the limit of 3000000"):
         decode(data, "fp16", 3_000_000)
 
 

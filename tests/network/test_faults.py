@@ -142,7 +142,7 @@ def test_a_killed_peer_comes_back_where_it_was(tmp_path: Path) -> None:
     disturbed.finish(STARTING)
     check_logs(disturbed.circle)
     assert disturbed.members["peer-1"].restarts == 1
-    assert "back in round" in (disturbed.members["peer-1"].out / "output.txt").read_text(encoding="utf-8")
+    assert "resuming in round" in (disturbed.members["peer-1"].out / "output.txt").read_text(encoding="utf-8")
     for name in ("peer-0", "peer-2"):
         never_over_the_deadline(of_kind(read(disturbed.members[name].out / "events.jsonl"), PeerRound))
 
@@ -571,7 +571,7 @@ def test_what_a_crash_left_damaged_is_said_and_the_one_before_serves(
     said = capsys.readouterr().out
     assert f"the checkpoint {newest} cannot be read" in said
     assert "going on from the one before" in said
-    assert "back in round 6" in said
+    assert "resuming in round 6" in said
     assert [(r.round, r.test) for r in seat.rounds()] == [(r.round, r.test) for r in whole]
 
 
@@ -612,17 +612,17 @@ def test_a_letter_is_kept_until_no_checkpoint_before_its_use_is_left(tmp_path: P
     """The newest checkpoint may turn out to be damaged: the one before needs what was used in between."""
     box = filled(tmp_path, 0)
     first = box.state()
-    box.settled()
+    box.drop_used()
     assert rounds_of(box.take("average")) == [0]
     second = box.state()
-    box.settled()
+    box.drop_used()
     again = Mailbox(tmp_path)
     again.open(first)
     assert rounds_of(again.take("average")) == [0]
     again = Mailbox(tmp_path)
     again.open(second)
     assert again.take("average") == []
-    again.settled()
+    again.drop_used()
     assert not list(tmp_path.glob("*.letter"))
 
 

@@ -32,7 +32,7 @@ from coterie.config.sections import NetworkSettings
 from coterie.core.artifact import Artifact
 from coterie.core.events import Offence, of_kind, read
 from coterie.network import channels, node, serving
-from coterie.network import penalties as conduct_module
+from coterie.network import penalties as penalties_module
 from coterie.network.agreement import AgreementError, digest
 from coterie.network.audit import AuditLog
 from coterie.network.authority import create_authority, issue, revoke
@@ -41,9 +41,18 @@ from coterie.network.keys import Identity, IdentityError, Roster, authority_and_
 from coterie.network.mailbox import Mailbox
 from coterie.network.membership import RUNNING, AddressBook, Announcement
 from coterie.network.node import Node, Traffic
-from coterie.network.penalties import FIRST_PAUSE, OFFENCES_UNTIL_IGNORED, Conduct
+from coterie.network.penalties import FIRST_PAUSE, OFFENCES_UNTIL_IGNORED, Penalties
 from coterie.network.serving import SERVICE
-from coterie.network.wire import LARGEST_MESSAGE, PROTOCOL, ArtifactHeader, Ask, Meeting, Receipt, canonical, digest_of
+from coterie.network.wire import (
+    LARGEST_MESSAGE,
+    PROTOCOL,
+    ArtifactHeader,
+    FetchRequest,
+    Meeting,
+    Receipt,
+    canonical,
+    digest_of,
+)
 from coterie.running import peer_status
 from coterie.running.local_circle import LocalCircle
 from coterie.running.real_peer import read_file, take_part
@@ -164,11 +173,11 @@ async def site_of(
     mine = announcement(identity, "127.0.0.1:0", state="gathering", round=0, agreement=digest(terms))
     book = AddressBook(identity, identity.roster, mine, time.monotonic)
     site: Site
-    conduct = Conduct(lambda: site.seconds, lambda name, what: site.offences.append((name, what)))
+    penalties = Penalties(lambda: site.seconds, lambda name, what: site.offences.append((name, what)))
     wanted = NetworkSettings(**{"patience": 5.0, "interval": 0.05, "largest": 32, **settings})
     keeper, audit = Keeper(folder / "letters"), AuditLog(folder / "audit.jsonl", identity.name, "0", "gossip")
     said: list[str] = []
-    made = Node(identity, book, terms, wanted, keeper, audit, conduct, said.append, seeds)
+    made = Node(identity, book, terms, wanted, keeper, audit, penalties, said.append, seeds)
     site = Site(made, keeper, said=said)
     site.port = await made.start("127.0.0.1:0")
     book.announce(endpoint=site.endpoint)
@@ -251,7 +260,7 @@ def meeting(news: Sequence[Announcement] = (), brings: Sequence[Identity] = (), 
 
 
 def ask(name: str = "model", **changes: Any) -> bytes:
-    return dataclasses.replace(Ask(PROTOCOL, digest(TERMS), name, 1, 0.0, [], ""), **changes).to_bytes()
+    return dataclasses.replace(FetchRequest(PROTOCOL, digest(TERMS), name, 1, 0.0, [], ""), **changes).to_bytes()
 
 
 def model(author: Identity, round: int = 1, **tensors: torch.Tensor) -> Artifact:
@@ -259,7 +268,7 @@ def model(author: Identity, round: int = 1, **tensors: torch.Tensor) -> Artifact
 
 
 def letter(by: Identity, for_: Identity, data: bytes | None = None, **changes: Any) -> list[bytes]:
-    """A parcel with these changes, as its author signs it, and its bytes."""
+    """A header with these changes, as its author signs it, and its bytes."""
     data = model(by).to_bytes() if data is None else data
     plain = ArtifactHeader(
         PROTOCOL, digest(TERMS), "model", 1, by.name, for_.name, len(data), digest_of(data), "none", number="e.1"
@@ -404,7 +413,7 @@ async def test_a_node_talks_to_no_server_of_another_authority_or_expired(circle:
             async with trap(who, meeting()) as (caught, endpoint):
                 assert not await here.node.meet(who.name, endpoint)
                 assert caught.calls == []
-            assert any(f"'{who.name}' cannot be talked to" in text for text in here.said)
+            assert any(f"cannot connect to '{who.name}'" in text for text in here.said)
 
 
 # -- revoked ---------------------------------------------------------------------------------------
@@ -443,8 +452,8 @@ async def test_a_roster_in_the_folder_and_a_roster_heard(circle: Path) -> None:
         await refuses_mallory(here, mallory)
         await refuses_mallory(there, mallory)
         assert caught.calls == []
-        assert f"a newer roster, version {roster.version}, was put into {ada.folder / 'roster.json'}" in here.said
-        assert f"a newer roster, version {roster.version}, was heard from 'ada'" in there.said
+        assert f"newer roster, version {roster.version}, found in {ada.folder / 'roster.json'}" in here.said
+        assert f"newer roster, version {roster.version}, received from 'ada'" in there.said
         assert (bob.folder / "roster.json").read_bytes() == roster.to_bytes()
 
 
@@ -519,7 +528,7 @@ async def test_a_server_with_the_certificate_of_another_name(circle: Path) -> No
     ada, bob, _, mallory = identities(circle)
     async with trap(mallory, meeting()) as (caught, at), site_of(ada, [("bob", at)]) as here:
         assert not await here.node.meet("bob", at)
-        assert "'bob' cannot be talked to: its certificate, or this peer's, is refused" in here.said[-1]
+        assert "cannot connect to 'bob': its certificate or this peer's is refused" in here.said[-1]
         here.knows(bob, at)
         assert await here.fetch(bob) is None
         assert caught.calls == []
@@ -627,7 +636,7 @@ def tensor(dtype: str, shape: list[int], size: int) -> dict[str, Any]:
 
 
 def lying_data(who: Identity) -> dict[str, bytes]:
-    """Bytes with a true parcel, but not an artifact that can be used."""
+    """Bytes with a true header, but not an artifact that can be used."""
     good, number = model(who).to_bytes(), label(who)
     bad = torch.ones(4)
     return {
@@ -658,7 +667,7 @@ def lying_data(who: Identity) -> dict[str, bytes]:
 
 
 def lying_parcels(who: Identity, to: Identity) -> dict[str, list[bytes]]:
-    """A parcel that does not describe the bytes after it; or bytes that no parcel may describe."""
+    """A header that does not describe the bytes after it; or bytes that no header may describe."""
     good, noise = model(who).to_bytes(), zstandard.ZstdCompressor().compress(bytes(1000))
     bomb = zstandard.ZstdCompressor().compress(bytes(100_000_000))
     first, data = letter(who, to)
@@ -745,7 +754,7 @@ async def test_ten_gigabytes_take_no_memory(circle: Path) -> None:
         try:
             before = resident()
             code, why = await refused(Client.of(here, mallory).push(endless()))
-            assert (code, "is announced with 10737418240 bytes, and at most 33554432 are taken" in why) == (WRONG, True)
+            assert (code, "announced with 10737418240 bytes, but at most 33554432 are allowed" in why) == (WRONG, True)
             assert await here.fetch(mallory) is None
             assert tracemalloc.get_traced_memory()[1] < 16 << 20
             assert resident() - before < 64 << 20
@@ -801,7 +810,7 @@ async def test_requests_that_are_none(circle: Path) -> None:
 
 @over_sockets
 async def test_answers_that_are_none(circle: Path) -> None:
-    """To a meeting, a fetch and a letter."""
+    """To a meeting, a fetch and a push."""
     ada, _, _, mallory = identities(circle)
     async with site_of(ada) as here:
         for why, answer in lying_messages().items():
@@ -865,17 +874,17 @@ async def test_another_protocol_is_named_in_both_directions(circle: Path) -> Non
     for request in (old, meeting(protocol=0), ask(protocol=0), letter(bob, ada, protocol=0)[0]):
         async with site_of(ada) as here:
             for answer in await Client.of(here, bob).each(request):
-                said = f"protocol 0 is spoken there and {PROTOCOL} here: update Coterie on the older side"
+                said = f"protocol 0 there, {PROTOCOL} here: update Coterie on the older side"
                 assert answer == (UNLIKE, said)
             assert here.offences == []
     new = canonical({"protocol": 7})
     async with trap(bob, new, [new]) as (_, at), site_of(ada) as here:
         here.knows(bob, at)
         assert await here.fetch(bob) is None
-        assert here.node.book.entries["bob"].trouble.startswith(f"protocol 7 is spoken there and {PROTOCOL} here")
+        assert here.node.book.entries["bob"].trouble.startswith(f"protocol 7 there, {PROTOCOL} here")
         assert not await here.node.meet("bob", at)
         [said] = here.said
-        assert said.startswith(f"'bob' does not run the same: protocol 7 is spoken there and {PROTOCOL} here")
+        assert said.startswith(f"'bob' runs a different experiment: protocol 7 there, {PROTOCOL} here")
         assert here.offences == []
 
 
@@ -886,11 +895,11 @@ async def test_another_experiment_is_refused_with_both_values(circle: Path) -> N
         assert not await there.node.meet("ada", here.endpoint)
         said = "rounds is 10 at 'ada' and 20 at 'bob'"
         assert isinstance(there.node.refused, AgreementError)
-        assert str(there.node.refused) == f"'ada' does not run the same: {said}"
+        assert str(there.node.refused) == f"'ada' runs a different experiment: {said}"
         assert here.said == [f"'bob' was refused: {said}"]
         client = Client.of(here, bob)
         for call in (client.ask(ask(agreement="x")), client.push(letter(bob, ada, agreement="x"))):
-            assert await refused(call) == (UNLIKE, "another method, labels or shapes: meet first")
+            assert await refused(call) == (UNLIKE, "different terms (method, labels or shapes): meet first")
         assert here.offences == []
         assert here.node.book.entries == {}
 
@@ -915,10 +924,10 @@ async def test_what_others_say_cannot_act_in_a_terminal_or_fill_a_log(circle: Pa
     ada, bob, _, mallory = identities(circle)
     acting = "\x1b[2J\n03:04:05  'bob' sent wrong things\u202e" + "x" * 100_000
     async with site_of(ada) as here:
-        for i in range(node.MOST_SAID + 5):
+        for i in range(node.MOST_LINES + 5):
             await refused(Client.of(here, mallory).meet(meeting(agreement={acting: f"{acting}{i}"})))
             await refused(Client.of(here, mallory).meet(meeting(agreement={**TERMS, "rounds": f"1{i:03}"})))
-        assert 1 <= len(here.said) <= node.MOST_SAID
+        assert 1 <= len(here.said) <= node.MOST_LINES
         assert sum(map(len, here.said)) < 50_000
         async with trap(mallory, acting[:1000].encode(), code=grpc.StatusCode.INTERNAL) as (_, at):
             await here.node.meet("mallory", at)
@@ -947,7 +956,7 @@ async def test_a_server_that_drips(circle: Path) -> None:
 
 
 async def all_fail_soon(here: Site, mallory: Identity) -> None:
-    """A meeting, a fetch and a letter."""
+    """A meeting, a fetch and a push."""
     began = time.monotonic()
     assert not await here.node.meet("mallory", here.endpoint_of("mallory"))
     assert time.monotonic() - began < SOON
@@ -1052,7 +1061,7 @@ async def test_only_so_many_calls_at_once(circle: Path) -> None:
                 while here.node.service.calls["mallory"] < serving.AT_ONCE:
                     await asyncio.sleep(0.01)
             code, why = await refused(Client.of(here, mallory).ask(ask()))
-            assert (code, why) == (TOO_MUCH, f"'mallory' has {serving.AT_ONCE} calls here already")
+            assert (code, why) == (TOO_MUCH, f"'mallory' already has {serving.AT_ONCE} open calls")
             await Client.of(here, bob).meet(meeting())
             for call in held:
                 call.cancel()
@@ -1095,16 +1104,16 @@ async def test_after_three_offences_nobody_listens_for_a_while(circle: Path) -> 
             assert here.node.entry(mallory.number) is None
             assert await here.fetch(mallory) is None
             assert await here.node.send(mallory.number, model(ada), "e.1", 1.0) == 0
-            await here.node._meet_some()
+            await here.node._meet_sample()
             assert caught.calls == []
             here.seconds += pause - 1
             assert (await refused(client.meet(meeting())))[0] == DENIED
             here.seconds += 2
             await client.meet(meeting())
-            await here.node._meet_some()
+            await here.node._meet_sample()
             assert caught.calls == ["Meet"]
             assert await here.fetch(mallory) is not None
-        assert here.node.conduct.offences["mallory"] == len(here.offences) == 3 * OFFENCES_UNTIL_IGNORED
+        assert here.node.penalties.offences["mallory"] == len(here.offences) == 3 * OFFENCES_UNTIL_IGNORED
 
 
 # -- a whole run -----------------------------------------------------------------------------------------
@@ -1133,7 +1142,7 @@ def lie_of_round(true: Artifact) -> tuple[str, Artifact]:
     if true.round in wrong:
         what, content = wrong[true.round]
         return what, dataclasses.replace(true, content=content)
-    return "of round 1000000 came", dataclasses.replace(true, round=1_000_000)
+    return "of round 1000000 in round", dataclasses.replace(true, round=1_000_000)
 
 
 def corrupt(engine: NetworkEngine) -> None:
@@ -1147,7 +1156,7 @@ def corrupt(engine: NetworkEngine) -> None:
 
 
 def test_a_circle_with_one_hostile_peer_finishes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(conduct_module, "FIRST_PAUSE", 0.0)  # so that every lie is heard
+    monkeypatch.setattr(penalties_module, "FIRST_PAUSE", 0.0)  # so that every lie is heard
     circle = LocalCircle(loading.load("panm-digits", RUN), tmp_path / "run")
     circle.prepare()
     engines: dict[str, NetworkEngine] = {}

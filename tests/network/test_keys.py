@@ -117,7 +117,7 @@ def test_init_makes_an_authority(coterie: Callable[[str], None], capsys: pytest.
 def test_init_overwrites_nothing(file: str, coterie: Callable[[str], None], tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / file).write_text("precious", encoding="utf-8")
-    with pytest.raises(IdentityError, match=f"there/{file} is there already: choose another folder"):
+    with pytest.raises(IdentityError, match=f"there/{file} already exists: choose another folder"):
         coterie("init there")
     assert [path.read_text(encoding="utf-8") for path in (tmp_path / "there").iterdir()] == ["precious"]
 
@@ -212,7 +212,7 @@ def test_a_key_is_replaced_only_by_force(coterie: Callable[[str], None]) -> None
     coterie("init")
     coterie("issue ada")
     old, ledger = Path("keys/ada/private.key").read_bytes(), Path("keys/ledger.json").read_bytes()
-    with pytest.raises(IdentityError, match=r"keys/ada/private.key is there already: --force"):
+    with pytest.raises(IdentityError, match=r"keys/ada/private.key already exists: replace it with --force"):
         coterie("issue ada")
     assert Path("keys/ada/private.key").read_bytes() == old
     assert Path("keys/ledger.json").read_bytes() == ledger
@@ -360,7 +360,7 @@ def test_revoking_an_unknown_name(circle: Path, tmp_path: Path) -> None:
     with pytest.raises(IdentityError, match=r"unknown name 'adah'. Did you mean 'ada'. Valid: ada, bob"):
         revoke("adah", circle)
     create_authority(tmp_path / "empty")
-    with pytest.raises(IdentityError, match="nobody has a certificate of this circle yet"):
+    with pytest.raises(IdentityError, match="this circle has not issued any certificate yet"):
         revoke("ada", tmp_path / "empty")
 
 
@@ -481,7 +481,7 @@ def test_load_with_a_damaged_file(file: str, content: bytes, ada: Path) -> None:
 @pytest.mark.parametrize("bits", [0o640, 0o604, 0o660, 0o644, 0o610, 0o666])
 def test_load_with_a_key_that_others_can_read(bits: int, ada: Path) -> None:
     (ada / "private.key").chmod(bits)
-    with pytest.raises(IdentityError, match=r"private.key: others can read .* Run: chmod 600 .*ada/private.key"):
+    with pytest.raises(IdentityError, match=r"private.key: other users can read .* Run: chmod 600 .*ada/private.key"):
         Identity.load(ada)
     (ada / "private.key").chmod(0o400)
     Identity.load(ada)
@@ -496,7 +496,7 @@ def test_the_authoritys_key_must_be_private_too(circle: Path) -> None:
 
 def test_load_with_the_key_of_another(circle: Path) -> None:
     shutil.copy(circle / "bob/private.key", circle / "ada")
-    with pytest.raises(IdentityError, match=r"ada/private.key: not the key of certificate.pem beside it. Ask"):
+    with pytest.raises(IdentityError, match=r"ada/private.key: does not match certificate.pem in the same folder. Ask"):
         Identity.load(circle / "ada")
 
 
@@ -521,17 +521,17 @@ def test_load_with_files_of_another_authority(circle: Path, shared: Path) -> Non
     theirs, ours = shared / "other/ada", circle / "ada"
     shutil.copy(theirs / "roster.json", ours)
     with pytest.raises(
-        IdentityError, match=r"ada/roster.json: not a roster of this circle's authority. Copy roster.json"
+        IdentityError, match=r"ada/roster.json: not a roster signed by this circle's authority. Copy roster.json"
     ):
         Identity.load(ours)
     shutil.copy(theirs / "authority.pem", ours)
-    with pytest.raises(IdentityError, match=r"ada/certificate.pem: not a certificate of this circle's authority. Ask"):
+    with pytest.raises(IdentityError, match=r"ada/certificate.pem: not issued by this circle's authority. Ask"):
         Identity.load(ours)
 
 
 def test_load_an_authoritys_folder(circle: Path) -> None:
     with pytest.raises(
-        IdentityError, match=r"is an authority's folder. A peer's is what `coterie keys issue NAME` made"
+        IdentityError, match=r"is an authority's folder. Use a peer's folder, made by `coterie keys issue NAME`"
     ):
         Identity.load(circle)
 
@@ -539,7 +539,7 @@ def test_load_an_authoritys_folder(circle: Path) -> None:
 def test_load_expired(circle: Path) -> None:
     issue("ada", circle, days=-1, force=True)
     with pytest.raises(
-        IdentityError, match=r"ada/certificate.pem: ada's .* expired at .*: `coterie keys issue ada` again"
+        IdentityError, match=r"ada/certificate.pem: ada's .* expired at .*: renew it with `coterie keys issue ada`"
     ):
         Identity.load(circle / "ada")
 
@@ -582,7 +582,7 @@ def test_a_ledger_with_a_number_twice(circle: Path) -> None:
 
 def test_an_authority_with_the_key_of_another(circle: Path, shared: Path) -> None:
     shutil.copy(shared / "other/authority.key", circle)
-    with pytest.raises(IdentityError, match=r"authority.key: not the key of authority.pem beside it. Restore"):
+    with pytest.raises(IdentityError, match=r"authority.key: does not match authority.pem in the same folder. Restore"):
         issue("dora", circle)
 
 
@@ -633,7 +633,7 @@ def test_a_certificate_signed_in_the_authoritys_name(shared: Path) -> None:
     mine = ec.generate_private_key(ec.SECP256R1())
     ada: Any = serialization.load_pem_private_key((shared / "circle/ada/private.key").read_bytes(), None)
     for key in (mine, authority_key(shared / "other"), ada, rsa.generate_private_key(65537, 2048)):
-        with pytest.raises(IdentityError, match="not a certificate of this circle's authority"):
+        with pytest.raises(IdentityError, match="not issued by this circle's authority"):
             credential_of(forged(key, issuer), authority)
 
 
@@ -658,7 +658,7 @@ NO_PEERS: dict[str, dict[str, Any]] = {
 def test_a_certificate_of_the_authority_that_is_no_peers(case: str, shared: Path) -> None:
     issuer = certificate(shared / "circle", "authority.pem").subject
     pem = forged(authority_key(shared / "circle"), issuer, **NO_PEERS[case])
-    with pytest.raises(IdentityError, match="of this circle's authority, but not a peer's"):
+    with pytest.raises(IdentityError, match="by this circle's authority, but not a peer's"):
         credential_of(pem, (shared / "circle/authority.pem").read_bytes())
 
 
@@ -838,7 +838,7 @@ def test_a_roster_needs_its_own_authority(signed: Roster, shared: Path) -> None:
             Roster.from_bytes(signed.to_bytes(), (shared / wrong).read_bytes())
     by_ada = Identity.load(shared / "circle/ada")._key
     again = Roster.signed_by(by_ada, "coterie", 6, ())
-    with pytest.raises(IdentityError, match="not a roster of this circle's authority"):
+    with pytest.raises(IdentityError, match="not a roster signed by this circle's authority"):
         Roster.from_bytes(again.to_bytes(), (shared / "circle/authority.pem").read_bytes())
 
 

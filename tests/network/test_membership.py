@@ -18,7 +18,7 @@ from coterie.network.authority import create_authority, issue, revoke
 from coterie.network.deadlines import FACTOR, LEAST, RECENT, Deadline
 from coterie.network.keys import Identity
 from coterie.network.membership import GATHERING, RUNNING, AddressBook, Announcement
-from coterie.network.penalties import FIRST_PAUSE, LONGEST_PAUSE, OFFENCES_UNTIL_IGNORED, Conduct
+from coterie.network.penalties import FIRST_PAUSE, LONGEST_PAUSE, OFFENCES_UNTIL_IGNORED, Penalties
 from coterie.network.wire import LARGEST_MESSAGE, Meeting, WireError
 
 NAMES = ("ada", "bob", "carol", "dora")
@@ -162,7 +162,7 @@ def test_each_field_is_signed(people: list[Identity]) -> None:
         old = getattr(true, key)
         other = {"endpoint": "evil:1", "state": RUNNING, "agreement": "other"}.get(key, 9)
         assert other != old
-        with pytest.raises(WireError, match="an announcement of 'bob' is not signed by it"):
+        with pytest.raises(WireError, match="an announcement of 'bob' is not signed by that peer"):
             hears(book, dataclasses.replace(true, **{key: other}), brings=[])
     assert book.entries["bob"].announcement == before
     assert hears(book, true, brings=[]) == ["bob"]
@@ -171,7 +171,7 @@ def test_each_field_is_signed(people: list[Identity]) -> None:
 @pytest.mark.parametrize("signature", ["", "00", "zz", "ff" * 72, "é"])
 def test_signatures_that_are_none(people: list[Identity], signature: str) -> None:
     ada, bob, *_ = people
-    with pytest.raises(WireError, match="an announcement of 'bob' is not signed by it"):
+    with pytest.raises(WireError, match="an announcement of 'bob' is not signed by that peer"):
         hears(book_of(ada), dataclasses.replace(says(bob), signature=signature), brings=[bob])
 
 
@@ -198,7 +198,7 @@ def test_nobody_is_told_about_oneself(people: list[Identity]) -> None:
 )  # fmt: skip
 def test_endpoints_that_are_none(people: list[Identity], endpoint: str) -> None:
     ada, bob, *_ = people
-    with pytest.raises(WireError, match="an announcement of 'bob' has no possible endpoint") as refused:
+    with pytest.raises(WireError, match="an announcement of 'bob' has an invalid endpoint") as refused:
         hears(book_of(ada), says(bob, endpoint=endpoint), brings=[bob])
     assert str(refused.value).isprintable()
 
@@ -224,16 +224,16 @@ def test_endpoints_that_can_be(people: list[Identity], endpoint: str) -> None:
 )
 def test_what_cannot_be(people: list[Identity], changes: dict[str, Any], why: str) -> None:
     ada, bob, *_ = people
-    with pytest.raises(WireError, match=f"an announcement of 'bob' has an impossible {why}"):
+    with pytest.raises(WireError, match=f"an announcement of 'bob' has an invalid {why}"):
         hears(book_of(ada), says(bob, **changes), brings=[bob])
 
 
 def test_certificates_of_another_circle(people: list[Identity], keys: Path) -> None:
     ada, bob, *_ = people
     impostor = Identity.load(keys / "other" / "bob")
-    with pytest.raises(WireError, match="a certificate that came with the news: not a certificate of this circle"):
+    with pytest.raises(WireError, match="a certificate among the news: not issued by this circle"):
         hears(book_of(ada), says(impostor), brings=[impostor])
-    with pytest.raises(WireError, match="a certificate that came with the news: not a certificate in PEM form"):
+    with pytest.raises(WireError, match="a certificate among the news: not a certificate in PEM form"):
         book_of(ada).hear([dataclasses.asdict(says(bob))], ["?"])
 
 
@@ -255,7 +255,7 @@ def test_nothing_comes_twice_in_one_message(people: list[Identity]) -> None:
     with pytest.raises(WireError, match="two announcements of one peer"):
         hears(book_of(ada), says(bob), says(bob, sequence=9), brings=[bob])
     pem = bob.credential.certificate.decode()
-    with pytest.raises(WireError, match="a certificate of 'bob' came twice"):
+    with pytest.raises(WireError, match="a certificate of 'bob' is twice"):
         book_of(ada).hear([dataclasses.asdict(says(bob))], [pem, f"again\n{pem}"])
 
 
@@ -378,34 +378,34 @@ def test_versions_sort_by_age(people: list[Identity], i: int, s: int, j: int, t:
 
 def test_three_offences_and_each_pause_is_longer() -> None:
     now, heard = [0.0], []
-    conduct = Conduct(lambda: now[0], lambda name, what: heard.append((name, what)))
-    assert not conduct.ignores("mallory")
+    penalties = Penalties(lambda: now[0], lambda name, what: heard.append((name, what)))
+    assert not penalties.ignores("mallory")
     for pause in (FIRST_PAUSE, 2 * FIRST_PAUSE, 4 * FIRST_PAUSE):
         for i in range(OFFENCES_UNTIL_IGNORED):
-            assert not conduct.ignores("mallory"), i
-            conduct.offended("mallory", "nonsense")
+            assert not penalties.ignores("mallory"), i
+            penalties.record("mallory", "nonsense")
         now[0] += pause * 0.999
-        assert conduct.ignores("mallory")
+        assert penalties.ignores("mallory")
         now[0] += pause * 0.001
-        assert not conduct.ignores("mallory")
-    assert not conduct.ignores("bob")
-    assert conduct.offences == {"mallory": 3 * OFFENCES_UNTIL_IGNORED}
+        assert not penalties.ignores("mallory")
+    assert not penalties.ignores("bob")
+    assert penalties.offences == {"mallory": 3 * OFFENCES_UNTIL_IGNORED}
     assert heard == [("mallory", "nonsense")] * 3 * OFFENCES_UNTIL_IGNORED
 
 
 def test_no_pause_is_for_ever() -> None:
     now = [-1e6]  # some machines' clocks begin below zero
-    conduct = Conduct(lambda: now[0], lambda *_: None)
+    penalties = Penalties(lambda: now[0], lambda *_: None)
     for _ in range(20 * OFFENCES_UNTIL_IGNORED):
-        conduct.offended("mallory", "nonsense")
-    assert conduct.ignores("mallory")
+        penalties.record("mallory", "nonsense")
+    assert penalties.ignores("mallory")
     now[0] += LONGEST_PAUSE
-    assert not conduct.ignores("mallory")
+    assert not penalties.ignores("mallory")
 
 
 def test_what_is_told_of_an_offence_is_harmless() -> None:
     heard: list[str] = []
-    Conduct(lambda: 0.0, lambda _, what: heard.append(what)).offended("mallory", "\x1b[2J\n\ud800" + "x" * 10**6)
+    Penalties(lambda: 0.0, lambda _, what: heard.append(what)).record("mallory", "\x1b[2J\n\ud800" + "x" * 10**6)
     assert heard[0].startswith(r"\x1b[2J\n\ud800x")
     assert heard[0].isprintable()
     assert len(heard[0]) < 400

@@ -22,8 +22,8 @@ from coterie.network.wire import (
     LARGEST_NUMBER,
     PROTOCOL,
     ArtifactHeader,
-    Ask,
     Assembly,
+    FetchRequest,
     Meeting,
     Message,
     ProtocolError,
@@ -35,10 +35,10 @@ from coterie.network.wire import (
     plain,
 )
 
-KINDS: list[type[Message]] = [Meeting, Ask, ArtifactHeader, Receipt, Announcement]
+KINDS: list[type[Message]] = [Meeting, FetchRequest, ArtifactHeader, Receipt, Announcement]
 EXAMPLES: dict[type[Message], Message] = {
     Meeting: Meeting(PROTOCOL, {"seed": "1"}, {"ada": "1.1/ff"}, [{"name": "ada"}], ["pem"], "{}", 3),
-    Ask: Ask(PROTOCOL, "0123", "model", 4, 2.5, ["zstd"], "have"),
+    FetchRequest: FetchRequest(PROTOCOL, "0123", "model", 4, 2.5, ["zstd"], "have"),
     ArtifactHeader: ArtifactHeader(PROTOCOL, "0123", "model", 4, "ada", "bob", 3, "digest", "none", True, "e.1", "ff"),
     Receipt: Receipt(False, "no room"),
     Announcement: Announcement("ada", "ada.example:7400", 1, 2, "running", 3, 4, "0123", "ff", 5, "00"),
@@ -129,14 +129,14 @@ def test_no_key_is_missing_and_none_is_new(kind: type[Message]) -> None:
         kind.from_bytes(encoded({**table, "__class__": "x"}))
 
 
-@pytest.mark.parametrize("kind", [Meeting, Ask, ArtifactHeader])
+@pytest.mark.parametrize("kind", [Meeting, FetchRequest, ArtifactHeader])
 @pytest.mark.parametrize("spoken", [0, PROTOCOL + 1, -1, 10**100])
 def test_another_protocol_comes_before_all_else(kind: type[Message], spoken: int) -> None:
     for table in ({"protocol": spoken}, {**table_of(EXAMPLES[kind]), "protocol": spoken, "new": []}):
         with pytest.raises(ProtocolError) as refused:
             kind.from_bytes(encoded(table))
         assert f"protocol {str(spoken)[:20]}" in str(refused.value)
-        assert f"is spoken there and {PROTOCOL} here: update Coterie on the older side" in str(refused.value)
+        assert f"there, {PROTOCOL} here: update Coterie on the older side" in str(refused.value)
     for no_number in ("1", 1.0, True, None, [1]):
         with pytest.raises(WireError) as error:
             kind.from_bytes(encoded({**table_of(EXAMPLES[kind]), "protocol": no_number}))
@@ -177,9 +177,9 @@ def test_any_depth_in_what_is_not_looked_at() -> None:
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "-1e999", "1e19", "9" * 4000])
 def test_numbers_are_finite(number: str) -> None:
-    data = EXAMPLES[Ask].to_bytes().replace(b'"wait":2.5', f'"wait":{number}'.encode())
+    data = EXAMPLES[FetchRequest].to_bytes().replace(b'"wait":2.5', f'"wait":{number}'.encode())
     with pytest.raises(WireError):
-        Ask.from_bytes(data)
+        FetchRequest.from_bytes(data)
 
 
 @given(st.sampled_from(KINDS), st.binary(max_size=200))
@@ -237,8 +237,8 @@ def test_canonical_has_no_form_for_what_is_no_number() -> None:
 
 
 def announced(data: bytes, **changes: Any) -> ArtifactHeader:
-    parcel = ArtifactHeader(PROTOCOL, "", "model", 1, "ada", "bob", len(data), digest_of(data), "none")
-    return dataclasses.replace(parcel, **changes)
+    header = ArtifactHeader(PROTOCOL, "", "model", 1, "ada", "bob", len(data), digest_of(data), "none")
+    return dataclasses.replace(header, **changes)
 
 
 @given(st.binary(max_size=100), st.lists(st.integers(0, 100), max_size=8))
@@ -268,7 +268,7 @@ def test_never_more_and_never_less_than_announced(data: bytes, more: bytes) -> N
 
 @pytest.mark.parametrize("size", [-1, 101, 10 << 30, LARGEST_NUMBER - 1])
 def test_what_is_announced_too_large_is_refused_at_once(size: int) -> None:
-    with pytest.raises(WireError, match=f"'model' is announced with {size} bytes, and at most 100 are taken"):
+    with pytest.raises(WireError, match=f"'model' is announced with {size} bytes, but at most 100 are allowed"):
         Assembly(announced(b"", size=size), 100)
 
 
@@ -276,7 +276,7 @@ def test_another_digest() -> None:
     for digest in (digest_of(b"abd"), "", digest_of(b"abc").upper()):
         assembly = Assembly(announced(b"abc", digest=digest), 100)
         assembly.add(b"abc")
-        with pytest.raises(WireError, match="not what was announced: another digest"):
+        with pytest.raises(WireError, match="does not match its announced digest"):
             assembly.whole()
 
 
@@ -334,7 +334,7 @@ OF_ARTIFACTS = [name for name in BY_NAME if name == "Artifact" or name.startswit
 @pytest.mark.parametrize("name", [name for name in BY_NAME if name != "decode topk"])
 def test_what_the_fuzzer_damages_is_valid(name: str) -> None:
     for sample in BY_NAME[name].samples:
-        if name != "Node.opened" or b"empty" not in sample:  # which is of another name than its parcel says
+        if name != "Node.opened" or b"empty" not in sample:  # which is of another name than its header says
             BY_NAME[name].decode(sample)
 
 

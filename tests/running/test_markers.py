@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from circle_support import Circle
 from PIL import Image
 from test_real_peer import Circle
 
@@ -212,7 +213,7 @@ def test_peers_that_do_not_agree(kind: str, two: Circle, wire: list[bytes]) -> N
 
     async def work() -> str:
         waiting = asyncio.create_task(take_part(files["north"], say=said["north"].append))
-        with pytest.raises(AgreementError, match="labels are not the same at both") as error:
+        with pytest.raises(AgreementError, match="labels differ between the two peers") as error:
             await asyncio.wait_for(take_part(files["south"], say=said["south"].append), 20)
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)

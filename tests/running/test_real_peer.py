@@ -12,57 +12,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from circle_support import Circle
 
 from coterie.cli import main
 from coterie.core.errors import ConfigError, CoterieError, DataError, RunError
-from coterie.network import authority
 from coterie.network.agreement import AgreementError
 from coterie.network.keys import Identity
-from coterie.running.local_circle import free_ports
 from coterie.running.real_peer import PeerFile, read_file, take_part
-
-BASE = """
-seed = 0
-rounds = 2
-peers = {peers}
-[method]
-name = "{method}"
-[data]
-name = "{data}"
-label = "kind"
-{more}
-[model]
-hidden = [4]
-[network]
-deadline = 30
-interval = 0.2
-gather = 30
-linger = 10
-"""
-
-
-class Circle:
-    """Folders and files of a few peers with names, ports and keys."""
-
-    def __init__(self, folder: Path, names: tuple[str, ...]) -> None:
-        self.folder, self.names = folder, names
-        self.ports = dict(zip(names, free_ports(len(names)), strict=True))
-        authority.create_authority(folder / "keys")
-        for name in names:
-            authority.issue(name, folder / "keys")
-
-    def file(self, name: str, method: str = "gossip", data: str = "wine", peer: str = "", more: str = "") -> PeerFile:
-        text = BASE.format(peers=len(self.names), method=method, data=data, more=more)
-        first = self.names[0]
-        text += f"""
-[peer]
-keys = "keys/{name}"
-listen = "127.0.0.1:{self.ports[name]}"
-seeds = ["{first}@127.0.0.1:{self.ports[first]}"]
-{peer}
-"""
-        (self.folder / f"{name}.toml").write_text(text)
-        return read_file(self.folder / f"{name}.toml", ["method.k=1"] if method in ("gossip", "fixed") else [])
 
 
 def together(*files: PeerFile, say: Callable[[str], None] = lambda _: None) -> list[Any]:
@@ -123,7 +79,7 @@ def test_a_mismatch_is_refused_at_once_and_names_both_values(
     async def work() -> None:
         waiting = asyncio.create_task(take_part(north, say=heard.append))
         try:
-            with pytest.raises(AgreementError, match="does not run the same") as error:
+            with pytest.raises(AgreementError, match="runs a different experiment") as error:
                 await asyncio.wait_for(take_part(south, say=lambda _: None), 20)
             assert said.replace("here", "HERE").split(" HERE")[0] in str(error.value)
         finally:
@@ -155,9 +111,9 @@ def test_columns_are_part_of_the_agreement(two: Circle, tmp_path: Path) -> None:
     write_table(tmp_path / "n.csv", ["x", "y"])
     write_table(tmp_path / "s.csv", ["x", "y"], columns=("a", "c"))
     ended, said = disagreement(two.file("north", data="n.csv"), two.file("south", data="s.csv"))
-    assert "column 2 is not the same at both. Columns are counted from 1" in ended
-    assert ended.endswith("(in the table here, column 2 is 'c')")
-    assert said.endswith("(in the table here, column 2 is 'b')")
+    assert "column 2 differs between the two peers. Columns are counted from 1" in ended
+    assert ended.endswith("(in the local table, column 2 is 'c')")
+    assert said.endswith("(in the local table, column 2 is 'b')")
 
 
 def test_categories_are_part_of_the_agreement(two: Circle, tmp_path: Path) -> None:
@@ -167,15 +123,15 @@ def test_categories_are_part_of_the_agreement(two: Circle, tmp_path: Path) -> No
         for name, texts in (("north", 'f", "m'), ("south", 'm", "f'))
     )
     ended, _ = disagreement(north, south)
-    assert "column 2 is not the same at both" in ended
-    assert "the same data.categories (in the table here, column 2 is 'sex')" in ended
+    assert "column 2 differs between the two peers" in ended
+    assert "the same data.categories (in the local table, column 2 is 'sex')" in ended
 
 
 def test_labels_that_differ_are_not_named(two: Circle, tmp_path: Path) -> None:
     write_table(tmp_path / "n.csv", ["ill", "sound"])
     write_table(tmp_path / "s.csv", ["sound", "unclear"])
     for text in disagreement(two.file("north", data="n.csv"), two.file("south", data="s.csv")):
-        assert "labels are not the same at both. List all labels, in one order, as data.labels" in text
+        assert "labels differ between the two peers. List all labels in the same order as data.labels" in text
         assert not re.search("ill|sound|unclear", text)
 
 
@@ -273,7 +229,7 @@ def test_what_must_be_a_section(tmp_path: Path) -> None:
 def test_a_server_that_does_not_come(two: Circle) -> None:
     file = two.file("north", method="fedavg", peer='server = "hub"')
     file = read_file(file.path, ["network.gather=1"])
-    with pytest.raises(CoterieError, match=r"peer.server = 'hub' did not come"):
+    with pytest.raises(CoterieError, match=r"the server 'hub' \(peer.server\) did not appear"):
         asyncio.run(take_part(file, say=lambda _: None))
 
 

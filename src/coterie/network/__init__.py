@@ -1,6 +1,6 @@
-"""Real peers on a real network: who they are, where they are, what they exchange, and what they refuse."""
+"""Real peers on a network: identity, membership, exchange of artifacts, and protection against misbehaving peers."""
 
 import os
 
-# Before gRPC is imported: it would tell the terminal of every connection that another peer closed.
+# Set before gRPC is imported: it would log every connection that another peer closes.
 os.environ.setdefault("GRPC_VERBOSITY", "ERROR")

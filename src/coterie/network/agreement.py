@@ -1,7 +1,7 @@
-"""What must be equal at all peers of a circle, and the words for where it is not. Anything else may differ.
+"""The terms that must be equal at all peers of a circle, and a description of any difference.
 
-Settings are compared as they are. What comes out of a file of data (labels, columns) is compared by digests alone:
-neither the terms that peers send each other nor what they say of a difference have any of it.
+Settings are compared by value. Labels and columns, which come from data files, are compared only by digest: neither
+the terms that peers exchange nor the descriptions of differences reveal them.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from coterie.data.dataset import Column
 from coterie.network.wire import PROTOCOL, canonical, digest_of, plain
 
 LONGEST_VALUE = 200
-SIZES = ("d_z", "hidden", "width", "norm")  # of an architecture, beside its name
-DIGEST = 8  # characters that tell two long values apart
-DIGESTED = "sha256:"  # how a value begins that is only a digest
+SIZES = ("d_z", "hidden", "width", "norm")  # settings that define an architecture, besides its name
+DIGEST = 8  # characters that distinguish two long values
+DIGESTED = "sha256:"  # prefix of a value that is only a digest
 LABELS = "labels"
 MOST_COLUMNS = 256  # digests of columns in the terms
 REMEDIES = {
-    LABELS: "List all labels, in one order, as data.labels in the file that all peers share",
-    "column": "Columns are counted from 1, without the label: give them the same names in the same order, and the "
-    "same data.categories",
+    LABELS: "List all labels in the same order as data.labels in the file that all peers share",
+    "column": "Columns are counted from 1, without the label: use the same names in the same order, and the same "
+    "data.categories",
 }
 
 
 class AgreementError(CoterieError):
-    """Two peers do not run the same thing; the message names both values, or what of the data differs."""
+    """Two peers run different experiments; the message names both values, or which part of the data differs."""
 
 
 def agreement(e: Experiment, dataset: Dataset, me: Peer, server: str) -> dict[str, str]:
-    """Names and values, as text: the method and its parameters, the labels, and the shapes that it makes meet."""
+    """The terms as text, by name: the method and its parameters, the labels, and the shapes that must match."""
     shape = {"input kind": dataset.kind, "input shape": list(dataset.x.shape[1:])}
     terms = {
         "protocol": PROTOCOL, "seed": e.seed, "rounds": e.rounds, "method.name": _code(e.method_name),
@@ -62,12 +62,12 @@ def agreement(e: Experiment, dataset: Dataset, me: Peer, server: str) -> dict[st
         terms["d_z"] = int(me.model["head.weight"].shape[1])
     if "prototypes" in e.method.parts:
         terms["d_p"] = int(me.model["prototypes"].shape[1])
-    said = {key: _text(value) for key, value in terms.items()}
-    return {**said, LABELS: _digested(list(dataset.classes)), **_columns(dataset.columns)}
+    texts = {key: _text(value) for key, value in terms.items()}
+    return {**texts, LABELS: _digested(list(dataset.classes)), **_columns(dataset.columns)}
 
 
 def _columns(columns: Sequence[Column]) -> dict[str, str]:
-    """A digest of each column; of each few, where there are so many that meetings would become large."""
+    """A digest of each column, or of groups of columns if there are many, to keep messages small."""
     if not columns:
         return {}
     step = -(-len(columns) // MOST_COLUMNS)
@@ -79,38 +79,37 @@ def _columns(columns: Sequence[Column]) -> dict[str, str]:
 
 
 def difference(mine: Mapping[str, str], theirs: Mapping[str, str], name: str, me: str) -> str:
-    """The first few things on which two do not agree, with both values; nothing if they do.
+    """The first few terms on which two peers differ, with both values; empty if they agree.
 
-    This goes to the other peer, too, so both are named. Of the data it only says what is not the same, and how that is
-    mended.
+    The text is also sent to the other peer, so it names both. For data it only says which part differs, and the remedy.
     """
-    keys = sorted((key for key in {*mine, *theirs} if mine.get(key) != theirs.get(key)), key=_in_order)
-    said = [_said(_clip(key), mine.get(key), theirs.get(key), name, me) for key in keys[:3]]
+    keys = sorted((key for key in {*mine, *theirs} if mine.get(key) != theirs.get(key)), key=_sort_key)
+    texts = [_described(_clip(key), mine.get(key), theirs.get(key), name, me) for key in keys[:3]]
     more = f"; and {len(keys) - 3} more" if len(keys) > 3 else ""
     remedies = [remedy for start, remedy in REMEDIES.items() if any(key.startswith(start) for key in keys)]
-    return "; ".join(said) + more + "".join(f". {remedy}" for remedy in remedies)
+    return "; ".join(texts) + more + "".join(f". {remedy}" for remedy in remedies)
 
 
-def _said(key: str, mine: str | None, theirs: str | None, name: str, me: str) -> str:
+def _described(key: str, mine: str | None, theirs: str | None, name: str, me: str) -> str:
     if not (mine or theirs or "").startswith(DIGESTED):
         return f"{key} is {_clip(mine)} at '{me}' and {_clip(theirs)} at '{name}'"
     if mine is None or theirs is None:
         return f"only one of the two peers has {key}"
-    return f"{key} {'are' if key.startswith((LABELS, 'columns')) else 'is'} not the same at both"
+    return f"{key} {'differ' if key.startswith((LABELS, 'columns')) else 'differs'} between the two peers"
 
 
-def _in_order(key: str) -> tuple[bool, str, int]:
-    """Settings first, then the data; and column 2 before column 10."""
+def _sort_key(key: str) -> tuple[bool, str, int]:
+    """Settings before data, and column 2 before column 10."""
     number = re.search(r"\d{1,9}", key)
     start, place = (key[: number.start()], int(number.group())) if number else (key, 0)
     return key.startswith(tuple(REMEDIES)), start, place
 
 
 def with_names(text: str, columns: Sequence[str]) -> str:
-    """What was said of a difference, with the names that its numbered columns have here. Stays at this peer."""
+    """The text of a difference, plus the local names of the columns it numbers. Never sent to other peers."""
     numbers = list(dict.fromkeys(int(number) for number in re.findall(r"\bcolumn (\d{1,9})\b", text)))[:3]
     names = [f"column {n} is '{plain(columns[n - 1], 80)}'" for n in numbers if 1 <= n <= len(columns)]
-    return f"{text} (in the table here, {', '.join(names)})" if names else text
+    return f"{text} (in the local table, {', '.join(names)})" if names else text
 
 
 def digest(terms: Mapping[str, str]) -> str:
@@ -118,12 +117,12 @@ def digest(terms: Mapping[str, str]) -> str:
 
 
 def _code(name: str) -> str:
-    """Code of the user's own is named by its class or function: its file may lie elsewhere at another peer."""
+    """Custom code is compared by class or function name: its file path may differ between peers."""
     return name.rpartition(":")[2]
 
 
 def _function(name: str) -> str:
-    """The same with its colon: somebody's own `rows` is not ours."""
+    """The same, with the colon: a custom function `rows` is not the built-in one."""
     return "".join(name.rpartition(":")[1:])
 
 

@@ -1,7 +1,7 @@
-"""What left this peer, to whom and when: a log in JSON lines, only added to, each line chained to the one before.
+"""The audit log: what a peer sent, to whom and when. Append-only JSON lines, each hash-chained to the previous one.
 
-The chain makes a later change visible. It cannot show that the end was cut off, nor that everything from some line on
-was written anew: for that, somebody else must have noted a head.
+The chain reveals later changes. It cannot reveal that the end was cut off or rewritten: for that, compare the head
+hash with one noted elsewhere.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from typing import Any, BinaryIO
 
 from coterie.core.errors import CoterieError
 
-NOTHING_BEFORE = "0" * 64  # what the first record has as `previous`
-MAX_LINE = 65_536  # bytes; a real record has 400
+NOTHING_BEFORE = "0" * 64  # `previous` of the first record
+MAX_LINE = 65_536  # bytes; a typical record has 400
 HOW = ("fetch", "push")
 _BEGIN, _ARTIFACT, _CUT = "begin", "artifact", "cut"
-_FIELDS: dict[str, dict[str, type]] = {  # of each kind of record, without its hash; all of them must be there
+_FIELDS: dict[str, dict[str, type]] = {  # required fields of each kind of record, except its hash
     _BEGIN: {"event": str, "time": str, "previous": str, "who": str, "serial": str, "method": str},
     _ARTIFACT: {
         "event": str, "time": str, "previous": str, "to": str, "how": str, "name": str, "round": int, "bytes": int,
@@ -35,18 +35,18 @@ _FIELDS: dict[str, dict[str, type]] = {  # of each kind of record, without its h
 }  # fmt: skip
 _to_json = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 _DIGEST = re.compile(r"[0-9a-f]{64}")
-_BEGIN_LINE = b'{"event":"begin"'  # keys are sorted, and no other kind of record starts with `event`
-_SEAL = len(b',"hash":""}\n') + 64  # bytes at the end of each line that its hash does not cover
-_KEPT_OF_A_CUT = 2_000  # characters: a whole record, usually
+_BEGIN_LINE = b'{"event":"begin"'  # keys are sorted, and in no other kind of record is `event` the first
+_SEAL = len(b',"hash":""}\n') + 64  # bytes at the end of each line that are not hashed
+_KEPT_OF_A_CUT = 2_000  # characters of a dropped line: usually all of it
 
 
 class AuditError(CoterieError):
-    """An audit log is not what it must be, or cannot be written; then nothing may leave."""
+    """An audit log is damaged or cannot be written; nothing may then be sent."""
 
 
 @dataclass
 class ReleasedTraffic:
-    """What went to one recipient."""
+    """The artifacts sent to one recipient."""
 
     artifacts: int = 0
     bytes: int = 0
@@ -54,7 +54,7 @@ class ReleasedTraffic:
 
 @dataclass
 class ArtifactVersions:
-    """What left of the artifacts of one name."""
+    """The artifacts of one name that were sent."""
 
     first_round: int
     last_round: int
@@ -64,14 +64,14 @@ class ArtifactVersions:
 
 @dataclass
 class Summary:
-    """What an intact log says."""
+    """The content of an intact log."""
 
     who: str
     first: str  # time of the first record
     last: str = ""
     head: str = NOTHING_BEFORE
     records: int = 0
-    cut: int = 0  # how often a crash had left half a line
+    cut: int = 0  # incomplete lines left by crashes
     serials: list[str] = field(default_factory=list)  # of the certificates, in order of appearance
     methods: list[str] = field(default_factory=list)
     recipients: dict[str, ReleasedTraffic] = field(default_factory=dict)
@@ -79,7 +79,7 @@ class Summary:
 
 
 class AuditLog:
-    """One peer's log: opened, verified and gone on with. One process has it at a time; any of its threads records."""
+    """One peer's log, verified when opened, then appended to. For one process at a time; thread-safe."""
 
     def __init__(self, path: Path, who: str, serial: str, method: str) -> None:
         self.path = path
@@ -98,20 +98,20 @@ class AuditLog:
 
     @property
     def head(self) -> str:
-        """The hash of the last record: whoever notes it can later tell whether the log up to here is still the same."""
+        """The hash of the last record: noted elsewhere, it later proves that the log up to here is unchanged."""
         return self._head
 
     @property
     def count(self) -> int:
-        """How many records there are."""
+        """The number of records."""
         return self._count
 
     def record(
         self, *, to: str, how: str, name: str, round: int, bytes: int, digest: str, encoding: str = "none"
     ) -> None:
-        """Write that an artifact leaves. When this returns the operating system has it; if it raises, do not send."""
+        """Record that an artifact is sent. On return the operating system has the record; if it raises, do not send."""
         if how not in HOW:
-            raise AuditError(f"an artifact leaves by {' or '.join(HOW)}, not by '{how}'")
+            raise AuditError(f"an artifact is sent by {' or '.join(HOW)}, not by '{how}'")
         if not _DIGEST.fullmatch(digest):
             raise AuditError(f"the digest of '{name}' must be a SHA-256 in lower-case hexadecimal, not '{digest}'")
         self._append(
@@ -122,12 +122,14 @@ class AuditLog:
         )  # fmt: skip
 
     def sync(self) -> None:
-        """Down to the disk: what was recorded before survives a power cut, too."""
+        """Flush to disk: all records so far survive a power cut."""
         with self._lock:
             try:
                 os.fsync(self._open_file())
             except OSError as error:
-                raise AuditError(f"the audit log {self.path} could not be synced ({error.strerror})") from error
+                raise AuditError(
+                    f"the audit log {self.path} could not be flushed to disk ({error.strerror})"
+                ) from error
 
     def close(self) -> None:
         with self._lock:
@@ -136,7 +138,7 @@ class AuditLog:
                 self._file = -1
 
     def _resume(self) -> tuple[dict[str, Any], bytes]:
-        """Verify what is there; answer the last record of who writes, and what a crash left of a line."""
+        """Verify the existing log; returns the last record of its owner, and an incomplete line that a crash left."""
         before: dict[str, Any] = {}
         try:
             with os.fdopen(self._file, "rb", closefd=False) as file:
@@ -147,16 +149,16 @@ class AuditLog:
         except _CutOffError as cut:
             return before, cut.rest
         except AuditError as error:
-            raise AuditError(f"{error}. Keep the file: move it away, and a new one begins") from error
+            raise AuditError(f"{error}. Keep the file: move it away, and a new log is started") from error
         except OSError as error:
             raise AuditError(f"the audit log {self.path} cannot be read ({error.strerror})") from error
         return before, b""
 
     def _identify(self, before: dict[str, Any], now: dict[str, str]) -> None:
-        """Say who writes, at the start and whenever the certificate or the method is another than before."""
+        """Record the owner at the start, and whenever its certificate or method changes."""
         if before and before["who"] != now["who"]:
             raise AuditError(
-                f"the audit log {self.path} is that of '{before['who']}', not of '{now['who']}': move it away"
+                f"the audit log {self.path} belongs to '{before['who']}', not to '{now['who']}': move it away"
             )
         if any(before.get(key) != value for key, value in now.items()):
             self._append({"event": _BEGIN, **now})
@@ -174,20 +176,20 @@ class AuditLog:
             self._head, self._count, self._size = hash, self._count + 1, self._size + len(line)
 
     def _write(self, file: int, line: bytes) -> None:
-        """The whole line, at the end, or nothing. What a crash left behind the end is overwritten, then cut away."""
-        there, end = os.fstat(file).st_size, self._size + len(line)
+        """Append the whole line or nothing. An incomplete line after the end is overwritten, then truncated."""
+        old_size, end = os.fstat(file).st_size, self._size + len(line)
         try:
             done = 0
-            while done < len(line):  # a disk that fills up takes a part, and refuses the rest
+            while done < len(line):  # a disk that fills up accepts part of a write
                 done += os.pwrite(file, line[done:], self._size + done)
-            if there > end:
+            if old_size > end:
                 os.ftruncate(file, end)
         except OSError as error:
-            with suppress(OSError):  # then the next record, or the next opening, overwrites the part
-                os.ftruncate(file, there)
+            with suppress(OSError):  # if this fails, the next record or the next start overwrites the part
+                os.ftruncate(file, old_size)
             raise AuditError(
-                f"the audit log {self.path} could not be written ({error.strerror}), and what is not recorded does "
-                "not leave: make room on the disk"
+                f"the audit log {self.path} could not be written ({error.strerror}), and nothing is sent without a "
+                "record: free some disk space"
             ) from error
 
     def _open_file(self) -> int:
@@ -197,7 +199,7 @@ class AuditLog:
 
 
 def verify(path: Path) -> Summary:
-    """Read a log from beginning to end; anything but an intact chain of well-formed records is an AuditError."""
+    """Read and verify a whole log; raises AuditError unless it is an intact chain of well-formed records."""
     try:
         with path.open("rb") as file:
             return _summed_up(file, path)
@@ -212,11 +214,11 @@ def _summed_up(file: BinaryIO, path: Path) -> Summary:
         if summary is None:
             summary = Summary(record["who"], record["time"])
         if record["event"] == _BEGIN and record["who"] != summary.who:
-            raise _broken(path, number, f"the log is that of '{summary.who}', and this record of '{record['who']}'")
+            raise _broken(path, number, f"the log belongs to '{summary.who}', but this record to '{record['who']}'")
         summary.records, summary.last, summary.head = number, record["time"], head
         _add(summary, record)
     if summary is None:
-        raise AuditError(f"{path} is empty: it is no audit log")
+        raise AuditError(f"{path} is empty: it is not an audit log")
     return summary
 
 
@@ -224,9 +226,9 @@ def _add(summary: Summary, record: dict[str, Any]) -> None:
     if record["event"] == _CUT:
         summary.cut += 1
     elif record["event"] == _BEGIN:
-        for seen, value in ((summary.serials, record["serial"]), (summary.methods, record["method"])):
-            if value not in seen:
-                seen.append(value)
+        for values, value in ((summary.serials, record["serial"]), (summary.methods, record["method"])):
+            if value not in values:
+                values.append(value)
     else:
         traffic = summary.recipients.setdefault(record["to"], ReleasedTraffic())
         traffic.artifacts += 1
@@ -242,7 +244,7 @@ def _add(summary: Summary, record: dict[str, Any]) -> None:
 
 
 class _CutOffError(AuditError):
-    """The last line has no end."""
+    """The last line is incomplete."""
 
     def __init__(self, message: str, rest: bytes) -> None:
         super().__init__(message)
@@ -250,26 +252,26 @@ class _CutOffError(AuditError):
 
 
 def _chained(file: BinaryIO, path: Path) -> Iterator[tuple[bytes, str, int]]:
-    """Of each line what its hash covers, the hash, and where the line ends, as long as the chain holds.
+    """For each line: the hashed bytes, the hash, and the offset of its end. Raises where the chain breaks.
 
-    On the bytes alone, for speed: a restart must not wait for millions of lines of JSON to be parsed.
+    Works on bytes, for speed: a restart must not parse millions of lines of JSON.
     """
     head, end, number = NOTHING_BEFORE, 0, 0
     while line := file.readline(MAX_LINE):
         number += 1
         if number == 1 and line[: len(_BEGIN_LINE)] != _BEGIN_LINE[: len(line)]:
-            raise _broken(path, number, "an audit log begins with who writes it, and this does not")
+            raise _broken(path, number, "an audit log begins with a record of its owner, but this does not")
         if not line.endswith(b"\n"):
             if len(line) == MAX_LINE:
-                raise _broken(path, number, "it is longer than any record")
-            raise _CutOffError(str(_broken(path, number, "it has no end; when the peer goes on, it drops it")), line)
+                raise _broken(path, number, "it is longer than any record can be")
+            raise _CutOffError(str(_broken(path, number, "it is incomplete; the peer drops it when it resumes")), line)
         body = line[:-_SEAL] + b"}"
         hash = sha256(body).hexdigest()
         if line[-_SEAL:] != b',"hash":"%s"}\n' % hash.encode():
-            raise _broken(path, number, "its hash does not fit its content: it was changed")
-        # No text inside a record can look like this: quotes in it are escaped.
+            raise _broken(path, number, "its hash does not match its content: it was changed")
+        # Safe: no value inside a record can contain this text, because quotes are escaped.
         if b'"previous":"%s"' % head.encode() not in body:
-            raise _broken(path, number, "it does not follow the line before: something was removed, inserted or moved")
+            raise _broken(path, number, "it does not follow the previous line: a line was removed, inserted or moved")
         head, end = hash, end + len(line)
         yield body, head, end
 
@@ -282,11 +284,11 @@ def _parsed(body: bytes, path: Path, number: int) -> dict[str, Any]:
             return record
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         pass
-    raise _broken(path, number, "it is no record of an audit log")
+    raise _broken(path, number, "it is not a record of an audit log")
 
 
 def _canonical(record: dict[str, Any]) -> bytes:
-    """Sorted keys, no spaces, ASCII: one record has one form, which cannot break a line nor steer a terminal."""
+    """The only valid form of a record: sorted keys, no spaces, ASCII. Contains no line breaks or control characters."""
     return _to_json(record).encode()
 
 

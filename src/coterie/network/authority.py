@@ -1,6 +1,6 @@
-"""Who is on a circle's roster, kept by the holder of its authority: `create_authority`, `issue`, `revoke`.
+"""The certificate authority of a circle: `create_authority`, `issue` and `revoke`, for the authority's keeper.
 
-The ledger says who was issued what, and the roster which of it no longer counts. Only the roster goes to the peers.
+The ledger lists all issued certificates, the roster the revoked ones. Only the roster is given to the peers.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Issued:
 
 @dataclass(frozen=True)
 class RosterMember:
-    """Somebody in the ledger, with every certificate so far, the newest last."""
+    """A peer in the ledger, with all certificates issued to it, the newest last."""
 
     name: str
     number: int
@@ -69,7 +69,7 @@ class RosterMember:
 
 @dataclass(frozen=True)
 class Circle:
-    """What an authority's folder says of its circle; nothing private."""
+    """The public content of an authority's folder."""
 
     name: str
     authority: bytes
@@ -86,7 +86,7 @@ def create_authority(folder: Path, circle: str = "coterie", days: int = 3650) ->
         )
     for name in (AUTHORITY, AUTHORITY_KEY, LEDGER, ROSTER, CERTIFICATE, PRIVATE_KEY):
         if (folder / name).exists():
-            raise IdentityError(f"{folder / name} is there already: choose another folder for a new circle")
+            raise IdentityError(f"{folder / name} already exists: choose another folder for a new circle")
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     key = ec.generate_private_key(ec.SECP256R1())
     certificate = _sign_authority(key, circle, days)
@@ -98,15 +98,15 @@ def create_authority(folder: Path, circle: str = "coterie", days: int = 3650) ->
 
 
 def issue(name: str, keys: Path, days: int = 365, out: Path | None = None, force: bool = False) -> Credential:
-    """Write the folder with which a peer is `name`; whoever was `name` before keeps the number."""
+    """Write the folder of keys of the peer `name`; a peer that had one before keeps its number."""
     out = out or keys / name
     if not NAME.fullmatch(name):
         raise IdentityError(f"{name!r} cannot be a peer's name: up to 63 of a-z, 0-9 and -, with no - at either end")
     if (out / AUTHORITY_KEY).exists():
         raise IdentityError(f"{out} is an authority's folder: choose another one for {name}")
     if (out / PRIVATE_KEY).exists() and not force:
-        raise IdentityError(f"{out / PRIVATE_KEY} is there already: --force replaces it, or choose another --out")
-    with _alone(keys) as (circle, key):
+        raise IdentityError(f"{out / PRIVATE_KEY} already exists: replace it with --force, or choose another --out")
+    with _locked(keys) as (circle, key):
         if circle.expires <= utc_now():
             raise IdentityError(
                 f"{keys / AUTHORITY} expired at {utc_text(circle.expires)}: make a new circle elsewhere"
@@ -115,7 +115,7 @@ def issue(name: str, keys: Path, days: int = 365, out: Path | None = None, force
         member = next((m for m in circle.members if m.name == name), RosterMember(name, len(circle.members)))
         own_key = ec.generate_private_key(ec.SECP256R1())
         certificate = _sign_peer(own_key.public_key(), member, days, authority_of(circle.authority), key)
-        _enter(keys, circle, member, certificate)  # first: what is out can be revoked, however we end
+        _enter(keys, circle, member, certificate)  # first: every certificate that exists must be revocable
         pem = certificate.public_bytes(serialization.Encoding.PEM)
         write_whole(out / AUTHORITY, circle.authority)
         write_whole(out / ROSTER, circle.roster.to_bytes())
@@ -125,11 +125,11 @@ def issue(name: str, keys: Path, days: int = 365, out: Path | None = None, force
 
 
 def revoke(name: str, keys: Path) -> tuple[Roster, int]:
-    """Put every certificate of `name` so far on the roster; answers it, and how many were not on it before."""
-    with _alone(keys) as (circle, key):
+    """Revoke every certificate of `name` so far; returns the roster, and how many are newly on it."""
+    with _locked(keys) as (circle, key):
         members = {member.name: member for member in circle.members}
         if not members:
-            raise IdentityError(f"{keys / LEDGER}: nobody has a certificate of this circle yet, nor has '{name}'")
+            raise IdentityError(f"{keys / LEDGER}: this circle has not issued any certificate yet, so none to '{name}'")
         if name not in members:
             raise IdentityError(unknown("name", name, members))
         serials = (issued.serial for issued in members[name].certificates)
@@ -144,7 +144,7 @@ def revoke(name: str, keys: Path) -> tuple[Roster, int]:
 
 
 def circle_of(folder: Path) -> Circle:
-    """What an authority's folder says, without its private key."""
+    """Read an authority's folder, without its private key."""
     authority, roster = authority_and_roster(folder, RESTORE)
     ledger = read_file(folder / LEDGER, RESTORE)
     with naming(folder / LEDGER, RESTORE):
@@ -153,18 +153,18 @@ def circle_of(folder: Path) -> Circle:
 
 
 @contextmanager
-def _alone(keys: Path) -> Iterator[tuple[Circle, ec.EllipticCurvePrivateKey]]:
-    """The circle and its authority's key; another command on this folder waits, so that no number is given twice."""
-    import fcntl  # here, because a peer may run where there is none
+def _locked(keys: Path) -> Iterator[tuple[Circle, ec.EllipticCurvePrivateKey]]:
+    """The circle and its authority's key, under a lock on the folder, so that no number is issued twice."""
+    import fcntl  # imported here because a peer may run on a system without it
 
-    pem = read_file(keys / AUTHORITY_KEY, f"Name the authority's folder, or make one: coterie keys init {keys}", True)
+    pem = read_file(keys / AUTHORITY_KEY, f"Give the authority's folder, or create one: coterie keys init {keys}", True)
     with (keys / AUTHORITY_KEY).open("rb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)  # until it is closed
         with naming(keys / AUTHORITY_KEY, RESTORE):
             key = private_key_of(pem)
         circle = circle_of(keys)
         if key.public_key() != authority_of(circle.authority).public_key():
-            raise IdentityError(f"{keys / AUTHORITY_KEY}: not the key of {AUTHORITY} beside it. {RESTORE}")
+            raise IdentityError(f"{keys / AUTHORITY_KEY}: does not match {AUTHORITY} in the same folder. {RESTORE}")
         yield circle, key
 
 
@@ -187,7 +187,7 @@ def _sign_peer(
     authority: x509.Certificate,
     key: ec.EllipticCurvePrivateKey,
 ) -> x509.Certificate:
-    """Never valid for longer than the authority itself."""
+    """Sign a peer's certificate, which never outlives the authority."""
     attributes = {NameOID.COMMON_NAME: member.name, NameOID.SERIAL_NUMBER: str(member.number)}
     subject = x509.Name([x509.NameAttribute(oid, value) for oid, value in attributes.items()])
     expires = min(utc_now() + timedelta(days=days), authority.not_valid_after_utc)
@@ -238,7 +238,7 @@ def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 def _enter(keys: Path, circle: Circle, member: RosterMember, certificate: x509.Certificate) -> None:
-    """Write a new certificate of a member, old or new, into the ledger."""
+    """Add a certificate of a new or existing member to the ledger."""
     issued = Issued(serial_of(certificate), certificate.not_valid_after_utc)
     entered = {m.name: m for m in (*circle.members, replace(member, certificates=(*member.certificates, issued)))}
     write_whole(keys / LEDGER, _ledger_bytes(circle.name, tuple(entered.values())))
@@ -257,13 +257,13 @@ def _ledger_bytes(circle: str, members: tuple[RosterMember, ...]) -> bytes:
 
 
 def _ledger(data: bytes) -> tuple[str, tuple[RosterMember, ...]]:
-    """The circle's name and members; whoever stands at place N has the number N."""
+    """The circle's name and members; the member at index N has the number N."""
     try:
         document = json.loads(data)
         members = tuple(_member(entry) for entry in document["members"])
         names = {member.name for member in members}
         if [member.number for member in members] != list(range(len(names))):
-            raise ValueError("a name or a number is there twice, or missing")
+            raise ValueError("a name or a number is missing or occurs twice")
         return matching(r".{1,64}", document["circle"]), members
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise IdentityError("not a ledger of certificates") from error

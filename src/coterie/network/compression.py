@@ -1,7 +1,7 @@
-"""Artifacts as they travel: as they are, compressed, in half precision, or only what changed most.
+"""Encodes artifacts for the network: unchanged, compressed, in half precision, or only the largest changes.
 
-Encodings without memory are the functions `encode` and `decode`. "topk" needs to know what the other side has: that is
-a `Sender` and its twin, a `Receiver`, for each pair of peers and artifact name.
+The stateless encodings are the functions `encode` and `decode`. "topk" depends on what the receiver already has: each
+pair of peers has a `Sender` and a matching `Receiver` for each artifact name.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ from coterie.core.artifact import Artifact
 from coterie.core.errors import ArtifactError, ConfigError, unknown
 from coterie.core.weights import Weights
 
-LEVEL = 3  # of zstd; higher ones gain next to nothing on weights
+LEVEL = 3  # of zstd; higher levels gain almost nothing on weights
 LARGEST_HALF = 65504.0
-MAX_WINDOW = 2**23  # bytes that zstd may keep beside the result; at our level it needs a quarter
+MAX_WINDOW = 2**23  # bytes that zstd may buffer; at our level it needs a quarter
 MAX_INDEX = 2**31 - 1
 DIGEST_BYTES = 16
-_AS_IS, _HALVED = "=", "h"  # before a tensor's name: whether it travels as it is, or in half precision
+_AS_IS, _HALVED = "=", "h"  # prefixes of a tensor's name: sent unchanged, or in half precision
 
 
 def encode(artifact: Artifact, encoding: str) -> bytes:
-    """The bytes to send, in an encoding without memory."""
+    """The bytes to send, in a stateless encoding."""
     if encoding == "none":
         return artifact.to_bytes()
     if encoding == "zstd":
         return _compressed(artifact)
     if encoding == "fp16":
         return _compressed(replace(artifact, content=dict(map(_halved, artifact, artifact.values()))))
-    raise _not_here(encoding, "Sender")
+    raise _wrong_encoding(encoding, "Sender")
 
 
 def decode(data: bytes, encoding: str, limit: int) -> Artifact:
-    """What was sent, if it is well-formed and no larger than `limit` bytes; that is known before it is made."""
+    """The artifact, if it is well-formed and at most `limit` bytes, which is checked before any allocation."""
     if encoding == "none":
         _refuse_above(limit, len(data))
         return Artifact.from_bytes(data)
@@ -53,27 +53,27 @@ def decode(data: bytes, encoding: str, limit: int) -> Artifact:
         artifact = _decompressed(data, limit)
         _refuse_above(limit, sum(t.nbytes * (2 if key.startswith(_HALVED) else 1) for key, t in artifact.items()))
         return replace(artifact, content=_restored(artifact))
-    raise _not_here(encoding, "Receiver")
+    raise _wrong_encoding(encoding, "Receiver")
 
 
 class Sender:
     """Top-k with error feedback (EF21), for one receiver and artifact name. Not for two threads at once.
 
-    It knows what the receiver has, and sends only the entries in which that is furthest from the truth. Whatever is
-    not sent stays in the difference, and has its turn later.
+    It tracks the receiver's state and sends only the entries that differ most from the artifact. The rest stays in the
+    difference and is sent later.
     """
 
     def __init__(self, share: float) -> None:
         if not 0 < share <= 1:
             raise ConfigError(f"the share of entries that top-k sends must be above 0 and at most 1, not {share}")
         self._share = share
-        # The receiver's state before and after the last answer. Whether that answer arrived is known only when the
-        # next request names one of the two, so both are kept: a lost answer costs no whole artifact.
+        # The receiver's state before and after the last answer. The next request names one of the two and so tells
+        # whether that answer arrived. Keeping both avoids resending the whole artifact after a lost answer.
         self._before: _State | None = None
         self._after: _State | None = None
 
     def encode(self, artifact: Artifact, have: str) -> tuple[str, bytes]:
-        """The encoding and the bytes for a receiver that has `have`; the whole artifact, if we do not know it."""
+        """The encoding and the bytes for a receiver with the state `have`; the whole artifact if that is unknown."""
         base = next((state for state in (self._after, self._before) if state and state.digest == have), None)
         truth = _State.of(artifact)
         if base is not None and base.can_become(truth):
@@ -88,25 +88,25 @@ class Sender:
 
 
 class Receiver:
-    """The twin of a `Sender`, for one author and artifact name. Not for two threads at once."""
+    """The counterpart of a `Sender`, for one author and artifact name. Not for two threads at once."""
 
     def __init__(self) -> None:
         self._state: _State | None = None
 
     @property
     def have(self) -> str:
-        """The name of what is here, to put into the next request; "" when nothing is."""
+        """The digest of the current state, for the next request; "" if there is none."""
         return self._state.digest if self._state else ""
 
     def decode(self, data: bytes, encoding: str, limit: int) -> Artifact:
-        """The artifact as far as it is known here now. If this raises, what was here before still is."""
+        """The artifact as currently known. If this raises, the state is unchanged."""
         if encoding != "topk":
             artifact = decode(data, encoding, limit)
             self._state = _State.of(artifact)
             return artifact
         change = _decompressed(data, limit)
         if self._state is None:
-            raise ArtifactError(f"a change of '{change.name}' came, and nothing is here to change: ask for it whole")
+            raise ArtifactError(f"received a change of '{change.name}' without having the artifact: fetch it whole")
         state, others = self._state.changed_by(change)
         artifact = replace(change, content={**state.weights.copy(), **others})
         self._state = state
@@ -115,7 +115,7 @@ class Receiver:
 
 @dataclass(frozen=True, eq=False)
 class _State:
-    """The float32 tensors of an artifact, by name: what top-k can send in parts. Anything else is sent whole."""
+    """The float32 tensors of an artifact, which top-k sends in parts. All other tensors are sent whole."""
 
     weights: Weights
 
@@ -141,7 +141,7 @@ class _State:
         return torch.tensor(list(bytes.fromhex(self.digest)), dtype=torch.uint8)
 
     def can_become(self, truth: _State) -> bool:
-        """Whether a change can lead there: the same tensors, with numbers in them, all finite (others are refused)."""
+        """Whether a change can lead there: the same tensors, not empty, all finite (receivers refuse others)."""
         same = self.weights.layout == truth.weights.layout
         return same and 0 < truth.vector.numel() <= MAX_INDEX and bool(torch.isfinite(truth.vector).all())
 
@@ -156,22 +156,24 @@ class _State:
         return _State(Weights(self.weights.layout, vector))
 
     def changed_by(self, change: Artifact) -> tuple[_State, dict[str, Tensor]]:
-        """The state after a change, and the tensors that came whole. Believes nothing that the change says."""
+        """The state after a change, and the tensors sent whole. Nothing in the change is trusted."""
         parts = dict(change.content)
         base, steps, values = (parts.pop(key, torch.empty(0)) for key in ("base", "steps", "values"))
         if base.dtype != torch.uint8 or not torch.equal(base, self.label):
-            raise ArtifactError(f"a change of '{change.name}' is not of what is here ({self.digest}): ask for it whole")
+            raise ArtifactError(
+                f"a change of '{change.name}' does not apply to the local state ({self.digest}): fetch it whole"
+            )
         others = _restored(parts)
         if any(t.dtype == torch.float32 or key in self.weights for key, t in others.items()):
-            raise ArtifactError(f"a change of '{change.name}' brings a tensor whole that it should change in parts")
+            raise ArtifactError(f"a change of '{change.name}' contains a whole tensor that must be sent in parts")
         return self.moved(_checked_indices(steps, values, self.vector.numel()), values), others
 
 
 def _change(artifact: Artifact, base: _State, indices: Tensor, values: Tensor) -> bytes:
-    """The bytes of a change: which state it is of, and what these entries are now.
+    """The bytes of a change: the state that it applies to, and the new values of some entries.
 
-    Values, not differences: set instead of added, both sides come to the truth exactly, without rounding. Indices as
-    steps from one to the next: as small numbers they compress to less than half.
+    Values instead of differences: without additions there is no rounding, and both sides agree exactly. Indices are
+    sent as steps from one to the next: small numbers compress to less than half.
     """
     others = {_AS_IS + key: t for key, t in artifact.items() if t.dtype != torch.float32}
     steps = torch.diff(indices, prepend=indices.new_zeros(1)).to(torch.int32)
@@ -190,11 +192,11 @@ def _checked_indices(steps: Tensor, values: Tensor, size: int) -> Tensor:
     return indices
 
 
-# -- the form of one tensor, and of the bytes ----------------------------------------------------
+# -- tensors and bytes ---------------------------------------------------------------------------
 
 
 def _halved(key: str, tensor: Tensor) -> tuple[str, Tensor]:
-    """In half precision, unless it is of another type, or has values beyond the range of halves."""
+    """Convert to half precision, unless the tensor has another type or values beyond the range of halves."""
     if tensor.dtype != torch.float32 or (tensor.abs() > LARGEST_HALF).any():
         return _AS_IS + key, tensor
     return _HALVED + key, tensor.half()
@@ -216,9 +218,11 @@ def _compressed(artifact: Artifact) -> bytes:
 
 
 def _decompressed(data: bytes, limit: int) -> Artifact:
-    """Read a frame that says how large its content is (ours do), after a look at that: a bomb is refused unopened."""
+    """Decompress a frame. Its declared size is checked first, so that a decompression bomb is refused unopened."""
     try:
-        _refuse_above(limit, zstandard.get_frame_parameters(data).content_size)  # unknown is the largest number
+        _refuse_above(
+            limit, zstandard.get_frame_parameters(data).content_size
+        )  # an undeclared size is the largest number
         decompressor = zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW)
         whole = decompressor.decompress(data, max_output_size=limit, allow_extra_data=False)
     except zstandard.ZstdError as error:
@@ -228,10 +232,10 @@ def _decompressed(data: bytes, limit: int) -> Artifact:
 
 def _refuse_above(limit: int, size: int) -> None:
     if size > limit:
-        raise ArtifactError(f"an artifact of {size} bytes is over the limit of {limit}")
+        raise ArtifactError(f"an artifact of {size} bytes exceeds the limit of {limit}")
 
 
-def _not_here(encoding: str, keeper: str) -> ArtifactError:
+def _wrong_encoding(encoding: str, stateful: str) -> ArtifactError:
     if encoding == "topk":
-        return ArtifactError(f"the encoding 'topk' needs memory: use a {keeper}")
+        return ArtifactError(f"the encoding 'topk' has state: use a {stateful}")
     return ArtifactError(unknown("encoding", encoding, ENCODINGS))

@@ -1,18 +1,18 @@
-"""How long to wait for others: learned from how long they took of late, so that nobody has to guess it."""
+"""Deadlines for other peers, learned from recent response times."""
 
 from __future__ import annotations
 
 import statistics
 from collections import deque
 
-RECENT = 20  # fetches that are remembered
-FACTOR = 3.0  # a round may take three times as long as the slow ones of late
+RECENT = 20  # samples kept
+FACTOR = 3.0  # the deadline, in multiples of the recent slow fetches
 LEAST = 2.0  # seconds
 
 
 class Deadline:
     def __init__(self, fixed: float, first: float) -> None:
-        """`fixed` is used as it is, if it is not 0; else `first` until something was learned, and never more."""
+        """`fixed` is the deadline unless it is 0. Otherwise `first` is the initial deadline and the maximum."""
         self.fixed, self.first = fixed, first
         self.recent: deque[float] = deque(maxlen=RECENT)
 
@@ -22,18 +22,18 @@ class Deadline:
             return self.fixed
         if not self.recent:
             return self.first
-        # The longest but one: what happened once (a first round, a cable that was mended) is no reason to expect it.
+        # The second longest: ignores a single outlier such as the first round or a network outage.
         slow = sorted(self.recent)[-2:][0]
         return min(self.first, max(LEAST, FACTOR * slow))
 
     def learn(self, seconds: float) -> None:
-        """Those who answered took so long. (Who did not answer teaches nothing: the dead would raise it for ever.)"""
+        """Record how long the answers took. Timeouts are not counted: dead peers would raise the deadline forever."""
         self.recent.append(seconds)
 
 
 class Pace:
-    """How long a round of one's own takes, without the waiting for others: so a peer that is behind can say whether
-    it will have something in time."""
+    """How long this peer's own rounds take, without waiting for others: tells a peer that is behind whether it will
+    have an artifact in time."""
 
     def __init__(self) -> None:
         self.recent: deque[float] = deque(maxlen=RECENT)
@@ -42,5 +42,5 @@ class Pace:
         self.recent.append(seconds)
 
     def of_rounds(self, count: int) -> float:
-        """Seconds that so many rounds will take, as far as one knows."""
+        """Estimated seconds for this number of rounds."""
         return count * statistics.median(self.recent) if self.recent else 0.0

@@ -1,7 +1,7 @@
-"""The network engine: one participant's coroutine in one process; what it asks of others goes over the wire.
+"""The network engine: runs one participant's coroutine in its own process and exchanges with others over the wire.
 
-The same verbs as in the simulation, answered by real waiting. Nothing waits without an end: a fetch by the deadline
-that recent rounds taught, a letter or a server by the run's patience.
+It answers the same verbs as the simulation, in real time. Every wait has a timeout: for a fetch, the deadline learned
+from recent rounds; for a message or the server, `network.patience`.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ from coterie.network.wire import WireError
 from coterie.training import Trainer
 
 T = TypeVar("T")
-VERSIONS = 4  # of an artifact that stay on the shelf for those who are behind
-LOOK = 0.02  # seconds between two looks at something that others change
-SERVER_PAUSE = 0.25  # seconds between two tries to reach a server that is away
-MOST_LETTERS = 10_000  # of one peer to another in a round
-FAREWELLS = 16  # peers who are told that one has finished: so they need not wonder where it is
+VERSIONS = 4  # of an artifact kept on the shelf for slower peers
+POLL_INTERVAL = 0.02  # seconds
+SERVER_PAUSE = 0.25  # seconds between two attempts to reach an absent server
+MOST_MESSAGES = 10_000  # from one peer to another in a round
+FAREWELLS = 16  # peers to notify at the end, so that they do not take this peer for lost
 
 
 class NetworkEngine:
-    """Runs a method at one peer. `node` is its way to the others."""
+    """Runs a method at one peer. `node` connects it to the others."""
 
     node: Node
 
@@ -70,37 +70,37 @@ class NetworkEngine:
         self.settings, self.folder, self.log, self.evaluate_every = settings, folder, log, evaluate_every
         self.on_round, self.say, self.server = on_round, say, server
         self.asynchronous = asynchronous or method.asynchronous
-        self.board = Shelves(self.asynchronous, VERSIONS)
-        self.letters = Mailbox(folder / "letters")
+        self.shelves = Shelves(self.asynchronous, VERSIONS)
+        self.mailbox = Mailbox(folder / "letters")
         self.deadline, self.pace = Deadline(settings.deadline, settings.patience), Pace()
-        self.round = 0  # the one it is in, or is about to begin
-        self.epoch = format(time.time_ns(), "x")  # of this run of the peer, through all its restarts
-        self.letters_sent: Counter[int] = Counter()  # in this round, by recipient
-        self.waited = 0.0  # for others, in this round
-        self.doing = ""  # the verb that the method waits for: train, fetch and so on
+        self.round = 0  # the current one, or the next before it begins
+        self.epoch = format(time.time_ns(), "x")  # identifies this run of the peer, across restarts
+        self.messages_sent: Counter[int] = Counter()  # in this round, by recipient
+        self.waited = 0.0  # seconds spent waiting for others, in this round
+        self.doing = ""  # the verb being awaited: train, fetch and so on
         self.waits_for = ""
-        self.awaited: set[int] = set()  # who has not answered the fetch under way
+        self.awaited: set[int] = set()  # peers that have not answered the current fetch
         self.bytes: Counter[str] = Counter()
         self.messages: Counter[str] = Counter()
-        self.seconds_before = 0.0  # of earlier parts of the run
-        self._began = time.monotonic()
-        self.shelved = 0  # how many things, so far
-        # Of each other, and each of its starts, how many it had when one was last told of news.
-        self._heard: dict[tuple[str, int], int] = {}
-        # When the circle was there; and when one last did something, or got something from another.
+        self.seconds_before = 0.0  # before the last restart
+        self._started = time.monotonic()
+        self.shelved = 0  # number of artifacts, so far
+        # By peer and incarnation, how many artifacts it had shelved at the last news.
+        self._known_counts: dict[tuple[str, int], int] = {}
+        # When the circle was complete; and when this peer last computed or received something.
         self._gathered = self._last_use = time.monotonic()
         self._stale: dict[int, int] = {}
-        self._were_there: set[int] = set()  # before a crash
-        self._bytes: dict[tuple[str, int], bytes] = {}  # of what is on the shelf, once somebody asked
-        self._changed = asyncio.Event()  # something was shelved, a round ended, a letter came
-        self._worker = ThreadPoolExecutor(1, "compute")  # so that training never keeps the network waiting
+        self._peers_before_crash: set[int] = set()
+        self._bytes: dict[tuple[str, int], bytes] = {}  # encoded artifacts of the shelf, cached on the first request
+        self._changed = asyncio.Event()  # set when something is shelved, a round ends, or a message arrives
+        self._worker = ThreadPoolExecutor(1, "compute")  # so that training does not block the network
         me.desk = self
 
     # -- a run ---------------------------------------------------------------------------------
 
     async def run(self) -> None:
         resumed = self.round > 0
-        joined = await (self._come_back() if resumed else self._gather())
+        joined = await (self._rejoin() if resumed else self._gather())
         await self._find_server()
         self._gathered = self._last_use = time.monotonic()
         self.me.meet(self._peers())
@@ -108,7 +108,7 @@ class NetworkEngine:
             self.me.begin(0)
             await self._act()
             self.round = joined
-            await self._save(joined - 1)  # who is killed in its first round comes back to that one
+            await self._save(joined - 1)  # a peer killed in its first round resumes there
         while self.round <= self.rounds:
             await self._one_round(self.round)
         self._announce(DONE)
@@ -122,7 +122,7 @@ class NetworkEngine:
         me.meet(self._peers())
         me.begin(t)
         self._announce(RUNNING)
-        self.waited, self._stale, self.letters_sent = 0.0, {}, Counter()
+        self.waited, self._stale, self.messages_sent = 0.0, {}, Counter()
         began = time.monotonic()
         await self._act()
         self.pace.learn(time.monotonic() - began - self.waited)
@@ -132,80 +132,80 @@ class NetworkEngine:
             me.id, t, self.seconds(), bytes=dict(+self.bytes), messages=dict(+self.messages), notes=notes
         )
         if is_due(t, self.evaluate_every, self.rounds):
-            [found] = await self._compute(partial(score_all, trainer=self.trainer), [measure_of(me)])
-            record = found.onto(record) if found else record
+            [measured] = await self._compute(partial(score_all, trainer=self.trainer), [measure_of(me)])
+            record = measured.onto(record) if measured else record
         self.bytes, self.messages = Counter(), Counter()
         self.log.write(record)
         self.log.flush()
         self.round = t + 1
-        self._wake()
+        self._notify()
         if t % self.settings.checkpoint == 0 or t == self.rounds:
             await self._save(t)
         self.on_round(record)
 
     def seconds(self) -> float:
-        return self.seconds_before + time.monotonic() - self._began
+        return self.seconds_before + time.monotonic() - self._started
 
-    # -- coming and going ----------------------------------------------------------------------
+    # -- joining and leaving -------------------------------------------------------------------
 
     async def _gather(self) -> int:
-        """Wait until all who are expected know of each other; returns the round to begin with.
+        """Wait until all expected peers know of each other; returns the round to begin with.
 
-        Who hears of a circle that has begun before it could say that it is ready is a newcomer, and starts where
-        they are: nobody begins before everybody has said so.
+        No peer begins before every peer has announced that it is ready. So a peer that learns of a running circle
+        before it announced itself ready is a newcomer, and joins in the circle's current round.
         """
-        began, said = time.monotonic(), 0
+        began, reported = time.monotonic(), 0
         while True:
             self._check_node()
             others = [e.announcement for e in self.node.book.companions()]
             running = [a.round for a in others if a.state in (RUNNING, LISTENING, DONE)]
             if running and self.node.book.mine.state == GATHERING:
                 at = min(max(1, int(statistics.median_high(running))), self.rounds)
-                self.say(f"the circle is in round {at}: joining it there")
+                self.say(f"the circle is in round {at}: joining there")
                 return at
             count = len(others) + 1
             self.node.book.announce(knows=count, state=READY if count >= self.expected else GATHERING)
             if count >= self.expected and all(a.knows >= self.expected or a.round > 0 for a in others):
                 return 1
-            if count != said:
-                said = count
-                self.say(f"{count} of {self.expected} are here")
+            if count != reported:
+                reported = count
+                self.say(f"{count} of {self.expected} peers are here")
             if time.monotonic() - began > self.settings.gather:
-                self.say(f"going on without those who did not come: {count} of {self.expected} are here")
+                self.say(f"starting without the missing peers: {count} of {self.expected} are here")
                 return 1
-            await asyncio.sleep(LOOK)
+            await asyncio.sleep(POLL_INTERVAL)
 
-    async def _come_back(self) -> int:
-        """After a crash: hear of those who were there before, and go on where one was.
+    async def _rejoin(self) -> int:
+        """After a crash: wait for the peers that were present before, then resume.
 
-        Whoever is there knows of all the others. Where nobody is, all may have crashed, and be starting one by one.
+        Any present peer knows of all the others. If none is present, all may have crashed and be restarting.
         """
-        self.say(f"back in round {self.round}")
+        self.say(f"resuming in round {self.round}")
         self._announce(RUNNING)
         until = time.monotonic() + self.settings.patience
-        while time.monotonic() < until and not self._were_there <= self.node.book.by_number.keys():
+        while time.monotonic() < until and not self._peers_before_crash <= self.node.book.by_number.keys():
             self._check_node()
-            await asyncio.sleep(LOOK)
+            await asyncio.sleep(POLL_INTERVAL)
         await asyncio.sleep(self.settings.interval / 2 if self.node.book.there() else 0)
         return self.round
 
     async def _linger(self) -> None:
-        """Others may still want what is on the shelf: stay until they have finished, too."""
+        """Keep serving the shelf until the other peers have finished."""
         until = time.monotonic() + self.settings.linger
         while time.monotonic() < until and self._is_needed():
             self._check_node()
-            await asyncio.sleep(LOOK)
+            await asyncio.sleep(POLL_INTERVAL)
         there = self.node.book.there()
-        told = random.sample(there, min(FAREWELLS, len(there)))
-        await asyncio.gather(*(self.node.meet(e.announcement.name, e.announcement.endpoint) for e in told))
+        notified = random.sample(there, min(FAREWELLS, len(there)))
+        await asyncio.gather(*(self.node.meet(e.announcement.name, e.announcement.endpoint) for e in notified))
 
     def _is_needed(self) -> bool:
-        """Whether somebody is on its way to the end. Who fell silent a moment ago may be starting again."""
+        """Whether another peer is still running. A peer that fell silent recently may be restarting."""
         others = [e for e in self.node.book.companions() if e.announcement.state != DONE]
         return any(e.failed is None or time.monotonic() - e.failed < self.settings.patience for e in others)
 
     async def _find_server(self) -> None:
-        """Its number is in its certificate. (After a crash it may be starting again, too.)"""
+        """Wait for the server, which may be restarting, and read its number from its certificate."""
         if self.server == self.node.identity.name:
             self.me.server = self.me.id
         elif self.server:
@@ -213,8 +213,10 @@ class NetworkEngine:
             while self.server not in self.node.book.entries:
                 self._check_node()
                 if time.monotonic() > until:
-                    raise CoterieError(f"peer.server = '{self.server}' did not come: start it, then this peer again")
-                await asyncio.sleep(LOOK)
+                    raise CoterieError(
+                        f"the server '{self.server}' (peer.server) did not appear: start it, then restart this peer"
+                    )
+                await asyncio.sleep(POLL_INTERVAL)
             self.me.server = self.node.book.entries[self.server].credential.number
 
     def _announce(self, state: str) -> None:
@@ -222,27 +224,27 @@ class NetworkEngine:
         self.node.book.announce(state=state, round=round, knows=len(self._peers()) + 1, shelved=self.shelved)
 
     def _peers(self) -> list[int]:
-        """Who is there, by number: the server is none of them."""
+        """The numbers of the peers that are present, without the server."""
         return [e.credential.number for e in self.node.book.there() if e.credential.number != self.me.server]
 
     def _check_node(self) -> None:
-        trouble = self.node.broken or self.node.refused
-        if trouble is not None:
-            raise trouble
+        error = self.node.broken or self.node.refused
+        if error is not None:
+            raise error
 
     # -- answering the method ------------------------------------------------------------------
 
     async def _act(self) -> None:
-        """What the method does in this peer's round, or before its first."""
-        part, answer = start(self.method, self.me), None
+        """Run the method's coroutine for this round, or its setup before the first."""
+        coroutine, answer = start(self.method, self.me), None
         try:
-            while (request := step(self.me, part, answer)) is not None:
+            while (request := step(self.me, coroutine, answer)) is not None:
                 self._check_node()
                 self.doing = type(request).__name__.lower()
                 answer = await self._answer(request)
         finally:
             self.doing = ""
-            close(part)
+            close(coroutine)
 
     async def _answer(self, request: Request[Any]) -> Any:
         if isinstance(request, Train):
@@ -264,8 +266,8 @@ class NetworkEngine:
             return await self._receive(request.name)
         raise CoterieError(f"{request!r} was awaited: only the verbs of `me` can be awaited in a method")
 
-    async def _compute(self, what: Callable[[Any], T], jobs: Any) -> T:
-        answer = await asyncio.get_running_loop().run_in_executor(self._worker, what, jobs)
+    async def _compute(self, function: Callable[[Any], T], jobs: Any) -> T:
+        answer = await asyncio.get_running_loop().run_in_executor(self._worker, function, jobs)
         self._last_use = time.monotonic()
         return answer
 
@@ -282,7 +284,7 @@ class NetworkEngine:
         took = [seconds for _, seconds in answers if seconds is not None]
         if took and not self.asynchronous:
             self.deadline.learn(max(took))
-        return {j: found for j, (found, _) in zip(request.peers, answers, strict=True) if found is not None}
+        return {j: artifact for j, (artifact, _) in zip(request.peers, answers, strict=True) if artifact is not None}
 
     async def _answer_of(self, j: int, request: Fetch, wait: float) -> tuple[Artifact | None, float | None]:
         try:
@@ -291,14 +293,14 @@ class NetworkEngine:
             self.awaited.discard(j)
 
     async def _fetch_one(self, j: int, request: Fetch, wait: float) -> tuple[Artifact | None, float | None]:
-        """What one peer has, and how long it took if it came from somebody else."""
+        """One peer's artifact, and how long the fetch took unless the peer is this one."""
         if j == self.me.id:
-            own = self.board.find(j, request.name, request.round, time.monotonic())
+            own = self.shelves.find(j, request.name, request.round, time.monotonic())
             return (own.artifact if own else None), None
         began = time.monotonic()
         delivery = await self.node.fetch(j, request.name, request.round, wait)
-        while j == self.me.server and not self._served(delivery, request) and self._has_patience(began):
-            # Without its server a peer can do nothing: it may be starting again.
+        while j == self.me.server and not self._is_served(delivery, request) and self._within_patience(began):
+            # A peer cannot continue without its server, which may be restarting.
             await asyncio.sleep(SERVER_PAUSE)
             self._check_node()
             if delivery is None and self._server_is_past(request.round):
@@ -314,14 +316,14 @@ class NetworkEngine:
         return delivery.artifact, time.monotonic() - began
 
     @staticmethod
-    def _served(delivery: Delivery | None, request: Fetch) -> bool:
+    def _is_served(delivery: Delivery | None, request: Fetch) -> bool:
         return delivery is not None and delivery.artifact.round >= request.round
 
-    def _has_patience(self, began: float) -> bool:
+    def _within_patience(self, began: float) -> bool:
         return time.monotonic() - began < self.settings.patience
 
     def _server_is_past(self, round: int) -> bool:
-        """It answers, and has finished this round: what was not there will not come."""
+        """The server answers and has finished this round: a missing artifact will not come any more."""
         assert self.me.server is not None
         entry = self.node.entry(self.me.server)
         return entry is not None and not entry.silent and entry.announcement.round > round
@@ -330,21 +332,21 @@ class NetworkEngine:
         if 0 <= artifact.round <= self.rounds:
             return True
         name = self.node.book.by_number.get(artifact.author, "?")
-        what = f"'{request.name}' of round {artifact.round} came in round {request.round} of {self.rounds}"
-        self.node.conduct.offended(name, what)
+        what = f"received '{request.name}' of round {artifact.round} in round {request.round} of {self.rounds}"
+        self.node.penalties.record(name, what)
         return False
 
     def _report_declined(self) -> None:
-        """What the method could not use was somebody's fault."""
-        for j, why in self.me.notes.get("declined", {}).items():
-            self.node.conduct.offended(self.node.book.by_number.get(int(j), "?"), why)
+        """Artifacts that the method declined count as offences of their senders."""
+        for j, reason in self.me.notes.get("declined", {}).items():
+            self.node.penalties.record(self.node.book.by_number.get(int(j), "?"), reason)
 
     # -- sending -------------------------------------------------------------------------------
 
     async def _send(self, request: Send) -> bool:
         number = self._next_number(request.to)
         if request.to == self.me.id:
-            self.letters.put(request.artifact, request.artifact.to_bytes(), self.node.identity.name, number)
+            self.mailbox.put(request.artifact, request.artifact.to_bytes(), self.node.identity.name, number)
             return True
         began = time.monotonic()
         size = await self.node.send(request.to, request.artifact, number, self.deadline.seconds)
@@ -355,53 +357,54 @@ class NetworkEngine:
         return size > 0
 
     def _next_number(self, to: int) -> str:
-        """Of a letter: the same when a round is begun again after a crash, and above all of the rounds before, to
-        whomever those went. So its recipient knows a twin, and takes nothing else for one."""
-        count = self.letters_sent[to]
-        if count >= MOST_LETTERS:
-            raise CoterieError(f"more than {MOST_LETTERS} messages to peer {to} in one round: send fewer")
-        self.letters_sent[to] += 1
-        return f"{self.epoch}.{self.me.round * MOST_LETTERS + count}"
+        """The number of a message: repeated when a round is redone after a crash, and above those of earlier rounds.
+        So the recipient recognises duplicates, and nothing else."""
+        count = self.messages_sent[to]
+        if count >= MOST_MESSAGES:
+            raise CoterieError(f"more than {MOST_MESSAGES} messages to peer {to} in one round: send fewer")
+        self.messages_sent[to] += 1
+        return f"{self.epoch}.{self.me.round * MOST_MESSAGES + count}"
 
     async def _receive(self, name: str) -> list[Artifact]:
         self.waits_for = f"a message '{name}'"
         began = time.monotonic()
-        while not self.letters.has(name) and time.monotonic() - began < self.settings.patience:
+        while not self.mailbox.has(name) and time.monotonic() - began < self.settings.patience:
             self._check_node()
             await self._until_changed(1.0)
         self.waited += time.monotonic() - began
         self.waits_for = ""
-        return self.letters.take(name)
+        return self.mailbox.take(name)
 
     async def _news(self) -> bool:
-        """Wait until somebody has shelved something new, or nobody will."""
+        """Wait until another peer has shelved something new, or no peer will any more."""
         self.waits_for = "news"
         self._announce(LISTENING)
-        while not (told := self._has_heard()) and self._may_hear_more():
-            await asyncio.sleep(LOOK)
+        while not (news := self._has_news()) and self._may_get_news():
+            await asyncio.sleep(POLL_INTERVAL)
             self._check_node()
-        self.me.meet(self._peers())  # somebody may have come since the round began
+        self.me.meet(self._peers())  # a peer may have joined since the round began
         self.waits_for = ""
         self._announce(RUNNING)
-        return told
-
-    def _has_heard(self) -> bool:
-        """Whether somebody says that it has shelved more than when one was last told."""
-        announced = [entry.announcement for entry in self.node.book.companions()]
-        counts = {(a.name, a.incarnation): a.shelved for a in announced}
-        news = any(count > self._heard.get(who, 0) for who, count in counts.items())
-        news = news and time.monotonic() < self._last_use + self.settings.linger  # or somebody only says so
-        self._heard = counts if news else self._heard
         return news
 
-    def _may_hear_more(self) -> bool:
-        """Somebody is at work, or has not come yet; and the last thing of use is not too long ago."""
+    def _has_news(self) -> bool:
+        """Whether another peer announces more shelved artifacts than at the last news."""
+        announced = [entry.announcement for entry in self.node.book.companions()]
+        counts = {(a.name, a.incarnation): a.shelved for a in announced}
+        news = any(count > self._known_counts.get(peer, 0) for peer, count in counts.items())
+        # A peer may announce artifacts that it does not have: not for longer than `linger`.
+        news = news and time.monotonic() < self._last_use + self.settings.linger
+        self._known_counts = counts if news else self._known_counts
+        return news
+
+    def _may_get_news(self) -> bool:
+        """A peer is still working or has yet to join, and the last useful event is recent enough."""
         now, others = time.monotonic(), self.node.book.companions()
         missing = len(others) + 1 < self.expected and now < self._gathered + self.settings.patience
-        return now < self._last_use + self.settings.linger and (missing or any(map(self._may_have_news, others)))
+        return now < self._last_use + self.settings.linger and (missing or any(map(self._is_working, others)))
 
-    def _may_have_news(self, entry: PeerEntry) -> bool:
-        """Whether it is still at work. Who fell silent a moment ago may be starting again."""
+    def _is_working(self, entry: PeerEntry) -> bool:
+        """Whether a peer is still working. A peer that fell silent recently may be restarting."""
         if entry.announcement.state in (LISTENING, DONE):
             return False
         return entry.failed is None or time.monotonic() - entry.failed < self.settings.patience
@@ -409,63 +412,63 @@ class NetworkEngine:
     # -- for the method: `me.desk` -------------------------------------------------------------
 
     def shelve(self, artifact: Artifact) -> None:
-        self.board.put(artifact, time.monotonic(), 0)
+        self.shelves.put(artifact, time.monotonic(), 0)
         self.shelved += 1
         if self.asynchronous:
             self._announce(RUNNING)
         self._bytes.pop((artifact.name, artifact.round), None)
-        self._wake()
+        self._notify()
 
     def inbox(self, peer: int, name: str) -> list[Artifact]:  # noqa: ARG002 (there is only one here)
-        return self.letters.take(name)
+        return self.mailbox.take(name)
 
-    # -- for the node: when others come --------------------------------------------------------
+    # -- for the node: requests of other peers -------------------------------------------------
 
     def may_exchange_with(self, number: int) -> bool:
         return self.me.may_exchange_with(number)
 
     async def find(self, name: str, round: int, wait: float) -> Artifact | None:
-        """What is on the shelf, waiting for it if it may still come.
+        """An artifact on the shelf; waits for it if it may still come.
 
-        Who is too far behind to have it in time says so at once, with the latest that there is: else it would hold up
-        everybody in every round until it has caught up.
+        A peer that is too far behind to have it in time returns its latest version at once. Otherwise it would delay
+        all peers in every round until it has caught up.
         """
         until = time.monotonic() + wait
         while True:
-            found = self.board.find(self.me.id, name, round, time.monotonic())
-            if found is not None:
-                return found.artifact
+            version = self.shelves.find(self.me.id, name, round, time.monotonic())
+            if version is not None:
+                return version.artifact
             left = until - time.monotonic()
             if self.asynchronous or left <= 0 or 0 < round < self.round:
                 return None
             if self.pace.of_rounds(round - self.round) > left:
-                latest = self.board.latest(self.me.id, name)
+                latest = self.shelves.latest(self.me.id, name)
                 return latest.artifact if latest else None
             await self._until_changed(left)
 
     def bytes_of(self, artifact: Artifact) -> bytes:
         key = artifact.name, artifact.round
         if key not in self._bytes:
-            on_shelf = {(v.artifact.name, v.artifact.round) for v in self.board.everything()}
+            on_shelf = {(v.artifact.name, v.artifact.round) for v in self.shelves.everything()}
             self._bytes = {k: data for k, data in self._bytes.items() if k in on_shelf}
             data = artifact.to_bytes()
-            if key not in on_shelf:  # a letter
+            if key not in on_shelf:  # a message
                 return data
             self._bytes[key] = data
         return self._bytes[key]
 
-    def take(self, letter: Artifact, data: bytes, sender: str, number: str) -> None:
-        if not 0 <= letter.round <= self.rounds:
-            raise WireError(f"a letter of round {letter.round}, and there are {self.rounds}")
-        if self.letters.is_full(sender):
-            raise WireError(f"too many letters of '{sender}' wait here unread")
+    def take(self, message: Artifact, data: bytes, sender: str, number: str) -> None:
+        if not 0 <= message.round <= self.rounds:
+            raise WireError(f"a message of round {message.round}, but there are only {self.rounds} rounds")
+        if self.mailbox.is_full(sender):
+            raise WireError(f"too many unread messages of '{sender}'")
         try:
-            self.letters.put(letter, data, sender, number)
+            self.mailbox.put(message, data, sender, number)
         except ArtifactError as error:
             raise WireError(str(error)) from error
-        self._wake()
+        self._notify()
 
-    def _wake(self) -> None:
+    def _notify(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
 
@@ -476,18 +479,18 @@ class NetworkEngine:
         except TimeoutError:
             return
 
-    # -- surviving -----------------------------------------------------------------------------
+    # -- checkpoints ---------------------------------------------------------------------------
 
     async def _save(self, t: int) -> None:
-        shelved = [version.artifact for version in self.board.everything()]
+        shelved = [version.artifact for version in self.shelves.everything()]
         tree = {
             **checkpoint.of_peer(self.me), "epoch": self.epoch,
-            "letters": self.letters.state(), "seconds": self.seconds(), "recent": list(self.deadline.recent),
+            "letters": self.mailbox.state(), "seconds": self.seconds(), "recent": list(self.deadline.recent),
             "pace": list(self.pace.recent), "there": self._peers(), "shelved": self.shelved,
             "shelves": [packed(a) for a in shelved if a.round >= t or self.asynchronous],
         }  # fmt: skip
         await self._compute(partial(self._write, t), tree)
-        self.letters.settled()
+        self.mailbox.drop_used()
         self.node.audit.sync()
 
     def _write(self, t: int, tree: dict[str, Any]) -> None:
@@ -495,15 +498,15 @@ class NetworkEngine:
         checkpoint.save(self.folder / "checkpoint", t, tree)
 
     def restore(self, round: int, tree: dict[str, Any]) -> None:
-        """Go on after this round, as it was when it ended."""
+        """Restore the state at the end of this round."""
         checkpoint.to_peer(self.me, tree)
         self.method.revive(self.me)
         self.round = round + 1
         self.epoch = tree["epoch"]
         self.shelved = tree.get("shelved", 0)
-        self.letters.open(tree["letters"])
+        self.mailbox.open(tree["letters"])
         self.seconds_before = tree["seconds"]
         self.deadline.recent.extend(tree["recent"])
         self.pace.recent.extend(tree["pace"])
-        self._were_there = set(tree["there"])
-        self.board.restore([Shelved(0.0, unpacked(saved)) for saved in tree["shelves"]])
+        self._peers_before_crash = set(tree["there"])
+        self.shelves.restore([Shelved(0.0, unpacked(saved)) for saved in tree["shelves"]])

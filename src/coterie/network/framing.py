@@ -1,4 +1,4 @@
-"""From an artifact to the bytes on the wire, and back with every check that needs no knowledge of the method."""
+"""Converts artifacts to bytes on the wire and back, with every check that does not depend on the method."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ T = TypeVar("T")
 
 
 def opened(
-    parcel: ArtifactHeader, data: bytes, number: int, decode: Callable[[bytes, str, int], Artifact], largest: int
+    header: ArtifactHeader, data: bytes, number: int, decode: Callable[[bytes, str, int], Artifact], largest: int
 ) -> Artifact:
-    """The artifact in a parcel, checked. What torch cannot make anything of (types, shapes) is its author's fault."""
+    """Decode and check a received artifact. If torch cannot read its types or shapes, the author is at fault."""
     try:
-        artifact = decode(data, parcel.encoding, largest)
-        check_label(artifact, parcel, number)
+        artifact = decode(data, header.encoding, largest)
+        check_label(artifact, header, number)
     except RuntimeError as error:
-        raise ArtifactError(f"'{plain(parcel.name, 80)}' is not a readable artifact: {error}") from error
+        raise ArtifactError(f"'{plain(header.name, 80)}' is not a readable artifact: {error}") from error
     return artifact
 
 
-def check_label(artifact: Artifact, parcel: ArtifactHeader, number: int) -> None:
-    """An artifact must be what its parcel says, by who sent it, and of finite numbers."""
-    said = (artifact.name, artifact.round, artifact.author)
-    if said != (parcel.name, parcel.round, number):
+def check_label(artifact: Artifact, header: ArtifactHeader, number: int) -> None:
+    """Check that an artifact matches its header and its author, and contains only finite numbers."""
+    inside = (artifact.name, artifact.round, artifact.author)
+    if inside != (header.name, header.round, number):
         raise ArtifactError(
-            f"'{plain(parcel.name, 80)}' of round {parcel.round} by {number} came, and inside it says "
-            f"'{plain(said[0], 80)}' of round {plain(str(said[1]), 20)} by {plain(str(said[2]), 20)}"
+            f"the header says '{plain(header.name, 80)}' of round {header.round} by {number}, but the artifact says "
+            f"'{plain(inside[0], 80)}' of round {plain(str(inside[1]), 20)} by {plain(str(inside[2]), 20)}"
         )
     if artifact.not_finite:
         raise ArtifactError(f"'{artifact.name}': '{plain(artifact.not_finite, 80)}' has numbers that are not finite")
@@ -42,12 +42,12 @@ def check_label(artifact: Artifact, parcel: ArtifactHeader, number: int) -> None
             raise ArtifactError(f"'{artifact.name}': the fact '{plain(key, 80)}' is not a finite number")
 
 
-async def aside(size: int, work: Callable[[], T]) -> T:
-    """Large artifacts are packed, hashed and unpacked in a thread: nobody else should wait for that."""
+async def in_thread_if_large(size: int, work: Callable[[], T]) -> T:
+    """Encode, hash and decode large artifacts in a thread, so that other calls do not wait."""
     return await asyncio.to_thread(work) if size > LARGE else work()
 
 
-async def stream(parcel: ArtifactHeader, data: bytes) -> AsyncIterator[bytes]:
-    yield parcel.to_bytes()
+async def stream(header: ArtifactHeader, data: bytes) -> AsyncIterator[bytes]:
+    yield header.to_bytes()
     for chunk in chunks(data):
         yield chunk

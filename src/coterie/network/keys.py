@@ -1,7 +1,7 @@
-"""Who is who in a circle of peers: certificates of one authority, and the roster of those that no longer count.
+"""Identities of peers: certificates issued by the circle's authority, and the roster of revoked ones.
 
-This is what a peer needs: to know others by their certificates (`credential_of`), to refuse who was revoked (`Roster`),
-and to be somebody (`Identity`). What the keeper of the circle's authority does is in `roster`.
+This is the peer's side: recognise other peers by their certificates (`credential_of`), refuse revoked ones (`Roster`),
+and present its own (`Identity`). The authority's side is in `authority`.
 """
 
 from __future__ import annotations
@@ -30,32 +30,32 @@ from coterie.core.errors import CoterieError
 AUTHORITY, AUTHORITY_KEY = "authority.pem", "authority.key"
 CERTIFICATE, PRIVATE_KEY, ROSTER = "certificate.pem", "private.key", "roster.json"
 
-NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")  # one label of the DNS: TLS compares it as a host's name
+NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")  # one DNS label: TLS compares it as a host name
 NUMBER = re.compile(r"0|[1-9][0-9]{0,8}")
 SERIAL = re.compile(r"[0-9a-f]{1,40}")
 SIGNATURE = re.compile(r"([0-9a-f]{2}){1,256}")
 
-LARGEST_CERTIFICATE = 16 << 10  # bytes; ours have less than one KiB
-LARGEST_ROSTER = 1 << 20  # bytes; some 8,000 certificates
+LARGEST_CERTIFICATE = 16 << 10  # bytes; ours have less than 1 KiB
+LARGEST_ROSTER = 1 << 20  # bytes; about 8,000 certificates
 PUBLIC, PRIVATE = 0o644, 0o600  # modes of files
-SIGNED_BY_A_PEER = b"coterie peer\0"  # what a peer signs is never anything that TLS signs with the same key
+SIGNED_BY_A_PEER = b"coterie peer\0"  # domain separation: TLS signs with the same key
 
 ASK = "Ask the keeper of the circle's authority for a folder made by `coterie keys issue`"
 
 
 class IdentityError(CoterieError):
-    """Somebody is not, or cannot be shown to be, who they should be; or a folder of keys is not as it must be."""
+    """The identity of a peer is wrong or cannot be verified, or a folder of keys is invalid."""
 
 
-# -- what a certificate says -------------------------------------------------------------------
+# -- certificates ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Credential:
-    """What a certificate says of a peer, after its authority's signature on it was checked.
+    """The content of a peer's certificate, after the authority's signature was verified.
 
-    Know a peer by its number, and a certificate by its serial, never by its bytes: anybody can turn an ECDSA signature
-    into another valid one, and so one certificate into two. Such twins say the same, and are equal here.
+    Identify a peer by its number and a certificate by its serial, never by its bytes: anyone can turn an ECDSA
+    signature into another valid one, and so one certificate into two. Such duplicates are equal here.
     """
 
     name: str
@@ -69,7 +69,7 @@ class Credential:
         return _signed(self._public_key, SIGNED_BY_A_PEER + data, signature)
 
     def signed(self, data: bytes, signature: str) -> bool:
-        """The same of a signature as it stands in messages, in hexadecimal."""
+        """The same for a signature in hexadecimal, as in messages."""
         try:
             return self.verify(data, bytes.fromhex(signature))
         except ValueError:
@@ -81,39 +81,39 @@ class Credential:
 
 
 def credential_of(certificate_pem: bytes, authority_pem: bytes) -> Credential:
-    """Whose certificate this is. IdentityError unless this authority issued it, to a peer, and it is valid now."""
+    """The credential in a certificate. IdentityError unless this authority issued it to a peer and it is valid now."""
     credential, begins = issued_by(certificate_pem, authority_pem)
     now = utc_now()  # never cached: a certificate expires between two calls
     if now < begins:
         raise IdentityError(
-            f"{credential.name}'s certificate is not valid before {utc_text(begins)}, and this machine's clock says "
+            f"{credential.name}'s certificate is not valid before {utc_text(begins)}, but this machine's clock says "
             f"{utc_text(now)}: set the clock"
         )
     if now > credential.expires:
         raise IdentityError(
-            f"{credential.name}'s certificate expired at {utc_text(credential.expires)}: `coterie keys issue "
-            f"{credential.name}` again, where the circle's authority is"
+            f"{credential.name}'s certificate expired at {utc_text(credential.expires)}: renew it with `coterie "
+            f"keys issue {credential.name}` where the circle's authority is"
         )
     return credential
 
 
 @lru_cache(maxsize=1024)
 def issued_by(certificate_pem: bytes, authority_pem: bytes) -> tuple[Credential, datetime]:
-    """What does not change with time: the credential, and when it begins. Errors are not cached."""
+    """The credential and the start of its validity, regardless of the current time. Errors are not cached."""
     authority = authority_of(authority_pem)
     certificate = _parsed(certificate_pem)
     try:
         certificate.verify_directly_issued_by(authority)
-    except Exception as error:  # hostile certificates make it raise errors that have no common root
-        raise IdentityError("not a certificate of this circle's authority") from error
+    except Exception as error:  # hostile certificates raise errors without a common base class
+        raise IdentityError("not issued by this circle's authority") from error
     try:
         return _credential(certificate), certificate.not_valid_before_utc
     except Exception as error:  # as above
-        raise IdentityError("a certificate of this circle's authority, but not a peer's") from error
+        raise IdentityError("issued by this circle's authority, but not a peer's certificate") from error
 
 
 def _credential(certificate: x509.Certificate) -> Credential:
-    """Any error means that this is not a certificate as `issue` makes them."""
+    """Any error means that `issue` did not make this certificate."""
     [name] = (attribute.value for attribute in certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME))
     [number] = (attribute.value for attribute in certificate.subject.get_attributes_for_oid(NameOID.SERIAL_NUMBER))
     constraints = certificate.extensions.get_extension_for_class(x509.BasicConstraints).value
@@ -123,14 +123,14 @@ def _credential(certificate: x509.Certificate) -> Credential:
         raise ValueError("not a peer's extensions")
     if not NAME.fullmatch(str(name)) or not NUMBER.fullmatch(str(number)):
         raise ValueError("not a peer's name and number")
-    # Encoded anew: text around a certificate is no part of it.
+    # Re-encode it, to drop any text around the certificate.
     pem = certificate.public_bytes(serialization.Encoding.PEM)
     return Credential(str(name), int(number), serial_of(certificate), certificate.not_valid_after_utc, pem)
 
 
 @lru_cache(maxsize=16)
 def authority_of(pem: bytes) -> x509.Certificate:
-    """An authority's certificate; IdentityError if it cannot be one."""
+    """An authority's certificate; IdentityError if it is not one."""
     certificate = _parsed(pem)
     try:
         constraints = certificate.extensions.get_extension_for_class(x509.BasicConstraints).value
@@ -172,7 +172,7 @@ def serial_of(certificate: x509.Certificate) -> str:
 
 
 def fingerprint(certificate_pem: bytes) -> str:
-    """The SHA-256 of a certificate as other tools print it: what people compare over the telephone."""
+    """The SHA-256 of a certificate in the usual notation, for people to compare."""
     return _parsed(certificate_pem).fingerprint(hashes.SHA256()).hex(":").upper()
 
 
@@ -181,7 +181,7 @@ def fingerprint(certificate_pem: bytes) -> str:
 
 @dataclass(frozen=True)
 class Roster:
-    """The certificates that no longer count, as (name, serial), signed by the authority. The newest version wins."""
+    """The revoked certificates as (name, serial), signed by the authority. The newest version wins."""
 
     circle: str
     version: int
@@ -201,7 +201,7 @@ class Roster:
 
     @classmethod
     def from_bytes(cls, data: bytes, authority_pem: bytes) -> Roster:
-        """IdentityError unless `data` is a roster in every detail, and signed by this authority."""
+        """IdentityError unless `data` is a well-formed roster signed by this authority."""
         key = public_key_of(authority_of(authority_pem))
         if len(data) > LARGEST_ROSTER:
             raise IdentityError(f"{len(data):,} bytes are too many for a roster")
@@ -210,18 +210,18 @@ class Roster:
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise IdentityError("not a roster") from error
         if not _signed(key, _canonical(roster._content()), roster.signature):
-            raise IdentityError("not a roster of this circle's authority")
+            raise IdentityError("not a roster signed by this circle's authority")
         return roster
 
     @classmethod
     def _of_document(cls, document: Any) -> Roster:
-        """Any error means that the document is not a roster's."""
+        """Any error means that the document is not a roster."""
         if set(document) != {"circle", "version", "time", "revoked", "signature"}:
-            raise ValueError("other keys")
+            raise ValueError("wrong keys")
         if type(document["version"]) is not int or type(document["revoked"]) is not list:
-            raise TypeError("other types")
+            raise TypeError("wrong types")
         if any(set(entry) != {"name", "serial"} for entry in document["revoked"]):
-            raise ValueError("other keys")
+            raise ValueError("wrong keys")
         return cls(
             circle=matching(r".{1,64}", document["circle"]),
             version=document["version"],
@@ -240,20 +240,20 @@ class Roster:
         return replace(roster, signature=signature)
 
     def _content(self) -> dict[str, Any]:
-        """What is signed."""
+        """The signed part."""
         revoked = [{"name": name, "serial": serial} for name, serial in self.revoked]
         return {"circle": self.circle, "version": self.version, "time": self.time, "revoked": revoked}
 
 
 def _canonical(document: dict[str, Any]) -> bytes:
-    """One document has one byte form, whoever writes it."""
+    """The only byte form of a document, so that signatures can be checked."""
     return json.dumps(document, sort_keys=True, separators=(",", ":")).encode("ascii")
 
 
 def matching(pattern: str | re.Pattern[str], text: Any) -> str:
-    """The text, if it has this form; else ValueError, or TypeError if it is no text."""
+    """The text, if it matches the pattern; otherwise ValueError, or TypeError if it is not text."""
     if not re.fullmatch(pattern, text):
-        raise ValueError(f"not of the form {pattern}")
+        raise ValueError(f"does not match {pattern}")
     return str(text)
 
 
@@ -262,7 +262,7 @@ def matching(pattern: str | re.Pattern[str], text: Any) -> str:
 
 @dataclass(frozen=True)
 class Identity:
-    """Who a peer is: its folder of keys, checked."""
+    """A peer's own identity: its folder of keys, verified."""
 
     credential: Credential
     private_key: bytes = field(repr=False)
@@ -279,7 +279,7 @@ class Identity:
         return self.credential.number
 
     def sign(self, data: bytes) -> bytes:
-        """What `verify` of this peer's credential takes."""
+        """A signature for `verify` of this peer's credential."""
         return self._key.sign(SIGNED_BY_A_PEER + data, ec.ECDSA(hashes.SHA256()))
 
     @cached_property
@@ -288,30 +288,32 @@ class Identity:
 
     @classmethod
     def load(cls, folder: Path) -> Identity:
-        """IdentityError with the file and the remedy, if the others would refuse who comes with this folder."""
+        """IdentityError with the file and the remedy if other peers would refuse this identity."""
         if (folder / AUTHORITY_KEY).exists():
-            raise IdentityError(f"{folder} is an authority's folder. A peer's is what `coterie keys issue NAME` made")
+            raise IdentityError(
+                f"{folder} is an authority's folder. Use a peer's folder, made by `coterie keys issue NAME`"
+            )
         private_key = read_file(folder / PRIVATE_KEY, ASK, private=True)
         authority, roster = authority_and_roster(folder, ASK)
         certificate = read_file(folder / CERTIFICATE, ASK)
         with naming(folder / CERTIFICATE, ASK):
             issued_by(certificate, authority)
-        with naming(folder / CERTIFICATE):  # these errors bring their remedy
+        with naming(folder / CERTIFICATE):  # these errors contain their remedy
             credential = credential_of(certificate, authority)
         with naming(folder / PRIVATE_KEY, ASK):
             key = private_key_of(private_key)
         if key.public_key() != credential._public_key:
-            raise IdentityError(f"{folder / PRIVATE_KEY}: not the key of {CERTIFICATE} beside it. {ASK}")
+            raise IdentityError(f"{folder / PRIVATE_KEY}: does not match {CERTIFICATE} in the same folder. {ASK}")
         if roster.refuses(credential.serial):
             raise IdentityError(
                 f"{folder / CERTIFICATE}: {credential.name}'s certificate was revoked (roster version "
-                f"{roster.version}). Only the keeper of the circle's authority can issue another one"
+                f"{roster.version}). Only the keeper of the circle's authority can issue a new one"
             )
         return cls(credential, private_key, authority, roster, folder)
 
 
 def credential_in(folder: Path) -> tuple[Credential, bytes, Roster]:
-    """Whose folder this is, its authority and its roster, even if it is expired, revoked, or lacks its private key."""
+    """The credential, authority and roster of a peer's folder, even if expired, revoked, or without its private key."""
     authority, roster = authority_and_roster(folder, ASK)
     certificate = read_file(folder / CERTIFICATE, ASK)
     with naming(folder / CERTIFICATE, ASK):
@@ -320,19 +322,19 @@ def credential_in(folder: Path) -> tuple[Credential, bytes, Roster]:
 
 
 def authority_and_roster(folder: Path, remedy: str) -> tuple[bytes, Roster]:
-    """What the folders of authorities and peers have in common."""
+    """The files that the folders of authorities and peers have in common."""
     authority, roster = read_file(folder / AUTHORITY, remedy), read_file(folder / ROSTER, remedy)
     with naming(folder / AUTHORITY, remedy):
         authority_of(authority)
-    with naming(folder / ROSTER, f"Copy {ROSTER} from the authority's folder, or from that of another peer"):
+    with naming(folder / ROSTER, f"Copy {ROSTER} from the authority's folder or from another peer's"):
         return authority, Roster.from_bytes(roster, authority)
 
 
 def private_key_of(pem: bytes) -> ec.EllipticCurvePrivateKey:
-    """IdentityError, which never shows the bytes, unless it is a private key as Coterie makes them."""
+    """IdentityError, which never contains the bytes, unless this is a private key of the kind that Coterie makes."""
     try:
         key = serialization.load_pem_private_key(pem, password=None)
-    except Exception as error:  # malformed, encrypted, of an unknown kind: errors that have no common root
+    except Exception as error:  # malformed, encrypted, of an unknown kind: errors without a common base class
         raise IdentityError("not a private key in PEM form without a password") from error
     if not isinstance(key, ec.EllipticCurvePrivateKey) or not isinstance(key.curve, ec.SECP256R1):
         raise IdentityError("not a private key on the curve P-256")
@@ -343,7 +345,7 @@ def private_key_of(pem: bytes) -> ec.EllipticCurvePrivateKey:
 
 
 def write_whole(path: Path, data: bytes, mode: int = PUBLIC) -> None:
-    """Write a file that is there whole or not at all, however we end, and never readable by more than `mode` says."""
+    """Write a file atomically and durably, never readable by more users than `mode` allows."""
     temporary = path.with_name(f".{path.name}-{secrets.token_hex(8)}.part")
     try:
         with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
@@ -354,7 +356,7 @@ def write_whole(path: Path, data: bytes, mode: int = PUBLIC) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    if os.name == "posix":  # elsewhere a folder cannot be opened
+    if os.name == "posix":  # other systems cannot open a folder
         folder = os.open(path.parent, os.O_RDONLY)
         try:
             os.fsync(folder)
@@ -363,12 +365,12 @@ def write_whole(path: Path, data: bytes, mode: int = PUBLIC) -> None:
 
 
 def read_file(path: Path, remedy: str, private: bool = False) -> bytes:
-    """A file's bytes; those of a private one only if nobody else can read it."""
+    """A file's bytes; a private file must not be readable by other users."""
     try:
         with path.open("rb") as file:
             if private and os.name == "posix" and os.fstat(file.fileno()).st_mode & 0o077:
                 raise IdentityError(
-                    f"{path}: others can read this private key. Run: chmod 600 {shlex.quote(str(path))}"
+                    f"{path}: other users can read this private key. Run: chmod 600 {shlex.quote(str(path))}"
                 )
             return file.read()
     except FileNotFoundError as error:
@@ -379,7 +381,7 @@ def read_file(path: Path, remedy: str, private: bool = False) -> bytes:
 
 @contextmanager
 def naming(path: Path, remedy: str = "") -> Iterator[None]:
-    """Errors about some bytes become errors about the file that they are from."""
+    """Add the file and the remedy to errors about its content."""
     try:
         yield
     except IdentityError as error:

@@ -1,7 +1,7 @@
-"""A peer's letter box on disk: what was taken in survives a crash, and no letter counts twice.
+"""A peer's mailbox on disk: received messages survive a crash, and duplicates are dropped.
 
-A letter is acknowledged once its file is there. The file goes when no checkpoint is left that was made before the
-letter was used.
+A message is acknowledged once its file is written. The file is deleted once every remaining checkpoint is newer than
+the use of the message.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from coterie.core.artifact import Artifact
 from coterie.core.errors import ArtifactError, RunError
 from coterie.network.keys import write_whole
 
-MOST_UNREAD = 64  # letters of one sender
+MOST_UNREAD = 64  # messages of one sender
 
 
 @dataclass(frozen=True)
@@ -24,27 +24,27 @@ class StoredMessage:
     artifact: Artifact
 
 
-EMPTY: Mapping[str, Any] = {"last": {}, "unread": []}  # what is known of letters before there is a checkpoint
+EMPTY: Mapping[str, Any] = {"last": {}, "unread": []}  # the state before the first checkpoint
 
 
 class Mailbox:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.last: dict[str, int] = {}  # by sender and its epoch, the number of its last letter
+        self.last: dict[str, int] = {}  # number of the last message, by sender and epoch
         self._unread: list[StoredMessage] = []
         self._used: list[Path] = []  # since the last checkpoint
-        self._settled: list[Path] = []  # between the last and the one before, which may still have to serve
+        self._used_before: list[Path] = []  # before the last checkpoint; needed if only the previous one is readable
 
     def state(self) -> dict[str, Any]:
-        """For a checkpoint: which letters had come, and which of them had not been used."""
-        return {"last": dict(self.last), "unread": [letter.path.name for letter in self._unread]}
+        """For a checkpoint: the numbers of the last messages, and the unread ones."""
+        return {"last": dict(self.last), "unread": [message.path.name for message in self._unread]}
 
     def open(self, state: Mapping[str, Any]) -> None:
-        """What lies there from before a crash, given what a checkpoint knew."""
+        """Load the messages from before a crash, given the state in a checkpoint."""
         known, unread = state["last"], set(state["unread"])
         self.last = dict(known)
-        for half in self.folder.glob(".*.part"):
-            half.unlink()
+        for incomplete in self.folder.glob(".*.part"):
+            incomplete.unlink()
         for path in sorted(self.folder.glob("*.letter"), key=lambda p: p.stat().st_mtime_ns):
             try:
                 artifact = Artifact.from_bytes(path.read_bytes())
@@ -53,22 +53,22 @@ class Mailbox:
                 continue
             sender, _, count = path.stem.rpartition(".")
             if int(count) <= known.get(sender, -1) and path.name not in unread:
-                self._settled.append(path)
+                self._used_before.append(path)
                 continue
             self.last[sender] = max(self.last.get(sender, -1), int(count))
             self._unread.append(StoredMessage(path, artifact))
 
     def put(self, artifact: Artifact, data: bytes, sender: str, number: str) -> bool:
-        """Keep a letter; False if it came before. `number` is the sender's epoch and count: "EPOCH.COUNT"."""
+        """Store a message; False if it is a duplicate. `number` is the sender's epoch and count: "EPOCH.COUNT"."""
         epoch, _, count = number.rpartition(".")
         if not (epoch.isalnum() and len(epoch) <= 32 and count.isascii() and count.isdigit() and len(count) <= 12):
-            raise ArtifactError(f"a letter of '{sender}' has the number {number[:50]!r}")
-        whose = f"{sender}.{epoch}"
-        if int(count) <= self.last.get(whose, -1):
+            raise ArtifactError(f"a message of '{sender}' has the invalid number {number[:50]!r}")
+        origin = f"{sender}.{epoch}"
+        if int(count) <= self.last.get(origin, -1):
             return False
-        path = self.folder / f"{whose}.{int(count):012d}.letter"
+        path = self.folder / f"{origin}.{int(count):012d}.letter"
         self._write(path, data)
-        self.last[whose] = int(count)
+        self.last[origin] = int(count)
         self._unread.append(StoredMessage(path, artifact))
         return True
 
@@ -80,21 +80,21 @@ class Mailbox:
             raise RunError(f"{path} could not be written ({error.strerror}): is the disk full?") from error
 
     def is_full(self, sender: str) -> bool:
-        """Whether so many letters of one sender wait here that more would only fill the disk."""
-        return sum(letter.path.name.startswith(f"{sender}.") for letter in self._unread) >= MOST_UNREAD
+        """Whether one sender has so many unread messages that more would only fill the disk."""
+        return sum(message.path.name.startswith(f"{sender}.") for message in self._unread) >= MOST_UNREAD
 
     def has(self, name: str) -> bool:
-        return any(letter.artifact.name == name for letter in self._unread)
+        return any(message.artifact.name == name for message in self._unread)
 
     def take(self, name: str) -> list[Artifact]:
-        """All of this name, oldest first."""
-        taken = [letter for letter in self._unread if letter.artifact.name == name]
-        self._unread = [letter for letter in self._unread if letter.artifact.name != name]
-        self._used += [letter.path for letter in taken]
-        return [letter.artifact for letter in taken]
+        """All unread messages of this name, oldest first."""
+        taken = [message for message in self._unread if message.artifact.name == name]
+        self._unread = [message for message in self._unread if message.artifact.name != name]
+        self._used += [message.path for message in taken]
+        return [message.artifact for message in taken]
 
-    def settled(self) -> None:
-        """A checkpoint was written: what was used before the last one will not be needed again."""
-        for path in self._settled:
+    def drop_used(self) -> None:
+        """After a checkpoint: delete the messages that were used before the previous one."""
+        for path in self._used_before:
             path.unlink(missing_ok=True)
-        self._settled, self._used = self._used, []
+        self._used_before, self._used = self._used, []

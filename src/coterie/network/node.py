@@ -1,7 +1,7 @@
-"""One peer on the network: it meets others, fetches from them, and sends to them. (What it serves: see `serving`.)
+"""One peer on the network: meets other peers, fetches from them and sends to them. (`serving` answers their calls.)
 
-gRPC over mutual TLS with raw bytes, no generated code. Meetings are with whoever has a certificate of that name;
-artifacts pass with the holder of that very certificate, for an older one of its name may be revoked.
+gRPC over mutual TLS with raw bytes, without generated code. Meetings accept any certificate of the peer's name.
+Artifacts are exchanged only with the holder of the announced certificate, because an older one may be revoked.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from coterie.network import compression, serving
 from coterie.network.agreement import AgreementError, digest, with_names
 from coterie.network.audit import AuditLog
 from coterie.network.channels import Channels
-from coterie.network.framing import aside, opened, stream
+from coterie.network.framing import in_thread_if_large, opened, stream
 from coterie.network.keys import ROSTER, Identity, IdentityError, Roster, write_whole
 from coterie.network.membership import AddressBook, PeerEntry
-from coterie.network.penalties import Conduct
+from coterie.network.penalties import Penalties
 from coterie.network.serving import SERVICE, Handlers, Host, Service
 from coterie.network.wire import (
     PROTOCOL,
     ArtifactHeader,
-    Ask,
     Assembly,
+    FetchRequest,
     Meeting,
     ProtocolError,
     Receipt,
@@ -43,20 +43,20 @@ from coterie.network.wire import (
     plain,
 )
 
-TRY_AGAIN = 0.2  # seconds after a connection broke
-GRACE = 2.0  # seconds on top of a wait that was asked for, and between two chunks: the network's own delays
-MEETING_TAKES = 3.0  # seconds at most
-FANOUT = 2  # of those who answered lately, and as many of those who did not
-GATHERING_INTERVAL = 0.25  # seconds between exchanges before the first round: everybody is eager to start
-LONGEST_DETAILS = 2000  # characters of why a call was refused: both values of three settings
-MOST_SAID = 20  # lines about one peer: it cannot fill a log, nor keep others out of it
+TRY_AGAIN = 0.2  # seconds before a retry after a lost connection
+GRACE = 2.0  # extra seconds for network delays, on top of a requested wait and between two chunks
+MEETING_TAKES = 3.0  # timeout in seconds
+FANOUT = 2  # peers to meet among those that answered recently, and among those that did not
+GATHERING_INTERVAL = 0.25  # seconds between meetings before the first round, to start quickly
+LONGEST_DETAILS = 2000  # characters of the reason for a refusal: both values of three settings
+MOST_LINES = 20  # about one peer, so that it cannot flood the log
 LONGEST_KNOWN = 80  # characters of a version and a serial
 GONE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
 
 
 @dataclass
 class Traffic:
-    """What was exchanged with one peer, as bytes on the wire."""
+    """The artifacts exchanged with one peer, and their bytes on the wire."""
 
     received: Counter[str] = field(default_factory=Counter)
     received_bytes: int = 0
@@ -67,7 +67,7 @@ class Traffic:
 @dataclass(frozen=True)
 class Delivery:
     artifact: Artifact
-    bytes: int  # as they came over the wire
+    bytes: int  # on the wire
 
 
 class Node:
@@ -79,34 +79,34 @@ class Node:
         settings: NetworkSettings,
         host: Host,
         audit: AuditLog,
-        conduct: Conduct,
+        penalties: Penalties,
         say: Callable[[str], None],
         seeds: Iterable[tuple[str, str]] = (),
         columns: Sequence[str] = (),
     ) -> None:
-        self.columns = columns  # of this peer's own table: to say which one differs, here alone
+        self.columns = columns  # of this peer's own table: to name a differing column, only locally
         self.identity, self.book, self.terms, self.settings = identity, book, terms, settings
-        self.host, self.audit, self.conduct, self.say = host, audit, conduct, say
+        self.host, self.audit, self.penalties, self.say = host, audit, penalties, say
         self.seeds = [(name, endpoint) for name, endpoint in seeds if name != identity.name]
         self.agreement = digest(terms)
         self.largest = settings.largest << 20
         self.traffic: dict[str, Traffic] = {}
-        self.refused: AgreementError | None = None  # by a seed: there is nobody to work with
-        self.broken: Exception | None = None  # something that must end the run: an audit that cannot be written
+        self.refused: AgreementError | None = None  # by all seeds: there is no peer to work with
+        self.broken: Exception | None = None  # a fatal error, such as an audit log that cannot be written
         self.service = Service(self)
         self._server: grpc.aio.Server | None = None
         self.channels = Channels(identity, 2 * settings.patience + settings.deadline + GRACE)
-        self._unlike: set[str] = set()  # who refused us, because we do not run the same
-        self._they_know: dict[str, dict[str, str]] = {}  # by peer, what it said it knew
+        self._disagreeing: set[str] = set()  # peers with other terms
+        self._known_by: dict[str, dict[str, str]] = {}  # by peer, the versions that it knows
         self._receivers: dict[tuple[str, str], compression.Receiver] = {}
-        self._talking: asyncio.Task[None] | None = None
-        self._said: dict[str, set[str]] = {}
+        self._gossip_task: asyncio.Task[None] | None = None
+        self._printed: dict[str, set[str]] = {}
         self._roster_time = 0.0
 
-    # -- being there ---------------------------------------------------------------------------
+    # -- start and stop ------------------------------------------------------------------------
 
     async def start(self, listen: str) -> int:
-        """Listen, and begin to tell and hear who is where; returns the port."""
+        """Start the server; returns the port."""
         keys = [(self.identity.private_key, self.identity.credential.certificate)]
         credentials = grpc.ssl_server_credentials(keys, self.identity.authority, require_client_auth=True)
         self._server = grpc.aio.server(options=serving.OPTIONS)
@@ -119,54 +119,55 @@ class Node:
         return int(port)
 
     def talk(self) -> None:
-        self._talking = asyncio.create_task(self._talk())
+        """Start to exchange announcements in the background."""
+        self._gossip_task = asyncio.create_task(self._gossip())
 
     async def stop(self) -> None:
-        if self._talking:
-            self._talking.cancel()
+        if self._gossip_task:
+            self._gossip_task.cancel()
             with suppress(asyncio.CancelledError):
-                await self._talking
+                await self._gossip_task
         if self._server:
             await self._server.stop(grace=0.5)
         await self.channels.close()
 
-    # -- who is where --------------------------------------------------------------------------
+    # -- membership ----------------------------------------------------------------------------
 
-    async def _talk(self) -> None:
-        """For ever: exchange announcements with a few peers, those who fell silent among them."""
+    async def _gossip(self) -> None:
+        """Exchange announcements with a few peers, including silent ones, until cancelled."""
         try:
             while True:
                 began = time.monotonic()
                 self._look_for_roster()
-                await self._meet_some()
+                await self._meet_sample()
                 gathering = self.book.mine.round == 0
                 pause = min(GATHERING_INTERVAL, self.settings.interval) if gathering else self.settings.interval
-                # Where somebody does not answer, waiting for that was pause enough.
+                # A timeout of an unanswered meeting counts towards the pause.
                 await asyncio.sleep(max(0.0, pause * random.uniform(0.5, 1.5) - (time.monotonic() - began)))
-        except Exception as error:  # nobody awaits this: the engine finds it, instead of a peer that fell silent
+        except Exception as error:  # the task is never awaited: the engine checks `broken`
             self.broken = error
 
-    async def _meet_some(self) -> None:
+    async def _meet_sample(self) -> None:
         there, silent = self.book.there(), [e for e in self.book.companions() if e.silent]
         chosen = random.sample(there, min(FANOUT, len(there))) + random.sample(silent, min(FANOUT, len(silent)))
         unmet = [seed for seed in self.seeds if seed[0] not in self.book.entries]
-        await self._meet_all([*map(_place, chosen), *unmet])
-        if any(not e.silent for e in silent):  # what cut it off is over: most likely for the others, too
-            await self._meet_all([_place(e) for e in silent if e.silent])
+        await self._meet_all([*map(_address, chosen), *unmet])
+        if any(not e.silent for e in silent):  # an outage is over, probably for the other silent peers too
+            await self._meet_all([_address(e) for e in silent if e.silent])
 
-    async def _meet_all(self, places: Iterable[tuple[str, str]]) -> None:
-        wanted = [(name, endpoint) for name, endpoint in places if not self.conduct.ignores(name)]
-        await asyncio.gather(*(self.meet(name, endpoint) for name, endpoint in wanted))
+    async def _meet_all(self, addresses: Iterable[tuple[str, str]]) -> None:
+        admitted = [(name, endpoint) for name, endpoint in addresses if not self.penalties.ignores(name)]
+        await asyncio.gather(*(self.meet(name, endpoint) for name, endpoint in admitted))
 
     async def meet(self, name: str, endpoint: str) -> bool:
-        """Tell a peer what is new, and hear what is new there; whether it answered."""
+        """Exchange news with a peer; returns whether it answered."""
         call = self.channels.to(name, endpoint).unary_unary(f"/{SERVICE}/Meet")
         try:
             answer = await call(self._meeting(name).to_bytes(), timeout=MEETING_TAKES)
-            self.heard(name, Meeting.from_bytes(answer))
+            self.merge(name, Meeting.from_bytes(answer))
         except grpc.aio.AioRpcError as error:
-            if broke_off(error) or error.code() == grpc.StatusCode.DEADLINE_EXCEEDED:
-                self.book.unheard(name)  # a busy machine, perhaps: fetches decide
+            if is_lost_connection(error) or error.code() == grpc.StatusCode.DEADLINE_EXCEEDED:
+                self.book.unheard(name)  # perhaps a busy machine: fetches decide
             elif error.code() == grpc.StatusCode.UNAVAILABLE and not is_about_certificates(str(error.details() or "")):
                 self.book.unheard(name, refused=True)
             else:
@@ -176,64 +177,65 @@ class Node:
             self._disagrees(name, str(error))
             return False
         except (WireError, IdentityError) as error:
-            self.conduct.offended(name, str(error))
+            self.penalties.record(name, str(error))
             return False
-        self._unlike.discard(name)
+        self._disagreeing.discard(name)
         self.book.answered(name)
         return True
 
     def _meeting(self, to: str) -> Meeting:
-        news, certificates = self.book.news_for(self._they_know.get(to, {}))
+        news, certificates = self.book.news_for(self._known_by.get(to, {}))
         return Meeting(
             PROTOCOL, self.terms, self.book.known(), news, certificates,
             self.book.roster.to_bytes().decode(), self.book.roster.version,
         )  # fmt: skip
 
-    def heard(self, name: str, meeting: Meeting) -> None:
+    def merge(self, name: str, meeting: Meeting) -> None:
+        """Store the news that a peer sent."""
         self.book.hear(meeting.news, meeting.certificates)
-        known = self.book.known()  # of whom nobody else has heard, nobody needs to remember what is known
-        self._they_know[name] = {n: said[:LONGEST_KNOWN] for n, said in meeting.known.items() if n in known}
+        known = self.book.known()  # keep only known peers: the sender could name any number of others
+        self._known_by[name] = {n: version[:LONGEST_KNOWN] for n, version in meeting.known.items() if n in known}
         if meeting.roster_version > self.book.roster.version:
             roster = Roster.from_bytes(meeting.roster.encode(), self.identity.authority)
-            if self._take_roster(roster, f"was heard from '{name}'"):
+            if self._take_roster(roster, f"received from '{name}'"):
                 with suppress(OSError):
                     write_whole(self.identity.folder / ROSTER, roster.to_bytes())
 
     def _look_for_roster(self) -> None:
-        """A newer roster that somebody put into the folder of keys counts from now on."""
+        """Load a newer roster that was copied into the folder of keys."""
         path = self.identity.folder / ROSTER
         with suppress(OSError, IdentityError):
             changed = path.stat().st_mtime
             if changed != self._roster_time:
                 self._roster_time = changed
-                self._take_roster(Roster.from_bytes(path.read_bytes(), self.identity.authority), f"was put into {path}")
+                self._take_roster(Roster.from_bytes(path.read_bytes(), self.identity.authority), f"found in {path}")
 
-    def _take_roster(self, roster: Roster, whence: str) -> bool:
-        """The newest counts from now on: for others, and for oneself."""
+    def _take_roster(self, roster: Roster, origin: str) -> bool:
+        """Apply a newer roster, to other peers and to this one."""
         if not self.book.take_roster(roster):
             return False
-        self.say(f"a newer roster, version {roster.version}, {whence}")
+        self.say(f"newer roster, version {roster.version}, {origin}")
         if roster.refuses(self.identity.credential.serial):
             self.broken = IdentityError(
-                f"'{self.identity.name}' was revoked: nobody in the circle talks to it any more. "
-                "Only the keeper of the circle's authority can issue another certificate"
+                f"'{self.identity.name}' was revoked: no peer in the circle accepts it any more. "
+                "Only the keeper of the circle's authority can issue a new certificate"
             )
         return True
 
     # -- fetching and sending ------------------------------------------------------------------
 
     def entry(self, number: int) -> PeerEntry | None:
-        """Whom to ask under this number, if there is somebody and it is worth asking."""
+        """The peer with this number, if it is known and may be asked."""
         entry = self.book.entries.get(self.book.by_number.get(number, ""))
         if entry is None or entry.trouble or entry.announcement.agreement != self.agreement:
             return None
-        return None if self.conduct.ignores(entry.announcement.name) else entry
+        return None if self.penalties.ignores(entry.announcement.name) else entry
 
     async def fetch(self, number: int, name: str, round: int, wait: float) -> Delivery | None:
-        """An artifact of one peer, checked; None if it has none, is not there, or sent something else.
+        """A checked artifact of one peer; None if the peer has none, is absent, or sent something invalid.
 
-        A refused connection means that nobody is there. One that breaks may only be a busy machine: that is tried
-        again, as long as there is time.
+        A refused connection means that the peer is down. A lost connection may only mean a busy machine, so it is
+        retried until the deadline.
         """
         until = time.monotonic() + wait
         while True:
@@ -253,16 +255,16 @@ class Node:
         author = entry.announcement.name
         receiver = self._receivers.get((author, name)) or compression.Receiver()
         accepts = list(ENCODINGS)
-        ask = Ask(PROTOCOL, self.agreement, name, round, wait, accepts, receiver.have)
-        open_call = self.channels.to(*_place(entry), entry.credential).unary_stream(f"/{SERVICE}/Fetch")
-        call = open_call(ask.to_bytes(), timeout=wait + self.settings.patience + GRACE)
+        request = FetchRequest(PROTOCOL, self.agreement, name, round, wait, accepts, receiver.have)
+        open_call = self.channels.to(*_address(entry), entry.credential).unary_stream(f"/{SERVICE}/Fetch")
+        call = open_call(request.to_bytes(), timeout=wait + self.settings.patience + GRACE)
         try:
-            parcel, data = await self._arriving(call, wait, lambda parcel: self._check_answer(parcel, entry, name))
-            decode = receiver.decode if parcel.keep else compression.decode
+            header, data = await self._read_stream(call, wait, lambda header: self._check_answer(header, entry, name))
+            decode = receiver.decode if header.keep else compression.decode
             number = entry.credential.number
-            artifact = await aside(len(data), lambda: opened(parcel, data, number, decode, self.largest))
+            artifact = await in_thread_if_large(len(data), lambda: opened(header, data, number, decode, self.largest))
         except grpc.aio.AioRpcError as error:
-            if broke_off(error):
+            if is_lost_connection(error):
                 raise ConnectionError(author) from error
             self._failed(author, error)
             return None
@@ -273,7 +275,7 @@ class Node:
             self._disagrees(author, str(error))
             return None
         except (WireError, ArtifactError) as error:
-            self.conduct.offended(author, str(error))
+            self.penalties.record(author, str(error))
             return None
         finally:
             call.cancel()
@@ -285,85 +287,85 @@ class Node:
         traffic.received_bytes += len(data)
         return Delivery(artifact, len(data))
 
-    async def _arriving(
+    async def _read_stream(
         self, call: Any, wait: float, check: Callable[[ArtifactHeader], None]
     ) -> tuple[ArtifactHeader, bytes]:
-        """Read a stream: the first message by the deadline, the others without a pause."""
-        async with asyncio.timeout(wait + self.settings.patience):  # also of one that drips
+        """Read a stream: the header by the deadline, then the chunks without long pauses."""
+        async with asyncio.timeout(wait + self.settings.patience):  # in all, against a slow trickle
             async with asyncio.timeout(wait + GRACE):
                 first = await call.read()
             if not isinstance(first, bytes):
-                raise WireError("an answer without a beginning")
-            parcel = ArtifactHeader.from_bytes(first)
-            check(parcel)  # before the rest arrives
-            assembly = Assembly(parcel, self.largest)
+                raise WireError("an answer without a header")
+            header = ArtifactHeader.from_bytes(first)
+            check(header)  # before the rest is read
+            assembly = Assembly(header, self.largest)
             while True:
                 async with asyncio.timeout(GRACE + self.settings.patience / 10):
                     chunk = await call.read()
                 if not isinstance(chunk, bytes):
-                    return parcel, assembly.whole()
+                    return header, assembly.whole()
                 assembly.add(chunk)
 
-    def _check_answer(self, parcel: ArtifactHeader, entry: PeerEntry, name: str) -> None:
-        asked = name, entry.announcement.name, self.identity.name, self.agreement
-        if (parcel.name, parcel.author, parcel.to, parcel.agreement) != asked:
-            came = f"'{plain(parcel.name, 80)}' of '{plain(parcel.author, 80)}' for '{plain(parcel.to, 80)}'"
-            raise WireError(f"'{name}' was asked for, and {came} came")
+    def _check_answer(self, header: ArtifactHeader, entry: PeerEntry, name: str) -> None:
+        expected = name, entry.announcement.name, self.identity.name, self.agreement
+        if (header.name, header.author, header.to, header.agreement) != expected:
+            received = f"'{plain(header.name, 80)}' of '{plain(header.author, 80)}' for '{plain(header.to, 80)}'"
+            raise WireError(f"requested '{name}', but received {received}")
 
-    async def send(self, number: int, artifact: Artifact, letter: str, wait: float) -> int:
-        """Push an artifact to one peer; how many bytes it took, or 0 if it did not take it."""
+    async def send(self, number: int, artifact: Artifact, message_number: str, wait: float) -> int:
+        """Push an artifact to one peer; returns the bytes sent, or 0 if the peer did not accept it."""
         entry = self.entry(number)
         if entry is None:
             return 0
         name = entry.announcement.name
         data = self.host.bytes_of(artifact)
-        parcel = ArtifactHeader(
+        header = ArtifactHeader(
             PROTOCOL, self.agreement, artifact.name, artifact.round, self.identity.name, name, len(data),
-            digest_of(data), "none", number=letter,
+            digest_of(data), "none", number=message_number,
         )  # fmt: skip
-        parcel = self._signed(parcel)
-        self.record(name, "push", parcel, artifact)
-        call = self.channels.to(*_place(entry), entry.credential).stream_unary(f"/{SERVICE}/Push")
+        header = self._signed(header)
+        self.record(name, "push", header, artifact)
+        call = self.channels.to(*_address(entry), entry.credential).stream_unary(f"/{SERVICE}/Push")
         try:
-            answer = await call(stream(parcel, data), timeout=wait + GRACE, wait_for_ready=True)
+            answer = await call(stream(header, data), timeout=wait + GRACE, wait_for_ready=True)
             receipt = Receipt.from_bytes(answer)
         except grpc.aio.AioRpcError as error:
             self._failed(name, error)
             return 0
         except WireError as error:
-            self.conduct.offended(name, str(error))
+            self.penalties.record(name, str(error))
             return 0
         self.book.answered(name)
         if not receipt.taken:
-            self.say_once(name, f"'{name}' did not take '{artifact.name}': {plain(receipt.reason)}")
+            self.say_once(name, f"'{name}' did not accept '{artifact.name}': {plain(receipt.reason)}")
             return 0
         self.sent(name, artifact.name, len(data))
         return len(data)
 
-    def _signed(self, parcel: ArtifactHeader) -> ArtifactHeader:
-        return replace(parcel, signature=self.identity.sign(parcel.signed_part()).hex())
+    def _signed(self, header: ArtifactHeader) -> ArtifactHeader:
+        return replace(header, signature=self.identity.sign(header.signed_part()).hex())
 
     def sent(self, to: str, name: str, size: int) -> None:
         traffic = self.traffic.setdefault(to, Traffic())
         traffic.sent[name] += 1
         traffic.sent_bytes += size
 
-    def record(self, to: str, how: str, parcel: ArtifactHeader, artifact: Artifact) -> None:
-        """Before anything leaves. What cannot be recorded does not leave, and the run ends."""
-        as_shelved = parcel.digest if parcel.encoding == "none" else digest_of(self.host.bytes_of(artifact))
+    def record(self, to: str, how: str, header: ArtifactHeader, artifact: Artifact) -> None:
+        """Log an artifact before it is sent. If that fails, it is not sent and the run ends."""
+        digest = header.digest if header.encoding == "none" else digest_of(self.host.bytes_of(artifact))
         try:
             self.audit.record(
-                to=to, how=how, name=parcel.name, round=parcel.round, bytes=parcel.size, digest=as_shelved,
-                encoding=parcel.encoding,
+                to=to, how=how, name=header.name, round=header.round, bytes=header.size, digest=digest,
+                encoding=header.encoding,
             )  # fmt: skip
         except CoterieError as error:
             self.broken = error
             raise
 
     def _failed(self, name: str, error: grpc.aio.AioRpcError) -> None:
-        """What a call that did not succeed says of the other side."""
+        """Draw conclusions about a peer from a failed call."""
         code, details = error.code(), plain(str(error.details() or ""), LONGEST_DETAILS)
-        if code == grpc.StatusCode.NOT_FOUND:  # it is there, and has nothing
+        if code == grpc.StatusCode.NOT_FOUND:  # it is up, but has no such artifact
             self.book.answered(name)
             return
         if code == grpc.StatusCode.FAILED_PRECONDITION:
@@ -371,41 +373,41 @@ class Node:
             return
         self.book.failed(name)
         if code == grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in details:
-            self.conduct.offended(name, details)
+            self.penalties.record(name, details)
         elif code not in GONE:
             self.say_once(name, f"'{name}' refused: {details}")
         elif is_about_certificates(details):
-            text = f"'{name}' cannot be talked to: its certificate, or this peer's, is refused ({details})"
+            text = f"cannot connect to '{name}': its certificate or this peer's is refused ({details})"
             self.say_once(name, text)
 
     def _disagrees(self, name: str, details: str) -> None:
-        """Somebody does not run the same. If all seeds say so it is us, and there is nobody to work with."""
+        """A peer has other terms. If all seeds do, this peer has no one to work with."""
         details = with_names(details, self.columns)
-        self.say_once(name, f"'{name}' does not run the same: {details}")
+        self.say_once(name, f"'{name}' runs a different experiment: {details}")
         if name in self.book.entries:
             self.book.entries[name].trouble = details
-        self._unlike.add(name)
-        if self.seeds and self.book.mine.round == 0 and all(seed in self._unlike for seed, _ in self.seeds):
-            self.refused = AgreementError(f"'{name}' does not run the same: {details}")
+        self._disagreeing.add(name)
+        if self.seeds and self.book.mine.round == 0 and all(seed in self._disagreeing for seed, _ in self.seeds):
+            self.refused = AgreementError(f"'{name}' runs a different experiment: {details}")
 
     def say_once(self, name: str, text: str) -> None:
-        """Something about this peer."""
-        said = self._said.setdefault(name, set())
-        if text not in said and len(said) < MOST_SAID:
-            said.add(text)
+        """Print a line about a peer, once."""
+        printed = self._printed.setdefault(name, set())
+        if text not in printed and len(printed) < MOST_LINES:
+            printed.add(text)
             self.say(text)
 
 
-def _place(entry: PeerEntry) -> tuple[str, str]:
+def _address(entry: PeerEntry) -> tuple[str, str]:
     return entry.announcement.name, entry.announcement.endpoint
 
 
-def broke_off(error: grpc.aio.AioRpcError) -> bool:
-    """Whether a connection was lost or not made in time, other than by a refusal: of the port, or of a certificate."""
+def is_lost_connection(error: grpc.aio.AioRpcError) -> bool:
+    """Whether a connection was lost or timed out, rather than refused because of the port or a certificate."""
     details = str(error.details() or "").lower()
     return error.code() == grpc.StatusCode.UNAVAILABLE and not ("refused" in details or is_about_certificates(details))
 
 
 def is_about_certificates(details: str) -> bool:
-    """Whether TLS did not come about, by what gRPC says: of another authority, expired, or of another name."""
+    """Whether gRPC reports a failed TLS handshake: another authority, an expired certificate, or another name."""
     return any(word in details.lower() for word in ("ssl handshake", "certificate", "verification"))

@@ -1,4 +1,4 @@
-"""Who misbehaved: offences are counted, and after several the sender is ignored for a while, each time longer."""
+"""Counts offences of peers, and ignores a peer for increasing times after several of them."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ FIRST_PAUSE = 30.0  # seconds
 LONGEST_PAUSE = 3600.0
 
 
-class Conduct:
+class Penalties:
     def __init__(self, now: Callable[[], float], on_offence: Callable[[str, str], None]) -> None:
         self.now, self.on_offence = now, on_offence
         self.offences: Counter[str] = Counter()
         self._ignored_until: dict[str, float] = {}
         self._pause: dict[str, float] = {}
 
-    def offended(self, name: str, what: str) -> None:
-        """Somebody sent what it should not have: count it, tell it, and after the third time stop listening.
+    def record(self, name: str, what: str) -> None:
+        """Count and report an offence; every third one makes the peer ignored for a while.
 
-        `what` often quotes what was sent, so that only a short and harmless part of it goes on.
+        `what` often quotes received data, so it is shortened and escaped first.
         """
         self.offences[name] += 1
         self.on_offence(name, plain(what))

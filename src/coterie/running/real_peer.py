@@ -34,7 +34,7 @@ from coterie.network.keys import Identity
 from coterie.network.mailbox import EMPTY
 from coterie.network.membership import GATHERING, AddressBook, Announcement
 from coterie.network.node import Node, Traffic
-from coterie.network.penalties import Conduct
+from coterie.network.penalties import Penalties
 from coterie.report.summary import whose_is_not_finite, write_json
 from coterie.running import finite
 from coterie.running.saved_models import FOLDER, keep
@@ -209,7 +209,7 @@ async def take_part(
             if begun is not None:
                 engine.restore(*begun)
             else:
-                engine.letters.open(EMPTY)
+                engine.mailbox.open(EMPTY)
             on_start(engine)
             summary = await _live(file, engine, circle, say)
             sinks.finish(summary)
@@ -330,9 +330,9 @@ def _wire(
         identity.credential.serial,
     )  # fmt: skip
     book = AddressBook(identity, identity.roster, mine, time.monotonic)
-    conduct = Conduct(time.monotonic, offended)
+    penalties = Penalties(time.monotonic, offended)
     columns = [column.name for column in circle.dataset.columns]
-    engine.node = Node(identity, book, terms, e.network, engine, audit, conduct, say, file.seeds(), columns)
+    engine.node = Node(identity, book, terms, e.network, engine, audit, penalties, say, file.seeds(), columns)
     return engine
 
 
@@ -414,7 +414,8 @@ def _write_status(engine: NetworkEngine, path: Path, running: bool = True, error
             "name": name, "number": entry.credential.number, "endpoint": entry.announcement.endpoint,
             "state": entry.announcement.state, "round": entry.announcement.round, "silent": entry.silent,
             "answered": None if entry.answered is None else round(now - entry.answered, 1),
-            "trouble": entry.trouble, "ignored": node.conduct.ignores(name), "offences": node.conduct.offences[name],
+            "trouble": entry.trouble, "ignored": node.penalties.ignores(name),
+            "offences": node.penalties.offences[name],
             "received": traffic.received.total(), "received_bytes": traffic.received_bytes,
             "sent": traffic.sent.total(), "sent_bytes": traffic.sent_bytes,
         })  # fmt: skip

@@ -133,7 +133,7 @@ def comparison(summaries: Sequence[dict[str, Any]]) -> str:
     if None not in (first, second):
         names = [short_name(s["method"]) for s in summaries]
         gained = who(gains(summaries[0], summaries[1]).values())
-        table.append(f"{_difference(*names[:2], 100 * (first - second))}: {gained}")
+        table.append(f"{_difference(names[0], names[1], 100 * (first - second))}: {gained}")
         table += _times_to(summaries[:2])
     return "\n".join(["", *table])
 
