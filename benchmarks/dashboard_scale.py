@@ -47,7 +47,9 @@ class Writer:
     def alive(self) -> RunState:
         """As a run says of itself that it goes on, with every peer training."""
         state = RunState(self.folder, self.rounds)
-        state.doings = lambda: [{"peer": p, "round": self.round + 1, "state": "training"} for p in range(self.peers)]
+        state.activities = lambda: [
+            {"peer": p, "round": self.round + 1, "state": "training"} for p in range(self.peers)
+        ]
         return state
 
     def write_round(self) -> None:

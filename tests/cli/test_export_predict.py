@@ -443,7 +443,7 @@ def test_weights_that_cannot_be_are_named(ensembles: tuple[Path, Simulation], tm
     for weights in ([1.0], [0.0, 0.0, 0.0], [-1.0, 1.0, 1.0], ["x", 1.0, 1.0]):
         for member, weight in zip(manifest["members"], weights, strict=False):
             member["weight"] = weight
-        with pytest.raises(ValueError, match="members whose voices weigh"):
+        with pytest.raises(ValueError, match="invalid vote weights"):
             from_tree(manifest)
 
 
@@ -686,7 +686,7 @@ def test_whose_model(digits: Path, tmp_path: Path, capsys: pytest.CaptureFixture
     for words, said in (
         (["export", str(digits), "--peer", "3"], "there is no peer '3'"),
         (["export", str(digits), "--peer", "north"], "has the models of 3 (0 to 2)"),
-        (["export", str(digits)], "say which peer: --peer 0"),
+        (["export", str(digits)], "choose a peer with --peer: "),
         (["export", str(tmp_path)], "neither the folder of a run nor one that `coterie export` made"),
     ):
         assert said in refused(capsys, *words)
@@ -702,9 +702,9 @@ def test_runs_without_models(digits: Path, tmp_path: Path, capsys: pytest.Captur
     old = tmp_path / "old"
     shutil.copytree(digits, old)
     shutil.rmtree(old / "models")
-    assert "a version that kept none" in refused(capsys, "export", str(old), "--peer", "0")
+    assert "its version did not save them" in refused(capsys, "export", str(old), "--peer", "0")
     (old / "summary.json").unlink()
-    assert "when a run has finished" in refused(capsys, "export", str(old), "--peer", "0")
+    assert "when a run finishes" in refused(capsys, "export", str(old), "--peer", "0")
 
 
 @pytest.mark.parametrize("damage", ["cut", "flipped", "header", "other"])

@@ -449,7 +449,7 @@ def test_a_run_that_goes_on_as_it_was_is_none(caplog: pytest.LogCaptureFixture) 
     assert plan.standing(found).current
     edit(Path("mine.py"), "lr=0.05", "lr=0.06")
     assert simulated.resume(found.folder) == summary
-    assert "is done, and its figures stay as they are, but they are outdated: mine.py changed" in caplog.text
+    assert "is finished and its figures are kept, but they are outdated: mine.py changed" in caplog.text
 
 
 def test_of_a_run_without_a_record_nobody_knows_whether_its_sources_changed(caplog: pytest.LogCaptureFixture) -> None:
@@ -464,7 +464,7 @@ def test_of_a_run_without_a_record_nobody_knows_whether_its_sources_changed(capl
     assert not plan.standing(found).current, "its first rounds are still of unknown sources"
     caplog.clear()
     assert simulated.resume(found.folder) == summary
-    assert f"is done, and its figures stay as they are, but {not_known}" in caplog.text
+    assert f"is finished and its figures are kept, but {not_known}" in caplog.text
     assert "outdated" not in caplog.text
 
 

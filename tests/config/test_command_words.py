@@ -66,7 +66,7 @@ def test_a_run_folder_is_not_an_experiment(tmp_path: Path) -> None:
         (["compare", "panm"], "unknown word 'nope'"),
         (["sweep", "--over", "method.k=1,2"], "unknown word 'nope'"),
         (["reproduce"], "unknown table 'nope'"),
-        (["peer"], "nope is not a peer's .toml file"),
+        (["peer"], "nope is not a .toml file: give a peer's file"),
     ],
     ids=" ".join,
 )

@@ -44,7 +44,7 @@ from coterie.network.mailbox import EMPTY, MOST_UNREAD, Mailbox
 from coterie.network.node import GRACE
 from coterie.running import simulated
 from coterie.running.local_circle import LocalCircle
-from coterie.running.real_peer import _only_one
+from coterie.running.real_peer import _lock
 
 STARTING = 300.0  # seconds that processes may take to import torch and meet, however busy the machine is
 SCHEDULING = 3.0  # seconds that a busy machine may keep a process from noticing that a wait is over
@@ -540,15 +540,15 @@ def test_a_full_disk_at_one_peer_is_no_matter_for_the_others(tmp_path: Path, sma
 def test_a_start_counts_as_later_than_the_last_even_if_the_clock_was_set_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with _only_one(tmp_path) as first:
+    with _lock(tmp_path) as first:
         assert first > 1_700_000_000 * 10**9
-        with pytest.raises(RunError, match="in use by another process"), _only_one(tmp_path):
+        with pytest.raises(RunError, match="in use by another process"), _lock(tmp_path):
             pass
     monkeypatch.setattr(time, "time_ns", lambda: 5)
-    with _only_one(tmp_path) as second:
+    with _lock(tmp_path) as second:
         assert second == first + 1
     (tmp_path / "running").write_text("?")
-    with _only_one(tmp_path) as third:
+    with _lock(tmp_path) as third:
         assert third == 5
 
 
@@ -570,7 +570,7 @@ def test_what_a_crash_left_damaged_is_said_and_the_one_before_serves(
     assert main(["peer", str(seat.file)]) == 0
     said = capsys.readouterr().out
     assert f"the checkpoint {newest} cannot be read" in said
-    assert "going on from the one before" in said
+    assert "using the one before" in said
     assert "resuming in round 6" in said
     assert [(r.round, r.test) for r in seat.rounds()] == [(r.round, r.test) for r in whole]
 

@@ -120,7 +120,7 @@ def test_a_row_for_each_round_of_each_peer(tmp_path: Path) -> None:
 
 def test_nothing_to_be_found_is_said(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    with pytest.raises(RunError, match=r"nothing is called .*nowhere/\*: name folders, or a pattern such as runs/\*"):
+    with pytest.raises(RunError, match=r"there is no .*nowhere/\*: give folders, or a pattern such as runs/\*"):
         coterie.runs(tmp_path / "nowhere" / "*")
     with pytest.raises(RunError, match=r"no run in .*empty: a run's folder has a config.toml"):
         coterie.runs(tmp_path / "empty")

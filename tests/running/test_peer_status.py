@@ -45,7 +45,7 @@ def test_a_finished_peer_is_in_its_last_round(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("facts", "ago", "said"),
     [
-        ({"process": 1}, 1, "finished, still serves others"),
+        ({"process": 1}, 1, "finished, still serving others"),
         ({"process": 1, "state": "running"}, 1, "running, round 1/2"),
         ({"process": 1, "state": "running"}, 125, "no sign of life for 2 min 5 s"),
         ({"state": "running"}, 125, "stopped, round 1/2"),

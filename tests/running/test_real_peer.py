@@ -138,9 +138,9 @@ def test_labels_that_differ_are_not_named(two: Circle, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ({"peer": 'name = "west"'}, "peer.name = 'west', but .* has the certificate of 'north'"),
-        ({"peer": "index = 7"}, "peer.index = 7: the data are divided among 2 peers"),
-        ({"method": "fedavg"}, "fedavg has a server: set peer.server"),
+        ({"peer": 'name = "west"'}, "peer.name = 'west', but the certificate in .* is that of 'north'"),
+        ({"peer": "index = 7"}, "peer.index = 7 is too large: the data are divided among 2 peers"),
+        ({"method": "fedavg"}, "fedavg needs a server: set peer.server"),
     ],
 )
 def test_what_does_not_fit_is_said_before_anything_starts(two: Circle, words: dict[str, str], message: str) -> None:

@@ -230,7 +230,7 @@ def test_a_sink_that_fails_is_left_and_the_run_goes_on(tmp_path: Path, capsys: p
     sinks.see(simulated.run_started(load(), wiring.gather(load())))
     sinks.finish({"accuracy": {"last": {"mean": 0.5}}, "rounds": 3})
     sinks.close()
-    assert capsys.readouterr().err.count("tensorboard is left out") == 1
+    assert capsys.readouterr().err.count("tensorboard failed and is disabled") == 1
 
 
 def test_unknown_and_absent_sinks(monkeypatch: pytest.MonkeyPatch) -> None:

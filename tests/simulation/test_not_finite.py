@@ -164,7 +164,7 @@ def peer(*words: str) -> Peer:
 
 
 def found(me: Peer) -> bool:
-    return bool(finite.found([(me, 1)], 0.0))
+    return bool(finite.diverged([(me, 1)], 0.0))
 
 
 @pytest.mark.parametrize("number", [torch.nan, torch.inf, -torch.inf])

@@ -22,7 +22,7 @@ def test_an_existing_folder_is_refused_then_overwritten(tmp_path: Path) -> None:
     out.mkdir()  # an empty one is as good as none
     first = simulated.run(tiny("local", rounds=1), out)
     before = (out / "summary.json").read_bytes()
-    with pytest.raises(RunError, match=r"exists already.*--overwrite.*--resume"):
+    with pytest.raises(RunError, match=r"already exists.*--overwrite.*--resume"):
         simulated.run(tiny("local", rounds=2), out)
     assert (out / "summary.json").read_bytes() == before
     (out / "stale").touch()
@@ -91,7 +91,7 @@ def test_events_that_lack_rounds_are_not_gone_on_with(tmp_path: Path) -> None:
     path = tmp_path / "run" / "events.jsonl"
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
     path.write_text("".join(line for line in lines if '"round":2,' not in line), encoding="utf-8")
-    with pytest.raises(RunError, match=r"events.jsonl has nothing of round 2, .*--overwrite"):
+    with pytest.raises(RunError, match=r"events.jsonl has no events of round 2, .*--overwrite"):
         simulated.resume(tmp_path / "run")
 
 
@@ -99,7 +99,7 @@ def test_without_a_checkpoint_it_says_that_it_begins_again(tmp_path: Path, caplo
     stopped(tmp_path / "run")
     shutil.rmtree(tmp_path / "run" / "checkpoint")
     assert simulated.resume(tmp_path / "run")["rounds"] == 6
-    assert "has no checkpoint: it begins again, at round 1" in caplog.text
+    assert "has no checkpoint: starting over at round 1" in caplog.text
 
 
 def test_a_circle_of_real_peers_is_not_gone_on_with_as_a_simulation(tmp_path: Path) -> None:

@@ -138,9 +138,7 @@ def _run(options: argparse.Namespace) -> int:
         request = parse_words(options.settings)
         experiment = load(request.experiment, request.settings)
         out = options.out or simulated.new_folder(request.stem)
-    baseline = simulated.baseline_of(
-        experiment
-    )  # now, so that an invalid baseline fails before the run and not hours later
+    baseline = simulated.baseline_of(experiment)  # now: an invalid baseline must fail before the run
     note(notices([experiment, *([baseline] if baseline else [])]))
     go = simulated.resume if options.resume else partial(simulated.run, experiment, overwrite=options.overwrite)
     summaries = [_watched(partial(go, out), short_name(experiment.method_name), out, options.plain)]

@@ -220,9 +220,8 @@ def _compressed(artifact: Artifact) -> bytes:
 def _decompressed(data: bytes, limit: int) -> Artifact:
     """Decompress a frame. Its declared size is checked first, so that a decompression bomb is refused unopened."""
     try:
-        _refuse_above(
-            limit, zstandard.get_frame_parameters(data).content_size
-        )  # an undeclared size is the largest number
+        # An undeclared size is reported as the largest number.
+        _refuse_above(limit, zstandard.get_frame_parameters(data).content_size)
         decompressor = zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW)
         whole = decompressor.decompress(data, max_output_size=limit, allow_extra_data=False)
     except zstandard.ZstdError as error:

@@ -1,1 +1,1 @@
-"""Runs from beginning to end: simulated, as real peers, or as a circle on one machine; and what their folders hold."""
+"""Runs of all kinds (simulated, one real peer, a circle on one machine) and the folders that they write."""

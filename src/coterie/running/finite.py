@@ -1,7 +1,7 @@
-"""Models with numbers that are not finite (NaN, infinity): who ends with one, and what is said of it.
+"""Finds models with NaN or infinite numbers at the end of a run, and reports them.
 
-Training that diverges leaves them. What they predict is no prediction, so a run or a peer that ends with one has
-failed, whatever its figures are; all of its files stay.
+They are the result of diverged training, and their predictions are meaningless. So a run or a peer that ends with one
+has failed, whatever its figures are. All of its files are kept.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from coterie.running.saved_models import Personal, members_of
 REMEDY = "lower train.lr (or the step size of the method), or look for extreme values in the data"
 
 
-def found(peers: Iterable[tuple[Peer, int]], time: float) -> list[NotFinite]:
-    """Of these peers, each with the round that it is at, those whose model, or a member of whose ensemble, is not.
+def diverged(peers: Iterable[tuple[Peer, int]], time: float) -> list[NotFinite]:
+    """An event for each peer whose model or ensemble has such numbers; peers are given with their rounds.
 
-    A server predicts nothing. Of a member that came as ONNX the sandbox looks at the answers.
+    Servers are skipped: they predict nothing. ONNX members are skipped: the sandbox checks their answers.
     """
     with_data = [(me, round) for me, round in peers if me.data is not None]
     return [NotFinite(me.id, round, time) for me, round in with_data if not _is_finite(me)]
@@ -37,23 +37,23 @@ def _is_finite(me: Peer) -> bool:
 
 
 def refuse(summary: Mapping[str, Any], out: Path) -> None:
-    """Raise DivergedError if this is the summary of a run, or of a peer, that ended with such models."""
-    told = summary.get("not_finite")
-    if told:
+    """Raise DivergedError if this summary is of a run or peer that ended with such models."""
+    not_finite = summary.get("not_finite")
+    if not_finite:
         raise DivergedError(
-            f"{out}: {not_finite_peers(told, summary.get('peers'))}: training diverged. "
-            f"To mend it, {REMEDY}, and run it anew; figures and events of this run are kept"
+            f"{out}: {not_finite_peers(not_finite, summary.get('peers'))}: training diverged. "
+            f"To fix it, {REMEDY}, and run it again; figures and events of this run are kept"
         )
 
 
 def check(personal: Personal) -> None:
-    """Raise ModelError if one of the networks of what a peer predicts with has such numbers."""
+    """Raise ModelError if one of the networks that a peer predicts with has such numbers."""
     for part, content in zip(personal.manifest.parts, personal.contents, strict=True):
         for name, tensor in {} if isinstance(content, bytes) else content.items():
             if not np.isfinite(tensor).all():
                 member = f"the member '{part.name}' of the ensemble" if personal.manifest.vote else "the model"
                 raise ModelError(
                     f"{member} of {personal.manifest.who} in {personal.source} is not finite ('{name}' has NaN or "
-                    "infinite numbers): training diverged, and nothing can be predicted with it. "
-                    f"To mend it, {REMEDY}, and run it anew; or choose another peer"
+                    "infinite numbers): training diverged, and its predictions would be meaningless. "
+                    f"To fix it, {REMEDY}, and run it again; or choose another peer"
                 )

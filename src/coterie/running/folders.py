@@ -1,4 +1,4 @@
-"""Which runs a folder holds, and what can be said of each without reading its events."""
+"""Finds the runs in a folder, and reads the state of each without its events."""
 
 from __future__ import annotations
 
@@ -15,28 +15,29 @@ from coterie.core.formatting import short_name
 from coterie.running.state import FAILED, FINISHED, read_state
 
 DEPTH = 3  # of folders below the one that is watched
-OWN = ".dashboard"  # where the dashboard keeps what runs that it started print
+OWN = ".dashboard"  # folder for the output of runs that the dashboard started
 CIRCLE, PEER, SIMULATION = "circle", "peer", "simulation"
 STARTING = "starting"
-UNFINISHED = "unfinished"  # nobody says whether it was stopped or killed: it was made before there was a state.json
+UNFINISHED = "unfinished"  # stopped or killed: unknown, because old runs have no state.json
 MOST_RUNS = 2_000
-BEGINNING = 60.0  # seconds in which a run without events has just begun
+BEGINNING = 60.0  # seconds in which a run without events counts as starting
 
 
 @dataclass
 class RunEntry:
-    """One run's folder. Its id is its path below the watched one; a request can name it, and never a path."""
+    """One run's folder. Its id is its path below the watched folder; requests name runs by id, never by path."""
 
     id: str
     folder: Path
     kind: str
-    _known: dict[str, tuple[int, Any]] = field(default_factory=dict)  # files that seldom change, by name
+    _known: dict[str, tuple[int, Any]] = field(default_factory=dict)  # cache of files that seldom change, by name
 
     def listed(self) -> dict[str, Any]:
         """Its row in the list of runs."""
         config, summary = self.config(), self.summary()
         state, method, data = self.state(summary), table(config.get("method")), table(config.get("data"))
-        last = table(table(summary).get("accuracy")).get("last")  # of one real peer, a number; else a spread over peers
+        # A number for one real peer, otherwise a spread over peers.
+        last = table(table(summary).get("accuracy")).get("last")
         total = table(summary).get("bytes") if summary else state["bytes"]
         return {
             "id": self.id, "kind": self.kind, "state": state["state"], "round": state["round"],
@@ -49,18 +50,18 @@ class RunEntry:
         }  # fmt: skip
 
     def state(self, summary: dict[str, Any] | None) -> dict[str, Any]:
-        """How it is with this run, as far as its files tell."""
-        said = read_state(self.folder) or {}
-        about: dict[str, Any] = {key: finite(said.get(key)) for key in ("round", "rounds", "accuracy", "bytes", "age")}
-        diverged = bool(summary and "not_finite" in summary)  # a real peer's folder has no state.json that says so
+        """The state of the run according to its files."""
+        saved = read_state(self.folder) or {}
+        about: dict[str, Any] = {key: finite(saved.get(key)) for key in ("round", "rounds", "accuracy", "bytes", "age")}
+        diverged = bool(summary and "not_finite" in summary)  # a real peer has no state.json
         ended = FAILED if diverged else FINISHED
-        state = str(said.get("state") or (ended if summary else STARTING if self._has_just_begun() else UNFINISHED))
-        error = str(said.get("error") or ("its model is not finite: training diverged" if diverged else ""))
-        if summary and not said:
+        state = str(saved.get("state") or (ended if summary else STARTING if self._has_just_begun() else UNFINISHED))
+        error = str(saved.get("error") or ("its model is not finite: training diverged" if diverged else ""))
+        if summary and not saved:
             about["round"] = finite(summary.get("rounds"))
         return {
-            **about, "state": state, "error": error, "traceback": str(said.get("traceback", "")),
-            "doings": [table(d) for d in sequence(said.get("peers"))],
+            **about, "state": state, "error": error, "traceback": str(saved.get("traceback", "")),
+            "doings": [table(d) for d in sequence(saved.get("peers"))],
         }  # fmt: skip
 
     def _has_just_begun(self) -> bool:
@@ -70,11 +71,11 @@ class RunEntry:
         return self._file("config.toml", tomllib.loads) or {}
 
     def summary(self) -> dict[str, Any] | None:
-        found: dict[str, Any] | None = self._file("summary.json", json.loads)
-        return found
+        summary: dict[str, Any] | None = self._file("summary.json", json.loads)
+        return summary
 
     def changed(self) -> float:
-        """When something was last written."""
+        """The time of the last write."""
         times = [0.0]
         for name in ("config.toml", "events.jsonl", "state.json", "status.json"):
             try:
@@ -84,7 +85,7 @@ class RunEntry:
         return max(times)
 
     def _file(self, name: str, parse: Any) -> dict[str, Any] | None:
-        """A file's content, read again only when it has changed; None where it is absent or damaged."""
+        """A file's content, cached until it changes; None if it is absent or damaged."""
         path = self.folder / name
         try:
             changed = path.stat().st_mtime_ns
@@ -98,7 +99,7 @@ class RunEntry:
 
 
 def table(value: Any) -> dict[str, Any]:
-    """What should be a table; an empty one where a damaged file has something else."""
+    """The value if it is a table; otherwise (in a damaged file) an empty one."""
     return value if isinstance(value, dict) else {}
 
 
@@ -107,31 +108,31 @@ def sequence(value: Any) -> list[Any]:
 
 
 def finite(value: Any) -> Any:
-    """What should be a number that JSON has; None where it is not."""
+    """The value if it is a finite number; otherwise None."""
     return value if isinstance(value, int | float) and math.isfinite(value) else None
 
 
 def short(name: Any) -> str | None:
-    """A name for a table; None where a damaged file has something else."""
+    """A short name; None if the value (in a damaged file) is not text."""
     return short_name(name) if isinstance(name, str) else None
 
 
 def find_runs(top: Path, known: dict[str, RunEntry], most: int | None = MOST_RUNS) -> dict[str, RunEntry]:
-    """The runs below a folder (or that folder itself), by id; those that are known already are kept."""
-    found: dict[str, RunEntry] = {}
+    """The runs below a folder (or the folder itself), by id; known entries are kept."""
+    runs: dict[str, RunEntry] = {}
     for folder in _folders(top):
         kind = kind_of(folder)
         if kind is not None:
             id = folder.relative_to(top).as_posix() if folder != top else top.resolve().name
             old = known.get(id)
-            found[id] = old if old is not None and old.kind == kind else RunEntry(id, folder, kind)
-        if most is not None and len(found) >= most:
+            runs[id] = old if old is not None and old.kind == kind else RunEntry(id, folder, kind)
+        if most is not None and len(runs) >= most:
             break
-    return found
+    return runs
 
 
 def kind_of(folder: Path) -> str | None:
-    """What a folder holds the run of: a simulation, one real peer, or a circle that `coterie up` started."""
+    """The kind of run in a folder: a simulation, one real peer, or a circle of `coterie up`; None if there is none."""
     if not (folder / "config.toml").exists():
         return None
     if not (folder / "events.jsonl").exists() and not _is_of_a_run(folder / "config.toml"):
@@ -142,7 +143,7 @@ def kind_of(folder: Path) -> str | None:
 
 
 def _is_of_a_run(config: Path) -> bool:
-    """Whether it is what a run begins with, before there are events: other things have a config.toml, too."""
+    """Whether this config.toml is that of a run without events yet: other programs also use that name."""
     try:
         return tomllib.loads(config.read_text(encoding="utf-8")).keys() >= {"rounds", "peers", "method", "engine"}
     except (OSError, ValueError, RecursionError):
@@ -150,25 +151,25 @@ def _is_of_a_run(config: Path) -> bool:
 
 
 def _folders(top: Path, depth: int = 0) -> list[Path]:
-    """The folder and those below it, except the peers of a circle, which are its own, and hidden or linked ones."""
-    found = [top]
+    """The folder and its subfolders, except parts of runs, hidden ones and links."""
+    folders = [top]
     if depth == DEPTH:
-        return found
+        return folders
     try:
         entries = sorted(os.scandir(top), key=lambda e: e.name)
     except OSError:
-        return found
+        return folders
     for entry in entries:
         if entry.name.startswith(".") or not entry.is_dir(follow_symlinks=False) or not _is_text(entry.name):
             continue
         if entry.name in _INSIDE and (top / "config.toml").exists():
             continue
-        found += _folders(top / entry.name, depth + 1)
-    return found
+        folders += _folders(top / entry.name, depth + 1)
+    return folders
 
 
 def _is_text(name: str) -> bool:
-    """Whether a page can spell the name."""
+    """Whether the name can be encoded for a page."""
     try:
         name.encode()
     except UnicodeEncodeError:

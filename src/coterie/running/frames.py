@@ -17,20 +17,20 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Where = str | Path | Iterable[str | Path]
-FILES = ("config.toml", "events.jsonl", "summary.json")  # any of these makes a folder that of a run
+FILES = ("config.toml", "events.jsonl", "summary.json")  # a folder with any of these is a run's
 OF_A_ROUND = ["path", "method", "seed", "peer", "round", "time", "validation", "test", "loss", "bytes", "messages"]
 
 
 def runs(where: Where, *, varying: bool = False) -> pd.DataFrame:
     """A row for each run in these folders: its `path`, its `state`, its settings, and the figures of its summary.
 
-    `where` is a folder, a pattern such as `"runs/*"`, or several of them; runs are also found in folders below, as
-    those of a comparison are. Settings have dotted names, `method.name` or `train.lr`, and so have figures:
-    `accuracy.last.mean`, `bytes.total`. Figures are those of runs that have ended; `round` is how far a run is.
-    A folder that cannot be read is a row, too: its `error` says why, as it does for a run that failed. A run that
-    diverged has no figures, and one that went on with other sources than it began with says so in `mixture`.
+    `where` is a folder, a pattern such as `"runs/*"`, or several of them. Runs in subfolders, such as those of a
+    comparison, are included. Settings have dotted names such as `method.name` or `train.lr`, and so do figures:
+    `accuracy.last.mean`, `bytes.total`. Only finished runs have figures; `round` is the last finished round.
+    A folder that cannot be read also has a row: its `error` says why, as for a failed run. A run that diverged has no
+    figures. For a run that was resumed with changed sources, `mixture` says so.
 
-    With `varying`, of the settings only those in which these runs differ.
+    With `varying`, only the settings in which these runs differ.
     """
     import pandas as pd
 
@@ -45,9 +45,9 @@ def runs(where: Where, *, varying: bool = False) -> pd.DataFrame:
 
 
 def rounds(where: Where) -> pd.DataFrame:
-    """A row for each round of each participant, of all runs in these folders: what plots are made from.
+    """A row for each round of each participant, of all runs in these folders: the data for plots.
 
-    `validation` and `test` are accuracies of rounds that were measured, `loss` is on the validation data, `bytes` and
+    `validation` and `test` are the accuracies of measured rounds, `loss` is on the validation data, `bytes` and
     `messages` are those of this round, `time` is simulated. A server has the number after the last peer's. A folder
     that cannot be read is one row with an `error`.
     """
@@ -65,21 +65,23 @@ def rounds(where: Where) -> pd.DataFrame:
 
 
 def folders(where: Where) -> list[Path]:
-    """The folders of runs that are meant, each once."""
-    asked = [where] if isinstance(where, str | Path) else list(where)
-    found = list(dict.fromkeys(folder for one in asked for folder in _of_one(Path(one).expanduser())))
-    if not found:
-        raise RunError(f"no run in {', '.join(map(str, asked)) or 'an empty list'}: a run's folder has a config.toml")
-    return found
+    """The requested run folders, each once."""
+    requested = [where] if isinstance(where, str | Path) else list(where)
+    folders = list(dict.fromkeys(folder for one in requested for folder in _of_one(Path(one).expanduser())))
+    if not folders:
+        raise RunError(
+            f"no run in {', '.join(map(str, requested)) or 'an empty list'}: a run's folder has a config.toml"
+        )
+    return folders
 
 
-def _of_one(asked: Path) -> Iterator[Path]:
-    """A name that is there is taken as it is, also if it has brackets, which a pattern would read otherwise."""
-    if asked.is_file():
-        raise RunError(f"{asked} is a file: name the folder of a run, or one with runs in it")
-    matches = [asked] if asked.exists() else sorted(map(Path, glob.glob(str(asked), recursive=True)))  # noqa: PTH207 (absolute, too)
+def _of_one(path: Path) -> Iterator[Path]:
+    """An existing path is taken literally: brackets in it are not a pattern."""
+    if path.is_file():
+        raise RunError(f"{path} is a file: give the folder of a run, or one that contains runs")
+    matches = [path] if path.exists() else sorted(map(Path, glob.glob(str(path), recursive=True)))  # noqa: PTH207 (absolute, too)
     if not matches:
-        raise RunError(f"nothing is called {asked}: name folders, or a pattern such as runs/*")
+        raise RunError(f"there is no {path}: give folders, or a pattern such as runs/*")
     for folder in matches:
         if any((folder / name).exists() for name in FILES):
             yield folder
@@ -88,47 +90,47 @@ def _of_one(asked: Path) -> Iterator[Path]:
 
 
 def _row(folder: Path) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-    """What is known about a run, its settings, and its figures."""
-    wrong: list[str] = []
-    settings, summary = _settings(folder, wrong), _summary(folder, wrong)
+    """The status, settings and figures of a run."""
+    errors: list[str] = []
+    settings, summary = _settings(folder, errors), _summary(folder, errors)
     state = RunEntry("", folder, "").state(summary)
-    error = "; ".join([*([state["error"]] if state["error"] else []), *wrong])
+    error = "; ".join([*([state["error"]] if state["error"] else []), *errors])
     about = {"path": str(folder), "state": state["state"], "round": state["round"], "error": error}
     about["mixture"] = "; ".join(map(str, (summary or {}).get("mixture", [])))
-    if summary and "not_finite" in summary:  # figures of models that diverged are no results
+    if summary and "not_finite" in summary:  # figures of diverged models are not results
         summary = None
     return about, flat(settings), {key: v for key, v in flat(summary or {}).items() if not isinstance(v, tuple)}
 
 
-def _settings(folder: Path, wrong: list[str]) -> dict[str, Any]:
-    """As they stand in the file: also those that this version has no more."""
+def _settings(folder: Path, errors: list[str]) -> dict[str, Any]:
+    """The settings in the file, including those that this version no longer has."""
     path = folder / "config.toml"
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        wrong.append(f"{path} cannot be read: {error}")
+        errors.append(f"{path} cannot be read: {error}")
         return {}
 
 
-def _summary(folder: Path, wrong: list[str]) -> dict[str, Any] | None:
+def _summary(folder: Path, errors: list[str]) -> dict[str, Any] | None:
     if not (folder / "summary.json").exists():
         return None
     try:
         return read_summary(folder)
     except RunError as error:
-        wrong.append(str(error))
+        errors.append(str(error))
         return None
 
 
-def flat(values: Mapping[str, Any], before: str = "") -> dict[str, Any]:
-    """Nested values under dotted names; lists become tuples, by which rows can be grouped."""
-    found: dict[str, Any] = {}
+def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested values under dotted names; lists become tuples, so that rows can be grouped by them."""
+    flattened: dict[str, Any] = {}
     for key, value in values.items():
         if isinstance(value, Mapping):
-            found |= flat(value, f"{before}{key}.")
+            flattened |= flat(value, f"{prefix}{key}.")
         else:
-            found[before + key] = _hashable(value)
-    return found
+            flattened[prefix + key] = _hashable(value)
+    return flattened
 
 
 def _hashable(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""A whole circle on one machine, as real processes with throwaway keys: `coterie up`."""
+"""`coterie up`: a whole circle on one machine, with a process and throwaway keys for each peer."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from coterie.running.simulated import check_folder, finish, of_folder, run_start
 from coterie.running.state import RunState
 from coterie.wiring import gather
 
-LOOK = 0.1  # seconds between two looks at the processes
+POLL_INTERVAL = 0.1  # seconds
 RESTARTS = 20  # of one peer, before `up` gives up on it
 SERVER = "server"
-PORTS = range(20_000, 32_000)  # below those of outgoing connections, on Linux (from 32768) and elsewhere (from 49152)
-SEEDS = 3  # of the peers are told to everybody: one would do, if it were never down
+PORTS = range(20_000, 32_000)  # below the ephemeral ports of Linux (from 32768) and other systems (from 49152)
+SEEDS = 3  # seed peers: one would do if it never went down
 
 _log = logging.getLogger(__name__)
 
@@ -48,13 +48,13 @@ class PeerProcess:
     process: subprocess.Popen[bytes] | None = None
     restarts: int = 0
     done: bool = False
-    events: int = 0  # which file its events were read from (it makes another when it comes back)
-    position: int = 0  # how much of that was read
-    round: int = 0  # the last that was shown
+    events: int = 0  # inode of the file its events were read from (a restart makes another)
+    position: int = 0  # bytes read of it
+    round: int = 0  # the last one shown
 
 
 class LocalCircle:
-    """Starts, watches and restarts the processes; gathers their events into one run's folder."""
+    """Starts, watches and restarts the processes, and collects their events in one run's folder."""
 
     def __init__(
         self,
@@ -69,15 +69,15 @@ class LocalCircle:
         names = [f"peer-{i}" for i in range(experiment.peers)]
         names += [SERVER] if experiment.method.with_server() else []
         self.members = [PeerProcess(n, out / "peers" / f"{n}.toml", out / "peers" / n) for n in names]
-        self._circle = gather(experiment)  # most mistakes show here, before anything starts
+        self._circle = gather(experiment)  # most errors show here, before anything starts
         self._state = RunState(out, experiment.rounds)
-        self._progress = Progress(experiment.peers, experiment.rounds, self._circle.clusters, self._tell)
+        self._progress = Progress(experiment.peers, experiment.rounds, self._circle.clusters, self._report)
         self._on_round = on_round
 
     # -- a run ---------------------------------------------------------------------------------
 
     def prepare(self, overwrite: bool = False) -> None:
-        """Keys, and a file for every peer."""
+        """Write the keys and the files of all peers."""
         check_folder(self.out, overwrite)
         if self.out.exists() and any(self.out.iterdir()):
             shutil.rmtree(self.out)
@@ -102,7 +102,7 @@ class LocalCircle:
         member.file.write_text(parsing.dump({**tables, "peer": peer}), encoding="utf-8")
 
     def run(self) -> dict[str, Any]:
-        """Until every peer has finished; returns the summary of all. Ctrl-C leaves a circle that can go on."""
+        """Run until every peer has finished; returns the summary. After Ctrl-C the circle can be resumed."""
         with self._state:
             summary = self._run()
             finite.refuse(summary, self.out)
@@ -114,10 +114,10 @@ class LocalCircle:
             for member in self.members:
                 self._start(member)
             while not all(member.done for member in self.members):
-                time.sleep(LOOK)
+                time.sleep(POLL_INTERVAL)
                 for member in self.members:
-                    self._look_after(member)
-                    self._follow(member)
+                    self._restart_if_killed(member)
+                    self._show_progress(member)
         except KeyboardInterrupt:
             self.stop()
             raise Interrupted("stopped") from None
@@ -125,16 +125,16 @@ class LocalCircle:
             self.stop()
             raise
         for member in self.members:
-            self._follow(member)
+            self._show_progress(member)
         return self.collect(time.perf_counter() - began)
 
-    def _tell(self, p: RoundProgress) -> None:
-        self._state.tell(round=p.round, accuracy=p.accuracy, bytes=p.bytes)
+    def _report(self, p: RoundProgress) -> None:
+        self._state.update(round=p.round, accuracy=p.accuracy, bytes=p.bytes)
         if self._on_round:
             self._on_round(p)
 
     def collect(self, seconds: float) -> dict[str, Any]:
-        """One folder of a run out of everybody's events."""
+        """Merge the events of all peers into the run's folder."""
         log = EventLog(self.out / "events.jsonl")
         log.path.unlink(missing_ok=True)
         log.write(run_started(self.e, self._circle))
@@ -147,28 +147,28 @@ class LocalCircle:
     # -- processes -----------------------------------------------------------------------------
 
     def _start(self, member: PeerProcess) -> None:
-        # One thread an operation: many processes share the cores, and their threads would only wait for each other.
+        # One thread per operation: many processes share the cores, and more threads would only contend.
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", PARENT: str(os.getpid())}
         member.out.mkdir(parents=True, exist_ok=True)
         with (member.out / "output.txt").open("ab") as output:
             member.process = subprocess.Popen(
                 [sys.executable, "-m", "coterie", "peer", str(member.file)],
                 stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=environment,
-                start_new_session=True,  # Ctrl-C is for us: we tell them
+                start_new_session=True,  # Ctrl-C reaches only this process, which stops the peers
             )  # fmt: skip
 
-    def _look_after(self, member: PeerProcess) -> None:
-        """A peer that was killed comes back; one that ended with an error ends the circle."""
+    def _restart_if_killed(self, member: PeerProcess) -> None:
+        """Restart a peer that was killed; an error of a peer ends the circle."""
         if member.done or member.process is None or member.process.poll() is None:
             return
         code = member.process.returncode
-        if code in (0, DivergedError.exit_code):  # the others go on to their ends, and then all is told at once
+        if code in (0, DivergedError.exit_code):  # the others finish first, then all is reported together
             member.done = True
         elif code > 0 or not self.restart or member.restarts >= RESTARTS:
             raise RunError(f"{member.name} ended ({_reason(code)}): {_last_line(member.out / 'output.txt')}")
         else:
             member.restarts += 1
-            self.say(f"{member.name} was killed ({_reason(code)}): starting it again")
+            self.say(f"{member.name} was killed ({_reason(code)}): restarting it")
             self._start(member)
 
     def stop(self) -> None:
@@ -183,21 +183,21 @@ class LocalCircle:
                 process.kill()
                 process.wait()
 
-    def _follow(self, member: PeerProcess) -> None:
-        """Show what a peer has finished since the last look."""
+    def _show_progress(self, member: PeerProcess) -> None:
+        """Report the rounds that a peer finished since the last call."""
         path = member.out / "events.jsonl"
         try:
             with path.open("rb") as file:
-                about = os.fstat(file.fileno())
-                if about.st_ino != member.events or about.st_size < member.position:
-                    member.events, member.position = about.st_ino, 0  # it came back, and cut its file at a checkpoint
+                stat = os.fstat(file.fileno())
+                if stat.st_ino != member.events or stat.st_size < member.position:
+                    member.events, member.position = stat.st_ino, 0  # it restarted and truncated its file
                 file.seek(member.position)
                 lines = file.read()
         except OSError:
             return
-        whole = lines[: lines.rfind(b"\n") + 1]
-        member.position += len(whole)
-        for line in whole.splitlines():
+        complete = lines[: lines.rfind(b"\n") + 1]
+        member.position += len(complete)
+        for line in complete.splitlines():
             record = json.loads(line)
             if record["event"] == "round" and record["round"] > member.round:
                 member.round = record["round"]
@@ -205,19 +205,20 @@ class LocalCircle:
 
 
 def resumable(out: Path, **options: Any) -> LocalCircle:
-    """The circle of a folder that `up` made, to go on with."""
+    """The circle in a folder of `coterie up`, to resume it."""
     if not (out / "peers").is_dir():
-        raise RunError(f"{out} was not made by `coterie up`")
+        raise RunError(f"{out} was not made by `coterie up`: give the folder of such a run")
     experiment = of_folder(out)
-    if why := provenance.outdated(out, experiment):  # its peers record it, each when it goes on
-        mixed = f"{why}: its figures will be a mixture"
-        _log.warning("%s goes on, but %s", out, provenance.NOT_KNOWN if why == provenance.NOT_RECORDED else mixed)
+    if reason := provenance.outdated(out, experiment):  # each peer records it when it resumes
+        mixed = f"{reason}: its figures will be a mixture"
+        unknown = reason == provenance.NOT_RECORDED
+        _log.warning("%s is resumed, but %s", out, provenance.NOT_KNOWN if unknown else mixed)
     return LocalCircle(experiment, out, **options)
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of the loopback that nobody uses now, out of those that the system gives to nobody by itself: a peer
-    that starts late, or again, must not find its port taken by another's outgoing connection."""
+    """Unused loopback ports outside the ephemeral range: the outgoing connection of another process must not take the
+    port of a peer that starts late or restarts."""
     ports: list[int] = []
     for port in random.SystemRandom().sample(PORTS, len(PORTS)):
         with socket.socket() as one:
@@ -229,7 +230,7 @@ def free_ports(count: int) -> list[int]:
         ports.append(port)
         if len(ports) == count:
             return ports
-    raise RunError(f"this machine has no {count} free ports from {PORTS.start} to {PORTS.stop - 1}")
+    raise RunError(f"this machine does not have {count} free ports from {PORTS.start} to {PORTS.stop - 1}")
 
 
 def _reason(code: int) -> str:
@@ -238,4 +239,4 @@ def _reason(code: int) -> str:
 
 def _last_line(path: Path) -> str:
     lines = path.read_text(encoding="utf-8", errors="replace").strip().splitlines() if path.exists() else []
-    return lines[-1].removeprefix("coterie: ") if lines else "it said nothing"
+    return lines[-1].removeprefix("coterie: ") if lines else "without output"

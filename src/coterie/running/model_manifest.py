@@ -1,4 +1,4 @@
-"""What must be known of a model to use it without the run that it came from."""
+"""The manifest of a saved model: everything needed to use it without its run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from coterie.core.ensemble import VOTES
 from coterie.data.dataset import IMAGES, KINDS, Column
 from coterie.data.scaling import Scaling
 
-FORM = 1  # of the manifest; another number is one that this version cannot read
+FORM = 1  # version of the manifest's format; no other can be read
 RAW, SCALED = "raw", "scaled"
 
 
@@ -21,12 +21,12 @@ class Part:
     """One model: a peer's only one, or a member of its ensemble."""
 
     name: str
-    architecture: str = ""  # of the zoo, or module:callable; a portable one has none
-    kind: str = ""  # what a portable one is, in its maker's words
+    architecture: str = ""  # from the zoo, or module:callable; empty for a portable model
+    kind: str = ""  # of a portable model, as its author describes it
     file: str = ""  # in an exported folder
-    takes: str = SCALED  # what it is to be given: raw values, which it scales itself, or scaled ones
+    takes: str = SCALED  # its inputs: raw values, which it scales itself, or scaled ones
     sha256: str = ""  # of the file
-    weight: float | None = None  # of its voice in a soft vote; None: all are equal
+    weight: float | None = None  # in a soft vote; None: all are equal
 
     @property
     def is_portable(self) -> bool:
@@ -38,16 +38,16 @@ class Manifest:
     method: str
     seed: int
     peer: int
-    name: str  # of a real peer; a simulated one has none
+    name: str  # of a real peer; empty for a simulated one
     round: int
     classes: tuple[str, ...]
     kind: str  # of samples: images, features, or integers
     shape: tuple[int, ...]  # of one sample
     columns: tuple[Column, ...]  # of tables whose columns have names
-    label: str  # the column of such a table that is none of them
+    label: str  # the label column of such a table
     scaling: Scaling
     model: Mapping[str, Any]  # the [model] settings
-    vote: str  # of an ensemble; one model has none
+    vote: str  # of an ensemble; empty for a single model
     parts: tuple[Part, ...]
     version: str  # of Coterie
 
@@ -57,7 +57,7 @@ class Manifest:
 
     @property
     def weights(self) -> tuple[float, ...]:
-        """Of the members' voices; none where all are equal."""
+        """Of the members' votes; empty if all are equal."""
         return tuple(part.weight for part in self.parts if part.weight is not None)
 
     @property
@@ -66,7 +66,7 @@ class Manifest:
 
 
 def to_tree(m: Manifest) -> dict[str, Any]:
-    """As JSON says it, for people to read, too."""
+    """The manifest as a JSON tree, also readable for people."""
     columns = [{"name": c.name, **({"texts": list(c.texts)} if c.texts else {})} for c in m.columns]
     return {
         "form": FORM, "coterie": m.version, "method": m.method, "seed": m.seed, "peer": m.peer, "name": m.name,
@@ -84,15 +84,15 @@ def to_tree(m: Manifest) -> dict[str, Any]:
 
 
 def _plain(part: Part) -> dict[str, Any]:
-    """Without a weight that it has not: earlier versions know of none, and must not read a weighted vote as another."""
+    """Omits an absent weight: earlier versions do not know weights, and must fail on a weighted vote."""
     return {key: value for key, value in dataclasses.asdict(part).items() if key != "weight" or value is not None}
 
 
 def from_tree(tree: Any) -> Manifest:
-    """The way back; raises ValueError, naming what is wrong, where it is not a manifest."""
+    """The manifest in a JSON tree; raises ValueError, naming what is wrong, if it is not one."""
     try:
         if tree["form"] != FORM:
-            raise ValueError(f"its form is {tree['form']}, and this version of Coterie reads {FORM}")
+            raise ValueError(f"its format is {tree['form']}, but this version of Coterie reads {FORM}")
         given, scaling = tree["input"], tree["input"]["scaling"]
         manifest = Manifest(
             tree["method"], tree["seed"], tree["peer"], tree["name"], tree["round"], _texts(tree["classes"]),
@@ -102,9 +102,9 @@ def from_tree(tree: Any) -> Manifest:
             tuple(Part(**part) for part in tree["members"]), tree["coterie"],
         )  # fmt: skip
     except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"its manifest is not whole ({error!r})") from error
+        raise ValueError(f"its manifest is invalid ({error!r})") from error
     if fault := _fault(manifest):
-        raise ValueError(f"its manifest is not whole ({fault})")
+        raise ValueError(f"its manifest is invalid ({fault})")
     return manifest
 
 
@@ -124,19 +124,19 @@ def _is_weight(value: object) -> bool:
 
 
 def _fault(m: Manifest) -> str:
-    """What does not go together."""
+    """The first inconsistency; empty if there is none."""
     if m.kind not in KINDS or not m.shape or min(m.shape) < 1 or (m.are_images and len(m.shape) != 3):
         return f"{m.kind} of shape {m.shape}"
     if not len(m.scaling.mean) == len(m.scaling.deviation) == m.shape[0]:
         return f"a scaling of {len(m.scaling.mean)} for inputs of shape {m.shape}"
     if not all(map(math.isfinite, (*m.scaling.mean, *m.scaling.deviation))) or 0 in m.scaling.deviation:
-        return "a scaling by what is no number"
+        return "a scaling that is not finite, or by 0"
     if m.columns and sum(len(c.features) for c in m.columns) != m.shape[0]:
-        return "columns that are not its features"
+        return "columns that do not match its features"
     if not m.parts or (m.vote not in VOTES if m.vote else len(m.parts) > 1):
         return f"{len(m.parts)} members that vote '{m.vote}'"
     if m.weights and (len(m.weights) != len(m.parts) or not all(map(_is_weight, m.weights)) or not sum(m.weights)):
-        return f"members whose voices weigh {', '.join(str(part.weight) for part in m.parts)}"
+        return f"invalid vote weights {', '.join(str(part.weight) for part in m.parts)}"
     if not m.classes or any(part.takes not in (RAW, SCALED) for part in m.parts):
-        return "classes or members"
+        return "no classes, or members with invalid inputs"
     return ""

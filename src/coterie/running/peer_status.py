@@ -1,4 +1,4 @@
-"""What a running peer sees of its circle, from the status that it writes beside its run."""
+"""Shows the status of real peers from the status.json that each of them writes."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from coterie.running.state import FRESH
 
 def text(where: Path, as_json: bool = False) -> str:
     """The status of one peer, or of all peers of a run that `coterie up` started."""
-    found = [_read(path) for path in _places(where)]
+    statuses = [_read(path) for path in _paths(where)]
     if as_json:
-        return json.dumps(found if len(found) > 1 else found[0], indent=2)
-    return _of_circle(found) if len(found) > 1 else _of_peer(found[0])
+        return json.dumps(statuses if len(statuses) > 1 else statuses[0], indent=2)
+    return _of_circle(statuses) if len(statuses) > 1 else _of_peer(statuses[0])
 
 
-def _places(given: Path) -> list[Path]:
+def _paths(given: Path) -> list[Path]:
     where = given
     if where.suffix == ".toml":
         from coterie.running.real_peer import read_file
@@ -29,12 +29,12 @@ def _places(given: Path) -> list[Path]:
         where = read_file(where).out
     if (where / "status.json").exists():
         return [where / "status.json"]
-    places = sorted((where / "peers").glob("*/status.json"), key=lambda p: (len(p.parent.name), p.parent.name))
-    if not places and given != where:
+    paths = sorted((where / "peers").glob("*/status.json"), key=lambda p: (len(p.parent.name), p.parent.name))
+    if not paths and given != where:
         raise CoterieError(f"{where} has no status.json: the peer of {given} has not been started yet")
-    if not places:
+    if not paths:
         raise CoterieError(f"{where} has no status.json: give a peer's .toml file, its folder, or that of `coterie up`")
-    return places
+    return paths
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _now(peer: dict[str, Any], age: float) -> dict[str, Any]:
-    """How long ago another peer answered: the status says it as of when it was written."""
+    """Update how long ago another peer answered: the status has it as of its writing."""
     return peer if peer["answered"] is None else {**peer, "answered": round(peer["answered"] + age, 1)}
 
 
@@ -59,7 +59,7 @@ def _alive(status: dict[str, Any]) -> str:
         return _state(status["state"]) if status["state"] == DONE else "stopped"
     if status["age"] >= FRESH:
         return f"no sign of life for {duration(status['age'])}"
-    return f"{_state(DONE)}, still serves others" if status["state"] == DONE else str(status["state"])
+    return f"{_state(DONE)}, still serving others" if status["state"] == DONE else str(status["state"])
 
 
 def _state(announced: str) -> str:
@@ -67,7 +67,7 @@ def _state(announced: str) -> str:
 
 
 def _of_circle(statuses: list[dict[str, Any]]) -> str:
-    rows = [("peer", "state", "round", "knows", "received", "sent", "waits for")]
+    rows = [("peer", "state", "round", "knows", "received", "sent", "waiting for")]
     for s in statuses:
         received, sent = (sum(p[key] for p in s["peers"]) for key in ("received_bytes", "sent_bytes"))
         there = sum(not p["silent"] for p in s["peers"])
@@ -77,7 +77,7 @@ def _of_circle(statuses: list[dict[str, Any]]) -> str:
 
 
 def _of_peer(s: dict[str, Any]) -> str:
-    waits = f", waits for {s['waits_for']}" if s["waits_for"] else ""
+    waits = f", waiting for {s['waits_for']}" if s["waits_for"] else ""
     head = (
         f"{s['name']} (number {s['number']}) at {s['endpoint']}: {_alive(s)}, round {s['round']}/{s['rounds']}{waits}"
     )

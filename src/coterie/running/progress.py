@@ -1,4 +1,4 @@
-"""How far a run is: the records of single peers become the progress of rounds that all have finished."""
+"""The progress of a run: turns the records of single peers into rounds that all peers have finished."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from coterie.report.graph_scores import Neighbourhood, neighbour_scores
 
 @dataclass(frozen=True)
 class RoundProgress:
-    """All peers that are still there have finished a round: what a live display shows."""
+    """A round that all remaining peers have finished: the data of a live display."""
 
     round: int
     rounds: int
-    accuracy: float | None  # on validation data, so that nobody is tempted by the test set
+    accuracy: float | None  # on validation data: the test set must not guide decisions
     bytes: int  # so far
     neighbours: Neighbourhood | None
 
 
 def mean_accuracy(scores: Sequence[float]) -> float | None:
-    """The same to the last bit in whatever order the scores come: a terminal and a page show the same digits."""
+    """The mean, to the bit independent of the order: a terminal and a page show the same digits."""
     return fmean(scores) if scores else None
 
 
@@ -31,13 +31,13 @@ OnRound = Callable[[RoundProgress], None]
 
 
 class Progress:
-    """Turns the records of single peers into the progress of rounds: a round is done when nobody is behind it."""
+    """Turns the records of single peers into finished rounds: a round is done when no peer is behind it."""
 
     def __init__(self, peers: int, rounds: int, clusters: list[int] | None, on_round: OnRound | None) -> None:
         self.rounds, self.clusters, self.on_round = rounds, clusters, on_round
         self.bytes = 0
         self.done = 0
-        self.at = dict.fromkeys(range(peers), 0)  # the last round that each peer finished, or skipped
+        self.at = dict.fromkeys(range(peers), 0)  # the last round that each peer finished or skipped
         self.behind: Counter[int] = Counter({0: peers})
         self.validation: dict[int, list[float]] = defaultdict(list)
         self.lists: dict[int, dict[int, list[int]]] = defaultdict(dict)

@@ -1,4 +1,4 @@
-"""One real peer, from its file to the end of its run: its keys, data and model, its folder, its place in the circle."""
+"""Runs one real peer: reads its file, sets up keys, data, model and network, and writes its folder."""
 
 from __future__ import annotations
 
@@ -43,32 +43,32 @@ from coterie.training import Trainer
 from coterie.wiring import Population, gather
 
 STATUS_EVERY = 1.0  # seconds
-PARENT = "COTERIE_PARENT"  # in the environment: the process that looks after this one
+PARENT = "COTERIE_PARENT"  # environment variable: the id of the process that supervises this one
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class PeerSettings:
-    """Who and where a real peer is: the [peer] section of its file."""
+    """The [peer] section of a peer's file: its identity and addresses."""
 
-    keys: str = field(default="keys", metadata={"help": "its folder of keys, made by `coterie keys issue`"})
-    name: str = field(default="", metadata={"help": "its name, if you want it checked against its certificate"})
-    listen: str = field(default="0.0.0.0:7400", metadata={"help": "the address and port it listens on"})
-    endpoint: str = field(default="", metadata={"help": "host:port under which others reach it; default: listen"})
+    keys: str = field(default="keys", metadata={"help": "folder of keys, made by `coterie keys issue`"})
+    name: str = field(default="", metadata={"help": "if set, must match the name in the certificate"})
+    listen: str = field(default="0.0.0.0:7400", metadata={"help": "address and port to listen on"})
+    endpoint: str = field(default="", metadata={"help": "host:port at which other peers reach it; default: listen"})
     seeds: tuple[str, ...] = field(
-        default=(), metadata={"help": "others to start from, any one will do, as NAME@HOST:PORT"}
+        default=(), metadata={"help": "seed peers to join through, as NAME@HOST:PORT; one that is up is enough"}
     )
-    server: str = field(default="", metadata={"help": "for a method with a server: the name of the peer that serves"})
-    index: int = field(
-        default=-1, metadata={"help": "which share of a named dataset is its own; -1: the one of its number"}
+    server: str = field(
+        default="", metadata={"help": "name of the peer that acts as the server, if the method has one"}
     )
-    out: str = field(default="", metadata={"help": "its folder; default: beside its file, and named like it"})
+    index: int = field(default=-1, metadata={"help": "index of its share of a named dataset; -1: the peer's number"})
+    out: str = field(default="", metadata={"help": "output folder; default: next to the file, with the same name"})
 
 
 @dataclass(frozen=True)
 class PeerFile:
-    """Everything that one peer's file says."""
+    """The content of a peer's file."""
 
     path: Path
     peer: PeerSettings
@@ -93,21 +93,21 @@ class PeerFile:
 def read_file(path: Path, words: Sequence[str] = ()) -> PeerFile:
     """A peer's TOML file: an experiment (usually on a shared `base`) with a [peer] section."""
     if path.suffix != ".toml":
-        raise ConfigError(f"{path} is not a peer's .toml file: it has an experiment and a [peer] section")
+        raise ConfigError(f"{path} is not a .toml file: give a peer's file, with an experiment and a [peer] section")
     tables = read_tables(str(path))
     changes = parsing.overrides(words)
     given = tables.pop("peer", {})
     if not isinstance(given, dict):
-        raise ConfigError("peer is a section: set one of its keys, such as peer.keys")
-    mine = parsing.merge({"peer": given}, {"peer": changes.pop("peer", {})})["peer"]
+        raise ConfigError("peer is a section, not a value: set one of its keys, such as peer.keys")
+    merged = parsing.merge({"peer": given}, {"peer": changes.pop("peer", {})})["peer"]
     tables = over(tables, changes)
-    _find_beside(path.parent, tables.get("data", {}), tables.get("model", {}))
+    _resolve_paths(path.parent, tables.get("data", {}), tables.get("model", {}))
     check_files(tables)
-    return PeerFile(path, parsing.build(PeerSettings, mine, "peer."), from_tables(tables))
+    return PeerFile(path, parsing.build(PeerSettings, merged, "peer."), from_tables(tables))
 
 
-def _find_beside(folder: Path, of_data: dict[str, Any], of_model: dict[str, Any]) -> None:
-    """Files that a peer's file names lie beside it, wherever the command is run."""
+def _resolve_paths(folder: Path, of_data: dict[str, Any], of_model: dict[str, Any]) -> None:
+    """Resolve paths relative to the peer's file, not to the working directory."""
     name, zoo = of_data.get("name"), of_model.get("zoo")
     if isinstance(name, str) and name not in data.available() and (folder / name).exists():
         of_data["name"] = str((folder / name).resolve())
@@ -122,12 +122,12 @@ def _find_beside(folder: Path, of_data: dict[str, Any], of_model: dict[str, Any]
 
 
 def place(file: PeerFile, identity: Identity) -> tuple[Peer, Population]:
-    """The peer with its data and model, and the circle as far as its settings tell of it."""
+    """The peer with its data and model, and the circle as its settings describe it."""
     e = file.experiment
     if e.method.with_server() and not file.peer.server:
-        raise ConfigError(f"{e.method_name} has a server: set peer.server to the name of the peer that serves")
+        raise ConfigError(f"{e.method_name} needs a server: set peer.server to the name of the peer that serves")
     serves = e.method.with_server() and file.peer.server == identity.name
-    if e.data.name not in data.available():  # a file of one's own: all of it, and nobody else's
+    if e.data.name not in data.available():  # a data file: all of it belongs to this peer
         alone = dataclasses.replace(e.data, partition="iid")
         circle = gather(dataclasses.replace(e, peers=1, data=alone, graph=TopologySettings()))
         index = 0
@@ -135,31 +135,33 @@ def place(file: PeerFile, identity: Identity) -> tuple[Peer, Population]:
         circle = gather(e)
         index = identity.number if file.peer.index < 0 else file.peer.index
         if not (serves or index < e.peers):
-            raise ConfigError(f"peer.index = {index}: the data are divided among {e.peers} peers (0 to {e.peers - 1})")
-    found = circle.participants[-1 if serves else index]
+            raise ConfigError(
+                f"peer.index = {index} is too large: the data are divided among {e.peers} peers (0 to {e.peers - 1})"
+            )
+    participant = circle.participants[-1 if serves else index]
     links = None if serves else _links(e, identity.number)
-    me = dataclasses.replace(found, id=identity.number, peers=Others(0, 0), server=None, links=links)
+    me = dataclasses.replace(participant, id=identity.number, peers=Others(0, 0), server=None, links=links)
     return me, circle
 
 
 def _links(e: Experiment, number: int) -> Sequence[int] | None:
-    everybody = links_of(e.graph, e.peers, e.seed)
-    if everybody is not None and number >= len(everybody):
-        last = len(everybody) - 1
-        raise ConfigError(f"graph.kind = {e.graph.kind} joins peers 0 to {last}; this is {number}: set `peers` higher")
-    return None if everybody is None else everybody[number]
+    links = links_of(e.graph, e.peers, e.seed)
+    if links is not None and number >= len(links):
+        last = len(links) - 1
+        raise ConfigError(f"graph.kind = {e.graph.kind} joins peers 0 to {last}, not {number}: set `peers` higher")
+    return None if links is None else links[number]
 
 
 # -- a run -------------------------------------------------------------------------------------
 
 
 def run(file: PeerFile, **options: Any) -> dict[str, Any]:
-    """`take_part`, until it has finished or somebody stops the process; returns the peer's summary."""
+    """`take_part` until the run ends or the process is stopped; returns the peer's summary."""
     return asyncio.run(_until_stopped(take_part(file, **options)))
 
 
 async def _until_stopped(work: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:
-    """Ctrl-C or a polite kill ends it after its last checkpoint: nothing needs saving."""
+    """SIGINT or SIGTERM cancels the work: the last checkpoint is on disk, so nothing needs saving."""
     task = asyncio.ensure_future(work)
     for kind in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(kind, task.cancel)
@@ -173,7 +175,7 @@ async def _until_stopped(work: Coroutine[Any, Any, dict[str, Any]]) -> dict[str,
 
 
 async def _end_with_parent(task: asyncio.Task[Any]) -> None:
-    """A peer of `coterie up` stops when that is gone, however it went: nobody else would look after it."""
+    """Stop a peer of `coterie up` when that process is gone, because it would run unsupervised."""
     parent = os.environ.get(PARENT)
     while parent is None or os.getppid() == int(parent):
         await asyncio.sleep(STATUS_EVERY)
@@ -188,17 +190,19 @@ async def take_part(
     on_round: Callable[[PeerRound], None] = lambda _: None,
     on_start: Callable[[NetworkEngine], None] = lambda _: None,
 ) -> dict[str, Any]:
-    """Take part from where this peer was (or from the beginning) to the end; returns its summary."""
+    """Take part from the last checkpoint (or from the beginning) to the end; returns the summary."""
     identity = Identity.load(file.keys)
     if file.peer.name and file.peer.name != identity.name:
-        raise ConfigError(f"peer.name = '{file.peer.name}', but {file.keys} has the certificate of '{identity.name}'")
+        raise ConfigError(
+            f"peer.name = '{file.peer.name}', but the certificate in {file.keys} is that of '{identity.name}'"
+        )
     me, circle = place(file, identity)
     file.out.mkdir(parents=True, exist_ok=True)
-    with _only_one(file.out) as start:
-        begun = _prepare(file, fresh, me, circle, say)
+    with _lock(file.out) as start:
+        saved = _prepare(file, fresh, me, circle, say)
         e = file.experiment
         trainer, log = Trainer("never", 1, e.engine.threads), EventLog(file.out / "events.jsonl")
-        sinks = Sinks(e.engine.sinks, file.out, e.tables(), begun=begun is not None)
+        sinks = Sinks(e.engine.sinks, file.out, e.tables(), resumed=saved is not None)
 
         def see(record: PeerRound) -> None:
             sinks.see(record)
@@ -206,8 +210,8 @@ async def take_part(
 
         try:
             engine = _wire(file, identity, me, circle, trainer, log, start, say, see)
-            if begun is not None:
-                engine.restore(*begun)
+            if saved is not None:
+                engine.restore(*saved)
             else:
                 engine.mailbox.open(EMPTY)
             on_start(engine)
@@ -215,19 +219,19 @@ async def take_part(
             sinks.finish(summary)
             return summary
         finally:
-            trainer.close(wait=False)  # who was stopped while it trained does not need the rest
+            trainer.close(wait=False)  # after a stop, the rest of the training is not needed
             log.close()
             sinks.close()
 
 
-class _only_one:  # noqa: N801 (reads as a word)
-    """Two processes in one folder would write over each other's state: the second is refused."""
+class _lock:  # noqa: N801 (reads as a word)
+    """Refuses a second process in the same folder, which would overwrite the state."""
 
     def __init__(self, out: Path) -> None:
         self.path = out / "running"
 
     def __enter__(self) -> int:
-        """The number of this start: the time, but above that of the last start even if the clock was set back."""
+        """The number of this start: the time, but above the last start's even if the clock was set back."""
         import fcntl
 
         self.file = self.path.open("ab+", buffering=0)
@@ -254,20 +258,20 @@ class _only_one:  # noqa: N801 (reads as a word)
 def _prepare(
     file: PeerFile, fresh: bool, me: Peer, circle: Population, say: Callable[[str], None]
 ) -> tuple[int, dict[str, Any]] | None:
-    """The checkpoint to go on from, if there is one; else the beginning of a new run."""
+    """The checkpoint to resume from; None after preparing a new run."""
     out = file.out
-    found = (
+    saved = (
         None
         if fresh
-        else checkpoint.load(out / "checkpoint", on_broken=lambda text: say(f"{text}: going on from the one before"))
+        else checkpoint.load(out / "checkpoint", on_broken=lambda text: say(f"{text}: using the one before"))
     )
     log = EventLog(out / "events.jsonl")
-    if found is not None:
-        _check_same(out, file)
-        if warning := provenance.resume(out, file.experiment, found[0]):
+    if saved is not None:
+        _check_same_settings(out, file)
+        if warning := provenance.resume(out, file.experiment, saved[0]):
             _log.warning("%s", warning)
-        log.keep_until(found[0])
-        return found
+        log.keep_until(saved[0])
+        return saved
     for old in [*(out / "checkpoint").glob("round-*"), *(out / "letters").glob("*.letter")]:
         old.unlink()
     (out / "summary.json").unlink(missing_ok=True)
@@ -287,14 +291,14 @@ def _class_counts(me: Peer, classes: int) -> list[int]:
     return [int((me.labels() == c).sum()) for c in range(classes)]
 
 
-def _check_same(out: Path, file: PeerFile) -> None:
-    """A state can only be gone on with under the settings that it came from."""
+def _check_same_settings(out: Path, file: PeerFile) -> None:
+    """A run can only be resumed with the settings that it was started with."""
     before = from_tables(read_tables(str(out / "config.toml"))).tables()
     now = file.experiment.tables()
     for section in ("method", "model", "data", "seed", "rounds"):
         if before[section] != now[section]:
             raise RunError(
-                f"{out} holds a run with another {section}: start anew with --fresh (its state is then lost), or "
+                f"{out} holds a run with another {section}: start over with --fresh (its state is then lost), or "
                 "choose another peer.out"
             )
 
@@ -310,7 +314,7 @@ def _wire(
     say: Callable[[str], None],
     on_round: Callable[[PeerRound], None],
 ) -> NetworkEngine:
-    """An engine with its way to the others."""
+    """An engine with its network node."""
     e, out = file.experiment, file.out
     server = file.peer.server if e.method.with_server() else ""
     engine = NetworkEngine(
@@ -318,19 +322,19 @@ def _wire(
         asynchronous=e.engine.asynchronous, evaluate_every=e.evaluate.every, on_round=on_round, say=say,
     )  # fmt: skip
 
-    def offended(sender: str, what: str) -> None:
-        say(f"dropped what '{sender}' sent: {what}")
+    def on_offence(sender: str, what: str) -> None:
+        say(f"dropped data from '{sender}': {what}")
         log.write(Offence(me.id, engine.round, engine.seconds(), sender, what))
         log.flush()
 
     terms = agreement(e, circle.dataset, me, server)
     audit = AuditLog(out / "audit.jsonl", identity.name, identity.credential.serial, e.method_name)
-    mine = Announcement(
+    announcement = Announcement(
         identity.name, file.peer.endpoint or file.peer.listen, start, 0, GATHERING, 0, 1, digest(terms),
         identity.credential.serial,
     )  # fmt: skip
-    book = AddressBook(identity, identity.roster, mine, time.monotonic)
-    penalties = Penalties(time.monotonic, offended)
+    book = AddressBook(identity, identity.roster, announcement, time.monotonic)
+    penalties = Penalties(time.monotonic, on_offence)
     columns = [column.name for column in circle.dataset.columns]
     engine.node = Node(identity, book, terms, e.network, engine, audit, penalties, say, file.seeds(), columns)
     return engine
@@ -344,7 +348,7 @@ async def _live(
     node.book.announce(endpoint=_endpoint(file.peer, port))
     say(f"'{node.identity.name}' (number {node.identity.number}) listens on {node.book.mine.endpoint}")
     node.talk()
-    telling, error = asyncio.create_task(_tell_status(engine, status)), ""
+    status_task, error = asyncio.create_task(_keep_writing_status(engine, status)), ""
     try:
         await engine.run()
         return _end(file, engine, circle)
@@ -352,7 +356,7 @@ async def _live(
         error = str(failed)
         raise
     finally:
-        telling.cancel()
+        status_task.cancel()
         await node.stop()
         _write_status(engine, status, running=False, error=error)
         engine.close()
@@ -360,10 +364,10 @@ async def _live(
 
 
 def _end(file: PeerFile, engine: NetworkEngine, circle: Population) -> dict[str, Any]:
-    """What a peer that did all its rounds leaves; an error, once all of it is there, if its model is not finite."""
-    e, name, mine = file.experiment, engine.node.identity.name, [(engine.me, file.experiment.rounds)]
-    keep(file.out, e, circle, mine, name)
-    engine.log.write(*finite.found(mine, engine.seconds()))
+    """Write the files of a finished peer; then raise an error if its model is not finite."""
+    e, name, peers = file.experiment, engine.node.identity.name, [(engine.me, file.experiment.rounds)]
+    keep(file.out, e, circle, peers, name)
+    engine.log.write(*finite.diverged(peers, engine.seconds()))
     engine.log.flush()
     summary = summarise_peer(file.out, name, engine.seconds())
     write_json(file.out / "summary.json", summary)
@@ -372,7 +376,7 @@ def _end(file: PeerFile, engine: NetworkEngine, circle: Population) -> dict[str,
 
 
 def _endpoint(peer: PeerSettings, port: int) -> str:
-    """Where others reach it; a port of 0 is one that the system chose."""
+    """Where other peers reach it; port 0 stands for the one that the system chose."""
     host, _, wanted = (peer.endpoint or peer.listen).rpartition(":")
     return f"{host}:{port}" if wanted == "0" else f"{host}:{wanted}"
 
@@ -399,7 +403,7 @@ def summarise_peer(out: Path, name: str, seconds: float) -> dict[str, Any]:
 # -- status ------------------------------------------------------------------------------------
 
 
-async def _tell_status(engine: NetworkEngine, path: Path) -> None:
+async def _keep_writing_status(engine: NetworkEngine, path: Path) -> None:
     while True:
         _write_status(engine, path)
         await asyncio.sleep(STATUS_EVERY)
@@ -428,5 +432,5 @@ def _write_status(engine: NetworkEngine, path: Path, running: bool = True, error
         "deadline": round(engine.deadline.seconds, 3), "audit": {"records": node.audit.count, "head": node.audit.head},
         "roster": node.book.roster.version, "error": error, "peers": others,
     }  # fmt: skip
-    with suppress(OSError):  # a full disk shows at the next checkpoint; the status is only a courtesy
+    with suppress(OSError):  # a full disk shows at the next checkpoint; the status is optional
         write_whole(path, json.dumps(status))

@@ -1,4 +1,4 @@
-"""Every peer's model in its run's folder: `models/peer-N.safetensors`, one file with all that is needed to use it."""
+"""Saves every peer's model in the run's folder as `models/peer-N.safetensors`, with its manifest, and reads it."""
 
 from __future__ import annotations
 
@@ -29,41 +29,41 @@ from coterie.running.model_manifest import Manifest, Part, from_tree, to_tree
 from coterie.wiring import Population
 
 FOLDER = "models"
-ONLY_MODEL = "model"  # the name of a model that is no member of an ensemble
+ONLY_MODEL = "model"  # the name of a model that is not in an ensemble
 
 Tensors = dict[str, Array]
 
 
 @dataclass(frozen=True, eq=False)
 class Personal:
-    """What a peer predicts with."""
+    """The model or ensemble that a peer predicts with."""
 
     manifest: Manifest
     contents: tuple[Tensors | bytes, ...]  # of each part: a network's tensors, or an ONNX file
-    source: str = ""  # the folder of the run, or of the export, that it was read from
+    source: str = ""  # the folder of the run or export that it was read from
 
 
 # -- writing -----------------------------------------------------------------------------------
 
 
 def keep(out: Path, e: Experiment, circle: Population, peers: Iterable[tuple[Peer, int]], name: str = "") -> None:
-    """Write the models of these peers, each with the round that it is of; a server has none.
+    """Write the models of these peers, given with their rounds; a server has none.
 
-    All are there, or none: a folder of another name becomes `models/` when it is whole.
+    Atomic: they are written to a temporary folder, which is then renamed to `models/`.
     """
-    found = [(me, round) for me, round in peers if me.data is not None]
-    folder, half = out / FOLDER, out / f"{FOLDER}.tmp"
-    if not e.engine.models or not found:
+    with_data = [(me, round) for me, round in peers if me.data is not None]
+    folder, temporary = out / FOLDER, out / f"{FOLDER}.tmp"
+    if not e.engine.models or not with_data:
         return
     try:
-        shutil.rmtree(half, ignore_errors=True)
-        half.mkdir()
-        for me, round in found:
-            _write(half / file_name(me.id), _personal(me, round, e, circle, name))
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir()
+        for me, round in with_data:
+            _write(temporary / file_name(me.id), _personal(me, round, e, circle, name))
         shutil.rmtree(folder, ignore_errors=True)  # of an earlier end of this run
-        half.replace(folder)
+        temporary.replace(folder)
     except (OSError, SafetensorError) as error:
-        shutil.rmtree(half, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
         raise RunError(f"the models {folder} could not be written ({error}): is the disk full?") from error
 
 
@@ -125,16 +125,16 @@ def _write(path: Path, personal: Personal) -> None:
 
 
 def read(path: Path) -> Personal:
-    """One peer's file; raises RunError where it is damaged."""
+    """Read one peer's file; raises RunError if it is damaged."""
     try:
         with safe_open(path, framework="np") as file:
             about = file.metadata() or {}
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
         if about.get("sum") != checksum(about.get("manifest", ""), tensors):
-            raise ValueError("its content is not what was written")
+            raise ValueError("its checksum does not match")
         manifest = from_tree(json.loads(about["manifest"]))
     except (OSError, SafetensorError, ValueError) as error:
-        raise RunError(f"{path} is damaged ({error}): run the experiment again, or copy the file anew") from error
+        raise RunError(f"{path} is damaged ({error}): run the experiment again, or copy the file again") from error
     contents = tuple(_of_part(n, part, tensors) for n, part in enumerate(manifest.parts))
     return Personal(manifest, contents, str(path.parent.parent))
 
@@ -147,14 +147,14 @@ def _of_part(number: int, part: Part, tensors: Mapping[str, Array]) -> Tensors |
 
 
 def find(where: Path, peer: str | None) -> Path:
-    """The file of a peer, by number or (of real peers) by name, in the folder of a run, of a peer, or of `up`."""
+    """The file of a peer, by number or (for real peers) name, in the folder of a run, a peer, or `coterie up`."""
     files = {_number(path): path for path in _files(where)}
     if not files:
         raise RunError(_why_none(where))
     if peer is None:
         if len(files) == 1:
             return next(iter(files.values()))
-        raise RunError(f"say which peer: --peer {min(files)}, or another of the {len(files)} that {where} has")
+        raise RunError(f"choose a peer with --peer: {where} has {len(files)}, for example --peer {min(files)}")
     if peer.isdecimal() and int(peer) in files:
         return files[int(peer)]
     names = {} if peer.isdecimal() else {name: path for path in files.values() if (name := _name(path))}
@@ -172,12 +172,12 @@ def _files(where: Path) -> list[Path]:
 def _number(path: Path) -> int:
     number = path.stem.removeprefix("peer-")
     if not number.isdecimal():
-        raise RunError(f"{path} is not named as models are ({file_name(0)}): move it away")
+        raise RunError(f"{path} is not named like a model ({file_name(0)}): move it away")
     return int(number)
 
 
 def _name(path: Path) -> str:
-    """The name in a file's manifest; a damaged file has none."""
+    """The name in a file's manifest; empty if the file is damaged."""
     try:
         with safe_open(path, framework="np") as file:
             return str(json.loads(file.metadata()["manifest"])["name"])
@@ -192,7 +192,7 @@ def _why_none(where: Path) -> str:
     tables = read_tables(str(config))
     again = f"coterie run {config} engine.models=true --out ANOTHER"
     if tables.get("engine", {}).get("models") is False:
-        return f"{where} has no models, for it was run with engine.models = false. Run it again: {again}"
+        return f"{where} has no models because it was run with engine.models = false. Run it again: {again}"
     if not (where / "summary.json").exists():
-        return f"{where} has no models yet: they are written when a run has finished (coterie run --resume {where})"
-    return f"{where} has no models: it was run by a version that kept none, or is a server's. Run it again: {again}"
+        return f"{where} has no models yet: they are written when a run finishes (coterie run --resume {where})"
+    return f"{where} has no models: its version did not save them, or it is a server's. Run it again: {again}"

@@ -1,4 +1,4 @@
-"""A run from beginning to end: its folder, its engine, its events, and what is written when it is done."""
+"""Runs and resumes a simulation: its folder, engine and events, and the files written at its end."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from coterie.simulation.participants import activities
 from coterie.wiring import Population, gather, stage_for
 
 OnStart = Callable[[Simulation], None]
-MOST_LOSSES = 10  # of processes or machines, in one run
+MOST_LOSSES = 10  # of processes or machines that one run survives
 
 _log = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ def run(
     """Run an experiment into a new folder; returns its summary."""
     out = Path(out)
     check_folder(out, overwrite)
-    circle = gather(experiment)  # before anything is written or deleted: most mistakes show here
+    circle = gather(experiment)  # before anything is written or deleted: most errors show here
     _check_cluster(experiment)
     if out.exists() and any(out.iterdir()):
         shutil.rmtree(out)
@@ -60,57 +60,59 @@ def run(
     log.write(run_started(experiment, circle))
     log.flush()
     begin = partial(_go, experiment, circle, log, out, 0.0, None, on_round, on_start)
-    return _despite_losses(begin, partial(_resume, out, on_round, on_start), out)
+    return _retry_after_loss(begin, partial(_resume, out, on_round, on_start), out)
 
 
 def resume(out: str | Path, *, on_round: OnRound | None = None, on_start: OnStart | None = None) -> dict[str, Any]:
-    """Go on with a run from its last checkpoint, as if nothing had happened; returns its summary."""
+    """Resume a run from its last checkpoint, with identical results; returns its summary."""
     out = Path(out)
     again = partial(_resume, out, on_round, on_start)
-    return _despite_losses(again, again, out)
+    return _retry_after_loss(again, again, out)
 
 
-def _despite_losses(go: Callable[[], dict[str, Any]], again: Callable[[], dict[str, Any]], out: Path) -> dict[str, Any]:
-    """A run that loses a part of the cluster that it is on goes on from its last checkpoint, on what is left."""
+def _retry_after_loss(
+    go: Callable[[], dict[str, Any]], again: Callable[[], dict[str, Any]], out: Path
+) -> dict[str, Any]:
+    """Resume a run that loses part of its cluster, from its last checkpoint, on the remaining machines."""
     for _ in range(MOST_LOSSES):
         try:
             return go()
         except StageLost as lost:
-            _log.warning("%s; going on from the last checkpoint", lost)
+            _log.warning("%s; resuming from the last checkpoint", lost)
             go = again
-    raise RunError(f"{out}: lost a part of the cluster {MOST_LOSSES} times. `coterie run --resume {out}` goes on")
+    raise RunError(f"{out}: lost a part of the cluster {MOST_LOSSES} times. Resume with `coterie run --resume {out}`")
 
 
 def _resume(out: Path, on_round: OnRound | None, on_start: OnStart | None) -> dict[str, Any]:
     experiment = of_folder(out)
     if (out / "peers").is_dir():
-        raise RunError(f"{out} was made by `coterie up`: go on with `coterie up --resume {out}`")
+        raise RunError(f"{out} was made by `coterie up`: resume it with `coterie up --resume {out}`")
     if (out / "summary.json").exists():
         summary = read_summary(out)
         _warn_if_outdated(out, experiment)
         finite.refuse(summary, out)
         return summary
-    found = checkpoint.load(out / "checkpoint")
+    saved = checkpoint.load(out / "checkpoint")
     log = EventLog(out / "events.jsonl")
     circle = gather(experiment)
-    if found is None:
-        _log.warning("%s has no checkpoint: it begins again, at round 1", out)
+    if saved is None:
+        _log.warning("%s has no checkpoint: starting over at round 1", out)
         log.path.unlink(missing_ok=True)
         provenance.begin(out, experiment)
         log.write(run_started(experiment, circle))
         return _go(experiment, circle, log, out, 0.0, None, on_round, on_start)
-    kept = log.keep_until(found[0])
-    _check_whole(kept, found[0], log.path)
-    if warning := provenance.resume(out, experiment, found[0]):
+    kept = log.keep_until(saved[0])
+    _check_complete(kept, saved[0], log.path)
+    if warning := provenance.resume(out, experiment, saved[0]):
         _log.warning("%s", warning)
-    return _go(experiment, circle, log, out, found[1].get("seconds", 0.0), found, on_round, on_start, kept)
+    return _go(experiment, circle, log, out, saved[1].get("seconds", 0.0), saved, on_round, on_start, kept)
 
 
 def _warn_if_outdated(out: Path, experiment: Experiment) -> None:
-    """Its baseline, or whatever it is shown beside, would be computed with something else."""
-    if why := provenance.outdated(out, experiment):
-        told = provenance.NOT_KNOWN if why == provenance.NOT_RECORDED else f"they are outdated: {why}"
-        _log.warning("%s is done, and its figures stay as they are, but %s", out, told)
+    """Warn if a baseline run now would use other sources than the finished run."""
+    if reason := provenance.outdated(out, experiment):
+        text = provenance.NOT_KNOWN if reason == provenance.NOT_RECORDED else f"they are outdated: {reason}"
+        _log.warning("%s is finished and its figures are kept, but %s", out, text)
 
 
 def _go(
@@ -127,46 +129,46 @@ def _go(
     began = time.perf_counter() - seconds
     with (
         RunState(out, e.rounds, saved[0] if saved else 0) as state,
-        closing(Sinks(e.engine.sinks, out, e.tables(), begun=saved is not None)) as sinks,
+        closing(Sinks(e.engine.sinks, out, e.tables(), resumed=saved is not None)) as sinks,
         closing(log),
         closing(stage_for(e, circle)) as stage,
     ):
-        progress = Progress(e.peers, e.rounds, circle.clusters, _told_to(state, log, on_round))
+        progress = Progress(e.peers, e.rounds, circle.clusters, _reporter(state, log, on_round))
         sinks.see(run_started(e, circle))
         for event in kept or []:
             progress.see(event, tell=False)
             sinks.see(event, tell=False)
-        state.tell(bytes=progress.bytes)
+        state.update(bytes=progress.bytes)
         simulation = Simulation(
             stage, Clock(e.clock, e.peers, e.seed), log, asynchronous=e.engine.asynchronous,
             checkpoint_every=e.engine.checkpoint, folder=out / "checkpoint",
-            on_record=partial(_seen_by, progress, sinks), seconds=lambda: time.perf_counter() - began,
+            on_record=partial(_pass_on, progress, sinks), seconds=lambda: time.perf_counter() - began,
         )  # fmt: skip
         if saved is not None:
             simulation.restore(*saved)
-        state.doings = lambda: activities(simulation.participants)
+        state.activities = lambda: activities(simulation.participants)
         if on_start:
             on_start(simulation)
         simulation.run()
         stage.collect_states()
         peers = [(stage.peers[p.id], min(p.round, e.rounds)) for p in simulation.participants]
         keep(out, e, circle, peers)
-        log.write(*finite.found(peers, simulation.now))
+        log.write(*finite.diverged(peers, simulation.now))
         log.close()
         summary = finish(out, time.perf_counter() - began)
         sinks.finish(summary)
-        finite.refuse(summary, out)  # last: nothing of the run is lost
+        finite.refuse(summary, out)  # last, so that nothing of the run is lost
         return summary
 
 
-def _check_whole(events: Sequence[Event], rounds: int, path: Path) -> None:
-    """A run that goes on must have all of its rounds so far, or its figures would be wrong."""
-    there = {getattr(event, "round", 0) for event in events}
-    missing = [round for round in range(1, rounds + 1) if round not in there]
+def _check_complete(events: Sequence[Event], rounds: int, path: Path) -> None:
+    """A resumed run must have the events of all its rounds so far, or its figures would be wrong."""
+    present = {getattr(event, "round", 0) for event in events}
+    missing = [round for round in range(1, rounds + 1) if round not in present]
     if missing:
         raise RunError(
-            f"{path} has nothing of round {missing[0]}, which the checkpoint says is done: the file is damaged. "
-            "Start anew, with --overwrite"
+            f"{path} has no events of round {missing[0]}, but the checkpoint is later: the file is damaged. "
+            "Start over with --overwrite"
         )
 
 
@@ -177,35 +179,35 @@ def _check_cluster(e: Experiment) -> None:
         check_reachable(e.engine.address)
 
 
-def _seen_by(progress: Progress, sinks: Sinks, event: Event) -> None:
+def _pass_on(progress: Progress, sinks: Sinks, event: Event) -> None:
     progress.see(event)
     sinks.see(event)
 
 
-def _told_to(state: RunState, log: EventLog, on_round: OnRound | None) -> OnRound:
-    """Whoever reads the files while the run goes on learns of a round when it is done."""
+def _reporter(state: RunState, log: EventLog, on_round: OnRound | None) -> OnRound:
+    """Flushes the files after each round, so that readers of a running run see it."""
 
-    def tell(p: RoundProgress) -> None:
+    def report(p: RoundProgress) -> None:
         log.flush()
-        state.tell(round=p.round, accuracy=p.accuracy, bytes=p.bytes)
+        state.update(round=p.round, accuracy=p.accuracy, bytes=p.bytes)
         if on_round:
             on_round(p)
 
-    return tell
+    return report
 
 
 def finish(out: Path, seconds: float) -> dict[str, Any]:
-    """Everything that is derived from a run's events."""
+    """Write everything that is derived from a run's events; returns the summary."""
     events = list(read(out / "events.jsonl"))
     summary = provenance.with_mixture(summarise(events, seconds), out)
     write_graph(events, out / "graph.npz")
     write_report(events, summary, out / "report.html")
-    write_json(out / "summary.json", summary)  # last: a run with a summary is a whole one
+    write_json(out / "summary.json", summary)  # last: a run with a summary is complete
     return summary
 
 
 def new_folder(name: str) -> Path:
-    """A folder in runs/ by name and time; two that begin in the same second get different ones."""
+    """A new folder in runs/, named by name and time; unique even within a second."""
     stem = f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
     names = itertools.chain([stem], (f"{stem}-{n}" for n in itertools.count(2)))
     return next(folder for folder in map(Path("runs").joinpath, names) if not folder.exists())
@@ -217,9 +219,11 @@ def check_folder(out: Path, overwrite: bool) -> None:
     if not out.is_dir():
         raise RunError(f"{out} is a file: choose another --out")
     if not overwrite:
-        raise RunError(f"{out} exists already: choose another --out, or --overwrite it, or go on with --resume {out}")
+        raise RunError(
+            f"{out} already exists: choose another --out, or use --overwrite, or continue it with --resume {out}"
+        )
     if not ((out / "config.toml").exists() and (out / "events.jsonl").exists()):
-        raise RunError(f"{out} is not the folder of a run: it is not overwritten")
+        raise RunError(f"{out} is not the folder of a run, so it is not overwritten: choose another --out")
 
 
 def run_started(e: Experiment, circle: Population) -> RunStarted:
@@ -238,7 +242,7 @@ def of_folder(out: Path) -> Experiment:
 
 
 def baseline_of(experiment: Experiment) -> Experiment | None:
-    """The experiment to show beside this one, if it names a baseline."""
+    """The baseline of an experiment, if it names one."""
     if experiment.baseline in ("", experiment.method_name):
         return None
     try:

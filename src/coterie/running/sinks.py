@@ -1,7 +1,6 @@
-"""Where else the events of a run can go: TensorBoard, and Weights & Biases. Both are optional packages.
+"""Sends the events of a run to TensorBoard or Weights & Biases, both optional packages.
 
-Validation accuracy goes there while a run is under way, test accuracy when it is done: nobody is tempted to stop or
-choose by it.
+Validation accuracy is sent during a run, test accuracy only at its end: the test set must not guide decisions.
 """
 
 from __future__ import annotations
@@ -18,26 +17,26 @@ from coterie.core import notes
 from coterie.core.events import Event, PeerRound, RunStarted
 from coterie.running.progress import Progress, RoundProgress
 
-MOST_PEERS = 50  # with more of them, only what all have in common is shown
+MOST_PEERS = 50  # with more peers, only means are shown
 
 
 class Sink(ABC):
-    """Takes the events of a run in, and turns them into curves over rounds."""
+    """Turns the events of a run into curves over rounds."""
 
     package: str
 
-    def __init__(self, folder: Path, config: Mapping[str, Any], begun: bool) -> None:
-        self.folder, self.config, self.begun = folder, config, begun
+    def __init__(self, folder: Path, config: Mapping[str, Any], resumed: bool) -> None:
+        self.folder, self.config, self.resumed = folder, config, resumed
         self.few = True
-        self._peers: int | None = None  # how many, where that is known: a real peer sees its own records alone
+        self._peers: int | None = None  # None for a real peer, which sees only its own records
         self._progress: Progress | None = None
         self._tags = notes.Tags()
-        self._noted: dict[int, dict[str, list[float]]] = {}  # by round and tag, until all have finished the round
+        self._noted: dict[int, dict[str, list[float]]] = {}  # by round and tag, until all peers have finished the round
         self._left_out = False
         self._open()
 
     def see(self, event: Event, tell: bool = True) -> None:
-        """Take an event in; those of before a restart are not told again."""
+        """Process an event; with `tell` false (before a restart) it is not sent again."""
         if isinstance(event, RunStarted):
             self._peers, self.few = event.peers, event.peers <= MOST_PEERS
             self._progress = Progress(event.peers, event.rounds, event.clusters, self._round)
@@ -51,29 +50,29 @@ class Sink(ABC):
             self._progress.see(event, tell)
 
     def _note(self, event: PeerRound, tell: bool) -> None:
-        """The numbers of its own that the method noted: of each participant, and for the mean over peers."""
+        """The numbers that the method noted: of each participant, and for the mean over peers."""
         is_server = self._peers is not None and event.peer >= self._peers
-        who = "server" if is_server else f"peer {event.peer}"
+        participant = "server" if is_server else f"peer {event.peer}"
         for name, value in notes.numbers(event.notes).items():
             tag = self._tags.of(name)
             if tag is None:
-                self._tell_of_more(name)
+                self._warn_of_more(name)
             elif tell and value is not None:
                 if is_server or self.few:
-                    self.log(event.round, {f"{who}/notes/{tag}": value})
+                    self.log(event.round, {f"{participant}/notes/{tag}": value})
                 if not is_server and self._progress is not None:
                     self._noted.setdefault(event.round, {}).setdefault(tag, []).append(value)
 
-    def _tell_of_more(self, name: str) -> None:
+    def _warn_of_more(self, name: str) -> None:
         if not self._left_out:
             self._left_out = True
             print(
                 f"coterie: {self.package} gets the first {notes.MOST} numbers that the method notes; "
-                f"'{notes.shown(name)}' and later ones are in events.jsonl alone", file=sys.stderr, flush=True,
+                f"'{notes.shown(name)}' and later ones are only in events.jsonl", file=sys.stderr, flush=True,
             )  # fmt: skip
 
     def _log_noted(self, until: int) -> None:
-        """The means of the rounds that all have finished."""
+        """Send the means of the rounds that all peers have finished."""
         for round in sorted(r for r in self._noted if r <= until):
             by_tag = self._noted.pop(round)
             self.log(round, {f"notes/{tag}": notes.mean(values) for tag, values in by_tag.items()})
@@ -88,24 +87,24 @@ class Sink(ABC):
         self.log(progress.round, values)
 
     def finish(self, summary: Mapping[str, Any]) -> None:
-        """The run is done: what it came to."""
+        """The run is done: send its figures."""
         self._log_noted(max(self._noted, default=0))
         accuracy = summary["accuracy"]
-        found = {
+        figures = {
             f"test/{kind}": value["mean"] if isinstance(value, Mapping) else value for kind, value in accuracy.items()
         }
-        self.total({name: value for name, value in found.items() if value is not None}, int(summary["rounds"]))
+        self.total({name: value for name, value in figures.items() if value is not None}, int(summary["rounds"]))
 
     @abstractmethod
     def _open(self) -> None: ...
 
     @abstractmethod
     def log(self, round: int, values: Mapping[str, float]) -> None:
-        """Points of curves."""
+        """Add points to curves."""
 
     @abstractmethod
     def total(self, values: Mapping[str, float], rounds: int) -> None:
-        """Figures of the whole run."""
+        """Add figures of the whole run."""
 
     @abstractmethod
     def close(self) -> None: ...
@@ -133,20 +132,20 @@ class TensorBoard(Sink):
 
 
 class WandB(Sink):
-    """A run of Weights & Biases. Its own variables say where to: WANDB_PROJECT, WANDB_MODE=offline, ..."""
+    """A run in Weights & Biases, configured by its environment variables: WANDB_PROJECT, WANDB_MODE=offline, ..."""
 
     package = "wandb"
 
     def _open(self) -> None:
         import wandb
 
-        name = self.folder / "wandb-id"  # so that a run that goes on is the same one there, too
-        if not (self.begun and name.exists()):
-            name.write_text(secrets.token_hex(4), encoding="utf-8")
+        id_file = self.folder / "wandb-id"  # a resumed run continues the same run there
+        if not (self.resumed and id_file.exists()):
+            id_file.write_text(secrets.token_hex(4), encoding="utf-8")
         self.run = wandb.init(
             project=os.environ.get("WANDB_PROJECT", "coterie"),
             name=self.folder.name,
-            id=name.read_text(encoding="utf-8"),
+            id=id_file.read_text(encoding="utf-8"),
             resume="allow",
             dir=str(self.folder),
             config=dict(self.config),
@@ -168,34 +167,34 @@ SINKS: dict[str, type[Sink]] = {"tensorboard": TensorBoard, "wandb": WandB}
 
 
 class Sinks:
-    """All sinks of a run. One that fails is told of and left: the run itself, and events.jsonl, go on."""
+    """All sinks of a run. A sink that fails is reported and dropped; the run continues without it."""
 
-    def __init__(self, names: Sequence[str], folder: Path, config: Mapping[str, Any], begun: bool = False) -> None:
+    def __init__(self, names: Sequence[str], folder: Path, config: Mapping[str, Any], resumed: bool = False) -> None:
         self._all: dict[str, Sink] = {}
         for name in names:
             try:
-                self._all[name] = SINKS[name](folder, config, begun)
-            except Exception as error:  # of a package that is not ours: whatever it is
-                self._tell(name, error)
+                self._all[name] = SINKS[name](folder, config, resumed)
+            except Exception as error:  # third-party code may raise anything
+                self._report(name, error)
 
     def see(self, event: Event, tell: bool = True) -> None:
-        self._each("see", event, tell)
+        self._call_all("see", event, tell)
 
     def finish(self, summary: Mapping[str, Any]) -> None:
-        self._each("finish", summary)
+        self._call_all("finish", summary)
 
     def close(self) -> None:
-        self._each("close")
+        self._call_all("close")
 
-    def _each(self, what: str, *given: Any) -> None:
+    def _call_all(self, method: str, *arguments: Any) -> None:
         for name, sink in list(self._all.items()):
             try:
-                getattr(sink, what)(*given)
+                getattr(sink, method)(*arguments)
             except Exception as error:
                 del self._all[name]
-                self._tell(name, error)
+                self._report(name, error)
 
     @staticmethod
-    def _tell(name: str, error: Exception) -> None:
+    def _report(name: str, error: Exception) -> None:
         reason = str(error).split("\n")[0] or type(error).__name__
-        print(f"coterie: {name} is left out from here on: {reason}", file=sys.stderr, flush=True)
+        print(f"coterie: {name} failed and is disabled for the rest of the run: {reason}", file=sys.stderr, flush=True)

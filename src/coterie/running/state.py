@@ -1,7 +1,7 @@
-"""What a run says of itself while it runs: `state.json` in its folder, and how to read it.
+"""The live status of a run: writes and reads `state.json` in its folder.
 
-A run writes it twice a second from a thread, so that whoever looks at the files knows whether it is
-alive, in which round it is, and what each participant is doing. How it ended is written last.
+A run writes it twice a second from a thread: whether it is alive, its round, and what each participant is doing. The
+last write says how the run ended.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from coterie.core.errors import CoterieError, Interrupted
 from coterie.core.files import write_whole
 
 NAME = "state.json"
-EVERY = 0.5  # seconds between two writings, if they are quick
-SHARE = 1 / 200  # of the time that writing may take: with thousands of participants it is done less often
-SELDOM = 5.0  # seconds between two at most
-FRESH = 10.0  # seconds without one after which a process is said to give no sign of life
-LONGEST_TRACE = 8_000  # characters of it, from its end
+EVERY = 0.5  # seconds between two writes, if they are fast
+SHARE = 1 / 200  # maximum share of time spent writing: thousands of participants mean fewer writes
+SELDOM = 5.0  # maximum seconds between two writes
+FRESH = 10.0  # seconds without a write after which a process counts as silent
+LONGEST_TRACE = 8_000  # characters, from the end of the traceback
 
 RUNNING, FINISHED, STOPPED, FAILED = "running", "finished", "stopped", "failed"
-KILLED, SILENT = "killed", "silent"  # what only others can tell
+KILLED, SILENT = "killed", "silent"  # determined by the reader
 
-Doings = Callable[[], list[dict[str, Any]]]
+Activities = Callable[[], list[dict[str, Any]]]
 
 
 class RunState:
-    """Writes the state of a run from its beginning to its end, whatever end that is."""
+    """Writes the state of a run from its start to its end, even if it fails."""
 
     def __init__(self, folder: Path, rounds: int, round: int = 0) -> None:
         self.path = folder / NAME
-        self.doings: Doings = list  # what each participant is doing now; set when there are some
+        self.activities: Activities = list  # what each participant is doing; set once they exist
         self.facts: dict[str, Any] = {
             "state": RUNNING, "process": os.getpid(), "host": socket.gethostname(), "began": time.time(),
             "round": round, "rounds": rounds, "accuracy": None, "bytes": 0, "error": "", "traceback": "",
@@ -60,7 +60,7 @@ class RunState:
         self.facts.update(_ending(error))
         self._write()
 
-    def tell(self, **facts: Any) -> None:
+    def update(self, **facts: Any) -> None:
         self.facts.update(facts)
 
     def _keep_writing(self) -> None:
@@ -71,9 +71,9 @@ class RunState:
             pause = min(SELDOM, max(EVERY, (time.perf_counter() - began) / SHARE))
 
     def _write(self) -> None:
-        # A full disk shows in the log of events; a set that just changed, next time.
+        # A full disk shows in the event log; a collection that changes during iteration is written next time.
         with suppress(OSError, RuntimeError):
-            now = {**self.facts, "time": time.time(), "peers": self.doings()}
+            now = {**self.facts, "time": time.time(), "peers": self.activities()}
             write_whole(self.path, json.dumps(now, separators=(",", ":")))
 
 
@@ -82,14 +82,14 @@ def _ending(error: BaseException | None) -> dict[str, Any]:
         return {"state": FINISHED}
     if isinstance(error, Interrupted | KeyboardInterrupt):
         return {"state": STOPPED, "error": str(error) or "stopped at once"}
-    if isinstance(error, CoterieError):  # raised on purpose: the sentence says it all
+    if isinstance(error, CoterieError):  # raised on purpose: the message is enough
         return {"state": FAILED, "error": str(error)}
     trace = "".join(traceback.format_exception(error))
     return {"state": FAILED, "error": f"{type(error).__name__}: {error}", "traceback": trace[-LONGEST_TRACE:]}
 
 
 def read_state(folder: Path) -> dict[str, Any] | None:
-    """What a run's folder says of its state, judged by whether its process is still there; None where nothing does."""
+    """The state in a run's folder, corrected if the process is gone; None if there is no readable state."""
     try:
         state: dict[str, Any] = json.loads((folder / NAME).read_text(encoding="utf-8"))
         age = max(0.0, time.time() - float(state["time"]))
@@ -105,7 +105,7 @@ def read_state(folder: Path) -> dict[str, Any] | None:
 
 
 def process_lives(number: int) -> bool:
-    """Whether this machine has such a process; one that has ended and waits to be collected does not count."""
+    """Whether this process is running on this machine; a zombie does not count."""
     try:
         os.kill(number, 0)
     except ProcessLookupError:
@@ -115,5 +115,5 @@ def process_lives(number: int) -> bool:
     try:
         words = Path(f"/proc/{number}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
         return words[0] != "Z"
-    except (OSError, IndexError):  # no such files here: the signal was the answer
+    except (OSError, IndexError):  # no /proc on this system: rely on the signal
         return True
