@@ -630,7 +630,7 @@ def test_a_round_that_is_begun_again_never_takes_the_number_of_another_letter(tm
     """A server that was killed in round 3, and comes back with fewer peers, must still be heard in round 4."""
 
     def numbers(round: int, *to: int) -> dict[int, str]:
-        engine = SimpleNamespace(letters_sent=Counter(), epoch="a1", me=SimpleNamespace(round=round))
+        engine = SimpleNamespace(messages_sent=Counter(), epoch="a1", me=SimpleNamespace(round=round))
         return {peer: NetworkEngine._next_number(cast(NetworkEngine, engine), peer) for peer in to}
 
     box = filled(tmp_path)
