@@ -13,7 +13,8 @@ from functools import partial
 
 import numpy as np
 
-from coterie.methods.ensembles import Bench, Floats, Masks, cosines_of_errors, objectives, search
+from coterie.methods.components.ensemble_selection import Bench, cosines_of_errors, objectives
+from coterie.methods.components.nsga2 import Floats, Masks, search
 
 
 def a_bench(models: int, samples: int, classes: int) -> Bench:
@@ -48,9 +49,11 @@ def main() -> None:
     o = parser.parse_args()
     bench = a_bench(o.models, o.samples, o.classes)
     began = time.perf_counter()
-    at_once = search(bench, partial(objectives, bench, cosines_of_errors(bench)), o.k, o.population, o.generations, 0)
+    at_once = search(
+        bench.own, partial(objectives, bench, cosines_of_errors(bench)), o.k, o.population, o.generations, 0
+    )
     middle = time.perf_counter()
-    single = search(bench, partial(one_by_one, bench), o.k, o.population, o.generations, 0)
+    single = search(bench.own, partial(one_by_one, bench), o.k, o.population, o.generations, 0)
     end = time.perf_counter()
     same = {tuple(m) for m in at_once.tolist()} == {tuple(m) for m in single.tolist()}
     print(f"{o.models} models, {o.samples} samples, population {o.population}, {o.generations} generations, k = {o.k}")

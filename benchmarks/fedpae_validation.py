@@ -25,9 +25,10 @@ from coterie.config import loading
 from coterie.config.sections import Experiment
 from coterie.core import randomness
 from coterie.core.peer import Peer
-from coterie.methods.ensembles import Bench, choose
+from coterie.methods.components.ensemble_selection import Bench, choose
+from coterie.methods.components.own_models import model_of, own_models
 from coterie.methods.fedpae import FedPAE
-from coterie.methods.own_models import LocalEnsemble, model_of, own_models
+from coterie.methods.local_ensemble import LocalEnsemble
 from coterie.simulation.clock import Clock
 from coterie.simulation.director import Simulation
 from coterie.simulation.stage import Stage

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from coterie import wiring
 from coterie.config import loading
-from coterie.methods.collaboration import LIKENESS
+from coterie.methods.components.collaboration import LIKENESS
 from coterie.simulation.clock import Clock
 from coterie.simulation.director import Simulation
 from coterie.simulation.stage import Stage

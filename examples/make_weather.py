@@ -1,4 +1,4 @@
-"""Writes weather.csv: 600 made-up days of three kinds, with two columns of numbers and one of categories.
+"""Write weather.csv: 600 synthetic days of three kinds, with two numeric columns and one of categories.
 
 python examples/make_weather.py [FILE]
 """
@@ -10,7 +10,7 @@ import pandas as pd
 
 
 def weather(days: int = 600, seed: int = 0) -> pd.DataFrame:
-    """Three kinds of day, told apart by temperature, wind and season, with some noise."""
+    """Three kinds of day that differ in temperature, wind and season, with some noise."""
     rng = np.random.default_rng(seed)
     kind = rng.integers(3, size=days)
     return pd.DataFrame(

@@ -1,4 +1,4 @@
-"""Gossip with a proximal loss: each peer is held near the average that it starts a round from.
+"""Gossip with a proximal loss: training is pulled towards the average that the peer starts the round from.
 
 coterie run panm-digits method.name=examples/proximal_gossip.py:ProximalGossip
 """
@@ -14,7 +14,7 @@ from coterie.methods.base import need, need_others
 
 @dataclass(frozen=True)
 class ProximalGossip(Method):
-    summary: ClassVar[str] = "gossip, with local training held near the last average"
+    summary: ClassVar[str] = "gossip, with a pull towards the last average while peers train"
 
     k: int = parameter(3, "neighbours to average with in a round", common="neighbours")
     mu: float = parameter(0.1, "strength of the pull towards the last average; 0 is plain gossip")

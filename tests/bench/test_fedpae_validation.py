@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from coterie.config.loading import load
-from coterie.methods.ensembles import Bench
+from coterie.methods.components.ensemble_selection import Bench
 from coterie.wiring import gather
 
 FILE = Path(__file__).resolve().parents[2] / "benchmarks" / "fedpae_validation.py"

@@ -95,7 +95,7 @@ def test_runs_go_to_a_folder_by_name_and_time(tmp_path: Path) -> None:
         (["run", "panm-digits", "roundz=3"], "Did you mean 'rounds'"),
         (["run", "panm-digits", "train.lr=fast"], "train.lr must be a number"),
         (["run", "panm-digits", "method.k=99"], "method.k must be"),
-        (["run", "panm-digits", "peers=1"], "peers = 1: there is nobody to exchange with"),
+        (["run", "panm-digits", "peers=1"], "peers = 1: there is no other peer to exchange with"),
         (["run", "panm-digits", "peers=1", "method.name=gossip"], "Set peers to 2 or more, or method.name to local"),
         (["run", "panm-digits", "data.name=nowhere"], "nowhere"),
         (["run", "panm-digits", "data.partition=spiral"], "data.partition"),

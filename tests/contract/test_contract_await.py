@@ -90,7 +90,7 @@ def test_a_missing_async_is_told_before_anything_runs(
             "    def setup(self, me): await me.train()\n",
             "mine.py, line 3: 'await' outside async function: write `async def`",
         ),
-        ("    async def round(self, me, t): yield 1\n", "mine.py, line 3: Mine.round has a `yield` in it"),
+        ("    async def round(self, me, t): yield 1\n", "mine.py, line 3: Mine.round contains a `yield`"),
         ("    async def setup(self, me): pass\n", "Mine has no `round`: write `async def round(self, me, t)`"),
         ("    x = y\n", "cannot be imported: NameError: name 'y' is not defined (/"),
     ],

@@ -11,15 +11,9 @@ from methods_support import MIXED, STILL, LinearNet, cross_entropy, gather, play
 
 from coterie.core.jobs import EvaluateJob
 from coterie.core.loss import Batch
-from coterie.methods.class_means import (
-    FedDistill,
-    FedGH,
-    average,
-    class_means,
-    feddistill_loss,
-    fedproto_loss,
-    head_loss,
-)
+from coterie.methods.class_means import FedDistill, FedGH, feddistill_loss, fedproto_loss
+from coterie.methods.components.heads import head_loss
+from coterie.methods.components.prototypes import average, class_means
 from coterie.training import plain
 
 

@@ -22,9 +22,11 @@ from coterie.core.loss import Batch
 from coterie.core.model import Model
 from coterie.core.peer import Peer
 from coterie.core.weights import Weights
-from coterie.methods import experts
-from coterie.methods.class_means import class_means
-from coterie.methods.compfl import SETTINGS, CompFL, all_experts, can_train, expert, trainings, walk_of
+from coterie.methods.compfl import CompFL
+from coterie.methods.components import distillation, experts, heads
+from coterie.methods.components.expert_walks import walk_of
+from coterie.methods.components.experts import SETTINGS, all_experts, can_train, expert, trainings
+from coterie.methods.components.prototypes import class_means
 from coterie.reproducing import papers
 
 ZOO = "model.zoo=cnn3,mlp"  # the even peers are the strong ones
@@ -57,15 +59,17 @@ def test_the_losses_are_their_formulas(seed: int, samples: int, lam: float, mu: 
     apart = [((z - anchors[k]) ** 2).sum() for z, k in zip(features, y, strict=True)]
     aligned = cross_entropy(logits, y) + lam * np.mean(apart)
     printed, usual = divergence(said, targets), divergence(targets, said)
-    assert float(experts.aligned_loss(net, batch, given_)) == pytest.approx(aligned, rel=1e-5)
-    assert float(experts.taught_as_printed_loss(net, batch, given_)) == pytest.approx(aligned + mu * printed, rel=1e-5)
-    assert float(experts.taught_loss(net, batch, given_)) == pytest.approx(aligned + mu * usual, rel=1e-5)
+    assert float(distillation.aligned_loss(net, batch, given_)) == pytest.approx(aligned, rel=1e-5)
+    assert float(distillation.taught_as_printed_loss(net, batch, given_)) == pytest.approx(
+        aligned + mu * printed, rel=1e-5
+    )
+    assert float(distillation.taught_loss(net, batch, given_)) == pytest.approx(aligned + mu * usual, rel=1e-5)
 
 
 def test_a_target_of_zero_does_not_make_the_loss_infinite() -> None:
     net = LinearNet(np.random.default_rng(0), 3, 4, 3)
     batch = Batch(torch.zeros(1, 3, dtype=torch.float64), torch.tensor([0]), None, torch.tensor([[1.0, 0.0, 0.0]]))
-    for loss in (experts.taught_loss, experts.taught_as_printed_loss):
+    for loss in (distillation.taught_loss, distillation.taught_as_printed_loss):
         given_ = {"anchors": torch.zeros(3, 4), "lam": torch.tensor(0.0), "mu": torch.tensor(1.0)}
         assert torch.isfinite(loss(net, batch, given_))
 
@@ -74,15 +78,15 @@ def test_the_experts_weights() -> None:
     # Stretched to 0, 0.5 and 1; over 0.5: e^0, e^1, e^2.
     e = np.e
     expected = np.array([1, e, e**2]) / (1 + e + e**2)
-    np.testing.assert_allclose(experts.expert_weights([0.2, 0.4, 0.6], 0.5), expected)
-    assert experts.expert_weights([0.3, 0.3], 0.1) == [0.5, 0.5]
-    assert experts.expert_weights([0.7], 0.1) == [1.0]
-    assert experts.expert_weights([0.0, 1.0], 1e-3) == pytest.approx([0.0, 1.0])
+    np.testing.assert_allclose(distillation.expert_weights([0.2, 0.4, 0.6], 0.5), expected)
+    assert distillation.expert_weights([0.3, 0.3], 0.1) == [0.5, 0.5]
+    assert distillation.expert_weights([0.7], 0.1) == [1.0]
+    assert distillation.expert_weights([0.0, 1.0], 1e-3) == pytest.approx([0.0, 1.0])
 
 
 def test_half_the_truth_half_the_teachers() -> None:
     said = [torch.tensor([[0.5, 0.5], [1.0, 0.0]]), torch.tensor([[0.1, 0.9], [0.2, 0.8]])]
-    found = experts.soft_targets(torch.tensor([0, 1]), said, [0.25, 0.75])
+    found = distillation.soft_targets(torch.tensor([0, 1]), said, [0.25, 0.75])
     # 0.5 (1, 0) + 0.5 (0.2, 0.8); 0.5 (0, 1) + 0.5 (0.4, 0.6)
     torch.testing.assert_close(found, torch.tensor([[0.6, 0.4], [0.2, 0.8]]))
 
@@ -96,10 +100,10 @@ def test_a_stable_step_never_raises_a_heads_loss(seed: int, samples: int, classe
     head = torch.randn(classes, 5, generator=rng, dtype=torch.float64)
     losses = []
     for _ in range(20):
-        shares = (features @ head.T).softmax(1)
-        losses.append(-shares[torch.arange(samples), labels].clamp(min=1e-300).log().mean().item())
-        slope = (shares - torch.nn.functional.one_hot(labels, classes)).T @ features / samples
-        head -= experts.stable_step(features) * slope
+        logits = features @ head.T
+        losses.append(F.cross_entropy(logits, labels).item())  # not of probabilities, which may underflow to zero
+        slope = (logits.softmax(1) - torch.nn.functional.one_hot(labels, classes)).T @ features / samples
+        head -= heads.stable_step(features) * slope
     assert all(later <= earlier * (1 + 1e-9) + 1e-12 for earlier, later in pairwise(losses))
 
 
@@ -149,7 +153,7 @@ def by_class(classes: int, common: float = 5.0) -> tuple[torch.Tensor, dict[str,
 
 def test_a_head_tells_the_nearest_mean() -> None:
     features, found = by_class(4)
-    head = experts.head_from(**found)
+    head = heads.head_from(**found)
     said = features @ head["head.weight"].T + head["head.bias"]
     centre = found["means"].mean(0)
     r = float(np.sqrt(np.mean([float((m - centre).square().sum()) for m in found["means"]])))
@@ -163,22 +167,22 @@ def test_a_head_tells_the_nearest_mean() -> None:
 @pytest.mark.parametrize("scale", [1e-3, 1e3])
 def test_a_heads_weights_are_of_one_length_whatever_that_of_the_features(scale: float) -> None:
     _, found = by_class(4)
-    head = experts.head_from(scale * found["means"], found["counts"])
-    torch.testing.assert_close(head["head.weight"], experts.head_from(**found)["head.weight"], rtol=1e-3, atol=1e-4)
+    head = heads.head_from(scale * found["means"], found["counts"])
+    torch.testing.assert_close(head["head.weight"], heads.head_from(**found)["head.weight"], rtol=1e-3, atol=1e-4)
     assert head["head.weight"].square().sum(1).mean().item() == pytest.approx(1)
 
 
 @pytest.mark.parametrize("common", [0.0, 5.0])
 def test_a_head_never_says_a_class_without_samples(common: float) -> None:
     _, found = by_class(6, common)
-    head = experts.head_from(**found)
+    head = heads.head_from(**found)
     everywhere = 10 * torch.randn(2000, 3, generator=torch.Generator().manual_seed(1))
     said = everywhere @ head["head.weight"].T + head["head.bias"]
     assert set(said.argmax(1).tolist()) == {0, 1, 2, 3}
 
 
 def test_a_head_of_a_single_class_is_finite() -> None:
-    head = experts.head_from(torch.eye(3), torch.tensor([0, 7, 0]))
+    head = heads.head_from(torch.eye(3), torch.tensor([0, 7, 0]))
     assert all(part.isfinite().all() for part in head.values())
 
 
@@ -195,7 +199,7 @@ def test_heads_follow_the_means_of_the_classes() -> None:
             of_class = features[labels == k]
             expected = of_class.mean(0) if len(of_class) else torch.zeros_like(anchor)
             torch.testing.assert_close(anchor, expected, atol=1e-6, rtol=1e-5)
-        head = experts.head_from(**class_means(features, labels, 10))
+        head = heads.head_from(**class_means(features, labels, 10))
         torch.testing.assert_close(me.model["head.weight"], head["head.weight"], atol=1e-4, rtol=1e-4)
         torch.testing.assert_close(me.model["head.bias"], head["head.bias"], atol=1e-4, rtol=1e-4)
 
@@ -206,7 +210,7 @@ def test_ones_own_head_is_kept_and_those_of_smaller_experts_are_made_anew() -> N
     own = participants[0].model.part("head").copy()
     me = play(e, participants).participants[0]
     assert torch.equal(me.model.part("head").vector, own.vector)
-    made = experts.head_from(me.state["anchors"]["mlp"], torch.bincount(me.labels(), minlength=10))
+    made = heads.head_from(me.state["anchors"]["mlp"], torch.bincount(me.labels(), minlength=10))
     torch.testing.assert_close(expert(me, "mlp")["head.weight"], made["head.weight"])
 
 
@@ -352,9 +356,9 @@ def test_alignment_may_be_free_of_scale() -> None:
     assert method.strength(anchors, 2.0) == pytest.approx(2 / 13)
     assert method.strength(10 * anchors, 2.0) == pytest.approx(2 / 1300)
     features, labels = torch.tensor([[3.0, 5.0], [2.0, 1.0]]), torch.tensor([0, 1])
-    assert experts.distance(features, labels, anchors) == pytest.approx((1 + 4) / 2)
+    assert heads.distance(features, labels, anchors) == pytest.approx((1 + 4) / 2)
     for scale in (1.0, 10.0):
-        loss = method.strength(scale * anchors, 2.0) * experts.distance(scale * features, labels, scale * anchors)
+        loss = method.strength(scale * anchors, 2.0) * heads.distance(scale * features, labels, scale * anchors)
         assert loss == pytest.approx(2 / 13 * 2.5)
 
 
@@ -533,7 +537,7 @@ def test_training_that_diverges_is_taken_back() -> None:
         (("method.lam=-1",), "method.lam must be at least 0"),
         (("method.tau=0",), "method.tau must be above 0"),
         (("method.warmup=-1",), "method.warmup must be at least 0"),
-        (("method.setting=model-by-model", "method.fraction=0.5"), "method.fraction is for setting = server"),
+        (("method.setting=model-by-model", "method.fraction=0.5"), "method.fraction only applies to setting = server"),
         (
             ("method.setting=model-by-model", "engine.asynchronous=true"),
             "does not work with compfl, which needs rounds",

@@ -16,12 +16,13 @@ from torch import Tensor
 from coterie import wiring
 from coterie.core.loss import cross_entropy
 from coterie.core.peer import Peer
-from coterie.methods import experts
-from coterie.methods.class_means import head_loss
-from coterie.methods.compfl import can_train, expert, reach
+from coterie.methods.components import distillation
+from coterie.methods.components.expert_walks import reach
+from coterie.methods.components.experts import can_train, expert
+from coterie.methods.components.heads import head_loss
 
 ZOO = "model.zoo=cnn3,mlp"  # the even peers are the strong ones
-TAUGHT = (experts.taught_loss, experts.taught_as_printed_loss)
+TAUGHT = (distillation.taught_loss, distillation.taught_as_printed_loss)
 
 
 @dataclass
@@ -100,7 +101,11 @@ def test_a_round_of_a_client(monkeypatch: pytest.MonkeyPatch, kl: str) -> None:
     assert len(calls) == 20
     for call in calls:
         loss = (
-            cross_entropy if call.round == 1 else experts.aligned_loss if call.round == 2 else TAUGHT[kl == "printed"]
+            cross_entropy
+            if call.round == 1
+            else distillation.aligned_loss
+            if call.round == 2
+            else TAUGHT[kl == "printed"]
         )
         assert call.loss is loss
         if call.round > 1:
@@ -131,8 +136,8 @@ def _taught(call: Call, by: list[str], tau: float) -> None:
     ("off", "loss"),
     [
         (("method.lam=0", "method.mu=0"), cross_entropy),
-        (("method.mu=0",), experts.aligned_loss),
-        (("method.lam=0",), experts.taught_loss),
+        (("method.mu=0",), distillation.aligned_loss),
+        (("method.lam=0",), distillation.taught_loss),
     ],
 )
 def test_each_part_can_be_left_out(monkeypatch: pytest.MonkeyPatch, off: tuple[str, ...], loss: Any) -> None:

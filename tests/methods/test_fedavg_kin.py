@@ -20,7 +20,7 @@ from coterie.core.model import Model
 from coterie.core.net import Output
 from coterie.core.peer import Peer
 from coterie.core.weights import Weights
-from coterie.methods.class_means import head_loss
+from coterie.methods.components.heads import head_loss
 from coterie.methods.fedavg import FedAvg, by_kind
 from coterie.methods.fedrod import fedrod_loss
 

@@ -26,8 +26,9 @@ from coterie.core.net import Output
 from coterie.core.peer import Peer
 from coterie.core.portable_model import Portable
 from coterie.data.partitions.deal import partition
+from coterie.methods.components.own_models import Own, class_weights, kinds_of, weighted
 from coterie.methods.fedpae import FedPAE
-from coterie.methods.own_models import LocalEnsemble, Own, kinds_of, weighted, weights_of
+from coterie.methods.local_ensemble import LocalEnsemble
 from coterie.portable import estimators
 from coterie.running import simulated
 from coterie.simulation.clock import Clock
@@ -424,7 +425,7 @@ def test_the_weights_of_classes_are_those_of_a_peers_own_training_data() -> None
     e = small("local-ensemble", *DATA, "method.balanced=true", peers=2)
     me = gather(e).participants[0]
     counts = torch.bincount(me.labels(), minlength=10)
-    weights = weights_of(me)
+    weights = class_weights(me)
     there = counts > 0
     assert not there.all(), "a class that a peer does not have must not spoil the others' weights"
     assert (weights * counts)[there].tolist() == pytest.approx([40 / int(there.sum())] * int(there.sum()))

@@ -1,4 +1,4 @@
-"""FLT: distances and Otsu's cut by hand, clusters that are plain to see, and averages that stay within them."""
+"""FLT: distances and Otsu's threshold by hand, clusters that are plain to see, and averages that stay within them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from methods_support import STILL, gather, play, small
 
-from coterie.methods.flt import shares_of_kin
-from coterie.methods.relatedness import distances, otsu, related
+from coterie.methods.components.relatedness import distances, otsu, related
+from coterie.methods.flt import shares_of_related
 
 SCENARIO = ("data.partition=scenario1", "data.train=12", "train.lr=0.05", "model.hidden=[32]", "clock.speed=60")
 
@@ -56,7 +56,7 @@ def test_otsu_by_hand() -> None:
 
 def test_shares_by_hand() -> None:
     # 0 and 1 are related, 1 and 2 too; 3 is not here.
-    shares = shares_of_kin({0: 10, 1: 30, 2: 20}, [(0, 1), (1, 2), (2, 3)])
+    shares = shares_of_related({0: 10, 1: 30, 2: 20}, [(0, 1), (1, 2), (2, 3)])
     assert shares[0] == pytest.approx({0: 1 / 4, 1: 3 / 4})
     assert shares[1] == pytest.approx({0: 1 / 6, 1: 1 / 2, 2: 1 / 3})
     assert shares[2] == pytest.approx({1: 3 / 5, 2: 2 / 5})

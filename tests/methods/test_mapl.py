@@ -28,17 +28,16 @@ from coterie.core.loss import Batch
 from coterie.core.model import Architecture
 from coterie.core.net import Output
 from coterie.core.peer import Others, Peer, PeerData
-from coterie.methods.collaboration import (
-    EPSILON,
+from coterie.methods.components.collaboration import (
     Acquaintance,
     alike_in_gram,
     alike_in_rows,
-    by_adam,
-    gradient,
     on_simplex,
     shares,
     similarities,
 )
+from coterie.methods.components.graph_steps import EPSILON, by_adam, gradient
+from coterie.methods.components.simplex import project_to_simplex
 from coterie.methods.mapl import MAPL, MAPLPlus
 from coterie.methods.mapl_losses import (
     authors_loss,
@@ -49,7 +48,6 @@ from coterie.methods.mapl_losses import (
     to_prototypes,
     uniformity,
 )
-from coterie.methods.simplex import project_to_simplex
 from coterie.models import ModelSettings, build
 from coterie.simulation.clock import Clock
 from coterie.simulation.director import Simulation
@@ -408,9 +406,9 @@ def test_similarity_is_the_mean_cosine_of_rows() -> None:
         4: Artifact.snapshot("head", 4, 1, {"weight": theirs}, {}),
         5: Artifact.snapshot("head", 5, 1, {"weight": mine * math.nan}, {}),
     }
-    assert similarities(mine, heads, alike_in_rows) == pytest.approx({4: -0.2, 5: -1.0})
+    assert similarities(mine, heads, "rows", alike_in_rows) == pytest.approx({4: -0.2, 5: -1.0})
     # Inner products: mine 1, 0, 0, 4; theirs 25, -4, -4, 1.
-    assert similarities(mine, heads, alike_in_gram) == pytest.approx({4: 29 / math.sqrt(17 * 658), 5: -1.0})
+    assert similarities(mine, heads, "gram", alike_in_gram) == pytest.approx({4: 29 / math.sqrt(17 * 658), 5: -1.0})
 
 
 @given(st.integers(0, 99))

@@ -11,7 +11,8 @@ from methods_support import STILL, cross_entropy, gather, play, small
 
 from coterie.core.loss import Batch
 from coterie.core.net import Output
-from coterie.methods.mentees import fedkd_loss, fml_loss, packed, unpacked
+from coterie.methods.components.low_rank import packed, unpacked
+from coterie.methods.mentees import fedkd_loss, fml_loss
 
 
 class Said:

@@ -22,7 +22,8 @@ from coterie.core.jobs import Pool, Score, Split, TrainSettings
 from coterie.core.model import Architecture
 from coterie.core.peer import Others, Peer, PeerData
 from coterie.core.weights import Weights
-from coterie.methods.panm import PANM, SIMILARITY, Models, Similarities, same_cluster, same_cluster_as_printed
+from coterie.methods.components.two_gaussians import Similarities, same_cluster, same_cluster_as_printed
+from coterie.methods.panm import PANM, SIMILARITY, Models
 from coterie.methods.pens import PENS
 from coterie.models import ModelSettings, build
 from coterie.simulation.clock import Clock

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from coterie import wiring
 from coterie.config import loading
 from coterie.core.errors import ConfigError, ModelError
-from coterie.methods.compfl import expert
+from coterie.methods.components.experts import expert
 from coterie.running import simulated
 from coterie.simulation.director import Simulation
 

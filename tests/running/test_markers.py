@@ -17,7 +17,6 @@ import numpy as np
 import pytest
 from circle_support import Circle
 from PIL import Image
-from test_real_peer import Circle
 
 from coterie.core.errors import DataError
 from coterie.network.agreement import AgreementError

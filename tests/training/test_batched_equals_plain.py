@@ -17,13 +17,14 @@ from coterie.core.jobs import FitJob, OptimizerMemory, Pool, Split, TrainSetting
 from coterie.core.loss import Loss
 from coterie.core.model import Architecture, Model
 from coterie.core.net import Net
-from coterie.methods.class_means import feddistill_loss, fedproto_loss, head_loss
-from coterie.methods.experts import aligned_loss, taught_as_printed_loss, taught_loss
+from coterie.methods.class_means import feddistill_loss, fedproto_loss
+from coterie.methods.components.distillation import aligned_loss, taught_as_printed_loss, taught_loss
+from coterie.methods.components.heads import head_loss
+from coterie.methods.components.own_models import weighted
 from coterie.methods.fedrod import fedrod_loss, private_head_loss
 from coterie.methods.head_sharing import classavg_loss
 from coterie.methods.mapl_losses import authors_loss, mapl_loss
 from coterie.methods.mentees import fedkd_loss, fml_loss
-from coterie.methods.own_models import weighted
 from coterie.training import batched, losses, plain, recording
 from coterie.training.batched import gradients_of
 from coterie.training.recording import Repeated
@@ -128,7 +129,7 @@ def net_for(make_mlp: MakeMLP, loss: Loss) -> Architecture:
 
 def losses_there_are() -> set[Loss]:
     """Those of the training package and of all methods."""
-    modules = pkgutil.iter_modules(methods.__path__, "coterie.methods.")
+    modules = pkgutil.walk_packages(methods.__path__, "coterie.methods.")
     places = [losses, *(importlib.import_module(module.name) for module in modules)]
     functions = [f for place in places for _, f in inspect.getmembers(place, inspect.isfunction)]
     return {f for f in functions if list(inspect.signature(f).parameters) == ["net", "batch", "given"]}

@@ -1,4 +1,7 @@
-"""The methods, by name. A method of your own is named by path: `module:Class` or `file.py:Class`."""
+"""The registry of methods by name. A user's own method is named by its path: `module:Class` or `file.py:Class`.
+
+Each module holds one method, or a few that share most of their code; `components` holds the parts that they reuse.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +24,9 @@ from coterie.methods.gossip import Fixed, Gossip, Oracle
 from coterie.methods.head_sharing import FedClassAvg, FedSim, LGFedAvg
 from coterie.methods.ifca import IFCA
 from coterie.methods.local import Local
+from coterie.methods.local_ensemble import LocalEnsemble
 from coterie.methods.mapl import MAPL, MAPLPlus
 from coterie.methods.mentees import FML, FedKD
-from coterie.methods.own_models import LocalEnsemble
 from coterie.methods.panm import PANM
 from coterie.methods.pens import PENS
 from coterie.methods.pfedsim import PFedSim
@@ -65,27 +68,27 @@ METHODS: dict[str, type[Method]] = {
 
 
 def find(name: str) -> type[Method]:
-    """The method class of this name, or of this path."""
+    """The method class of this name or path."""
     if name in METHODS:
         return METHODS[name]
     if ":" not in name:
         raise ConfigError(f"method.name: {unknown('method', name, METHODS)}, or module:Class of your own")
     place, _, attribute = name.rpartition(":")
     try:
-        found = getattr(load_module(place), attribute)
+        method = getattr(load_module(place), attribute)
     except SyntaxError as error:
         remedy = ": write `async def` there" if "outside async function" in str(error.msg) else ""
         raise MethodError(f"{error.filename}, line {error.lineno}: {error.msg}{remedy}") from error
-    except Exception as error:  # whatever the module does when it is imported
+    except Exception as error:  # the module may raise anything when it is imported
         raise ConfigError(f"method.name = '{name}' cannot be imported: {why_not_imported(error)}") from error
-    if not (isinstance(found, type) and issubclass(found, Method)):
+    if not (isinstance(method, type) and issubclass(method, Method)):
         raise ConfigError(f"method.name = '{name}' is not a subclass of coterie.Method")
-    _check_coroutines(found)
-    return found
+    _check_coroutines(method)
+    return method
 
 
 def _check_coroutines(kind: type[Method]) -> None:
-    """What an engine drives must be `async def`: a plain function would run at once, and await nothing."""
+    """Raise MethodError unless the functions that an engine drives are `async def`: a plain function awaits nothing."""
     if kind.round is Method.round:
         raise MethodError(f"{kind.__name__} has no `round`: write `async def round(self, me, t)`")
     for name in ("setup", "round", "serve"):
@@ -94,12 +97,12 @@ def _check_coroutines(kind: type[Method]) -> None:
             continue
         what = f"{_place(function)}{kind.__name__}.{name}"
         if inspect.isasyncgenfunction(function):
-            raise MethodError(f"{what} has a `yield` in it: a method awaits the verbs of `me`, and yields nothing")
+            raise MethodError(f"{what} contains a `yield`: a method awaits the verbs of `me`, and yields nothing")
         raise MethodError(f"{what} is not a coroutine: write `async def {name}` instead of `def {name}`")
 
 
 def _place(function: object) -> str:
-    """Where a function is, as an error begins with it."""
+    """The file and line of a function, as the start of an error message."""
     code = getattr(function, "__code__", None)
     return f"{code.co_filename}, line {code.co_firstlineno}: " if code else ""
 

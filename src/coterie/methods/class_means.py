@@ -3,20 +3,19 @@
 The mean of its samples' features (FedProto, FedGH), or of their logits (FedDistill).
 """
 
-import math
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from coterie.core.jobs import Prediction
 from coterie.core.loss import Batch, BoundNet, Given, Loss, negative_log_likelihood
 from coterie.core.peer import Peer
-from coterie.methods.base import Method, need, parameter
+from coterie.methods.base import Method, need_above, need_at_least, parameter
+from coterie.methods.components.heads import head_loss
+from coterie.methods.components.prototypes import average, class_means, squared_distance
 
 
 def fedproto_loss(net: BoundNet, batch: Batch, given: Given) -> Tensor:
@@ -25,23 +24,18 @@ def fedproto_loss(net: BoundNet, batch: Batch, given: Given) -> Tensor:
     `given` holds "means" (K x d_z), "known" (K: 1 where there is one, else 0) and "lam".
     """
     out = net(batch.x)
-    return negative_log_likelihood(out.logits, batch.y) + given["lam"] * _apart(out.features, batch.y, given)
+    return negative_log_likelihood(out.logits, batch.y) + given["lam"] * squared_distance(out.features, batch.y, given)
 
 
 def feddistill_loss(net: BoundNet, batch: Batch, given: Given) -> Tensor:
     """The same with logits: `given["means"]` is K x K."""
     out = net(batch.x)
-    return negative_log_likelihood(out.logits, batch.y) + given["lam"] * _apart(out.logits, batch.y, given)
-
-
-def _apart(vectors: Tensor, labels: Tensor, given: Given) -> Tensor:
-    squares = (vectors - given["means"][labels]).square().mean(1)
-    return (given["known"][labels] * squares).mean()
+    return negative_log_likelihood(out.logits, batch.y) + given["lam"] * squared_distance(out.logits, batch.y, given)
 
 
 @dataclass(frozen=True)
 class _ToCommonMeans(Method):
-    """Draw each sample to the common mean of its class; a server averages everybody's means."""
+    """Pull each sample towards the common mean of its class; a server averages the peers' means."""
 
     server: ClassVar[bool] = True
     mixed: ClassVar[bool] = True
@@ -51,18 +45,18 @@ class _ToCommonMeans(Method):
     lam: float = parameter(1.0, "weight of the distance to the common means")
 
     def check(self, peers: int) -> None:  # noqa: ARG002
-        need(0 <= self.lam < math.inf, "lam", f"must be at least 0, not {self.lam}")
+        need_at_least(self, 0, "lam")
 
     @abstractmethod
-    def vectors(self, said: Prediction) -> Tensor:
-        """What of a prediction is averaged."""
+    def vectors(self, prediction: Prediction) -> Tensor:
+        """The part of a prediction that is averaged."""
 
     @abstractmethod
     def width(self, me: Peer) -> int:
-        """How many numbers such a vector has."""
+        """The length of such a vector."""
 
     async def setup(self, me: Peer) -> None:
-        """Nobody has sent anything yet: no class has a mean."""
+        """No class has a mean yet."""
         head = me.model["head.weight"]
         me.state["means"] = torch.zeros(len(head), self.width(me), dtype=head.dtype, device=head.device)
         me.state["counts"] = torch.zeros(len(head), dtype=torch.int64, device=head.device)
@@ -72,11 +66,11 @@ class _ToCommonMeans(Method):
         known = (me.state["counts"] > 0).to(means.dtype)
         lam = torch.tensor(self.lam, device=means.device)
         await me.train(type(self).loss, given={"means": means, "known": known, "lam": lam})
-        [said] = await me.predict()
-        me.shelve(self.artifact, class_means(self.vectors(said), me.labels(), len(means)))
+        [prediction] = await me.predict()
+        me.shelve(self.artifact, class_means(self.vectors(prediction), me.labels(), len(means)))
         assert me.server is not None
-        for found in (await me.fetch(me.server, "global", like=_averages(me))).values():
-            me.state.update(found)
+        for common in (await me.fetch(me.server, "global", like=_averages(me))).values():
+            me.state.update(common)
 
     async def serve(self, me: Peer, t: int) -> None:  # noqa: ARG002
         theirs = (await me.fetch(me.peers, self.artifact, like=_averages(me))).values()
@@ -84,9 +78,13 @@ class _ToCommonMeans(Method):
         me.shelve("global", _averages(me))
 
 
+def _averages(me: Peer) -> dict[str, Tensor]:
+    return {key: me.state[key] for key in ("means", "counts")}
+
+
 @dataclass(frozen=True)
 class FedProto(_ToCommonMeans):
-    summary: ClassVar[str] = "any architectures: a server averages the classes' mean features, and peers draw near them"
+    summary: ClassVar[str] = "any architectures: a server averages the classes' mean features, and peers align to them"
     paper: ClassVar[str] = "Tan et al., FedProto: Federated Prototype Learning across Heterogeneous Clients, 2021"
     same_features: ClassVar[bool] = True
     loss: ClassVar[Loss] = fedproto_loss
@@ -96,8 +94,8 @@ class FedProto(_ToCommonMeans):
         1.0, "weight of the distance to prototypes (the paper: 1 for MNIST and FEMNIST, 0.1 for CIFAR-10)"
     )
 
-    def vectors(self, said: Prediction) -> Tensor:
-        return said.features
+    def vectors(self, prediction: Prediction) -> Tensor:
+        return prediction.features
 
     def width(self, me: Peer) -> int:
         return int(me.model["head.weight"].shape[1])
@@ -105,24 +103,18 @@ class FedProto(_ToCommonMeans):
 
 @dataclass(frozen=True)
 class FedDistill(_ToCommonMeans):
-    summary: ClassVar[str] = "any architectures: a server averages the classes' mean logits, and peers draw near them"
+    summary: ClassVar[str] = "any architectures: a server averages the classes' mean logits, and peers align to them"
     paper: ClassVar[str] = "Jeong et al., Federated Distillation and Augmentation under Non-IID Private Data, 2018"
     loss: ClassVar[Loss] = feddistill_loss
     artifact: ClassVar[str] = "logits"
 
     lam: float = parameter(1.0, "weight of the distance to the common logits of the class")
 
-    def vectors(self, said: Prediction) -> Tensor:
-        return said.logits
+    def vectors(self, prediction: Prediction) -> Tensor:
+        return prediction.logits
 
     def width(self, me: Peer) -> int:
         return len(me.model["head.weight"])
-
-
-def head_loss(net: BoundNet, batch: Batch, given: Given) -> Tensor:  # noqa: ARG001
-    """Cross entropy of the head alone, on features."""
-    logits = F.linear(batch.x, net.parameters["head.weight"], net.parameters["head.bias"])
-    return negative_log_likelihood(logits, batch.y)
 
 
 @dataclass(frozen=True)
@@ -133,17 +125,17 @@ class FedGH(Method):
     mixed: ClassVar[bool] = True
     same_features: ClassVar[bool] = True
 
-    server_epochs: int = parameter(10, "passes of the server over the means that it got in a round")
-    server_lr: float = parameter(0.01, "its learning rate; batch size and momentum are those of [train]")
+    server_epochs: int = parameter(10, "epochs of the server over the means that it received in a round")
+    server_lr: float = parameter(0.01, "the server's learning rate; batch size and momentum are those of [train]")
 
     def check(self, peers: int) -> None:  # noqa: ARG002
-        need(self.server_epochs >= 1, "server_epochs", f"must be at least 1, not {self.server_epochs}")
-        need(0 < self.server_lr < math.inf, "server_lr", f"must be above 0, not {self.server_lr}")
+        need_at_least(self, 1, "server_epochs")
+        need_above(self, 0, "server_lr")
 
     async def round(self, me: Peer, t: int) -> None:  # noqa: ARG002
         await me.train()
-        [said] = await me.predict()
-        me.shelve("prototypes", class_means(said.features, me.labels(), len(me.model["head.weight"])))
+        [prediction] = await me.predict()
+        me.shelve("prototypes", class_means(prediction.features, me.labels(), len(me.model["head.weight"])))
         assert me.server is not None
         for head in (await me.fetch(me.server, "global", like=me.model.part("head"))).values():
             me.model.load(head)
@@ -157,30 +149,3 @@ class FedGH(Method):
             samples = torch.stack([mean for mean, _ in rows]), torch.tensor([k for _, k in rows], device=weight.device)
             await me.train(head_loss, on=samples, only="head", epochs=self.server_epochs, lr=self.server_lr)
         me.shelve("global", me.model.part("head"))
-
-
-def _averages(me: Peer) -> dict[str, Tensor]:
-    return {key: me.state[key] for key in ("means", "counts")}
-
-
-def class_means(vectors: Tensor, labels: Tensor, classes: int) -> dict[str, Tensor]:
-    """The mean vector of each class and how many samples it is of; zeros where there are none."""
-    counts = torch.bincount(labels, minlength=classes)
-    sums = torch.zeros(classes, vectors.shape[1], dtype=vectors.dtype, device=vectors.device)
-    sums.index_add_(0, labels, vectors)
-    return {"means": sums / counts.clamp(min=1).unsqueeze(1), "counts": counts}
-
-
-def average(last: Mapping[str, Tensor], theirs: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
-    """Each class's mean over those who have it, weighted by their samples; the last one where nobody has."""
-    sums, counts = torch.zeros_like(last["means"]), torch.zeros_like(last["counts"])
-    for one in theirs:
-        own = one["counts"].to(counts.dtype).clamp(min=0)
-        sums += own.unsqueeze(1) * one["means"]
-        counts += own
-    there = (counts > 0).unsqueeze(1)
-    means = sums / counts.clamp(min=1).unsqueeze(1)
-    return {
-        "means": torch.where(there, means, last["means"]),
-        "counts": torch.where(counts > 0, counts, last["counts"]),
-    }

@@ -13,21 +13,21 @@ from coterie.methods.gossip import metropolis, neighbourhood
 
 @dataclass(frozen=True)
 class DFedAvgM(Method):
-    summary: ClassVar[str] = "average with one's neighbours in a fixed ring, by a doubly stochastic matrix"
+    summary: ClassVar[str] = "average with the neighbours in a fixed ring, by a doubly stochastic matrix"
     paper: ClassVar[str] = "Sun et al., Decentralized Federated Averaging, 2022"
 
     k: int = parameter(
         2,
-        "neighbours in the ring, half on either side (odd: and the one opposite); 0: everybody. A [graph] takes the "
-        "ring's place, and `k` has no effect",
+        "neighbours in the ring, half on either side (odd: and the opposite peer); 0: all peers. With a [graph], the "
+        "graph replaces the ring and `k` has no effect",
         common="neighbours",
     )
 
     def check(self, peers: int) -> None:
         need(0 <= self.k < peers, "k", f"must be from 0 to {peers - 1} with {peers} peers, not {self.k}")
-        need(self.k != 1 or peers == 2, "k", "of 1 makes pairs that never hear of each other: use 2")
+        need(self.k != 1 or peers == 2, "k", "= 1 makes pairs that never exchange with each other: use 2")
         even = self.k % 2 == 0 or peers % 2 == 0
-        need(even, "k", f"must be even with {peers} peers, not {self.k}: nobody is opposite in an odd ring")
+        need(even, "k", f"must be even with {peers} peers, not {self.k}: in an odd ring, no peer is opposite")
 
     async def round(self, me: Peer, t: int) -> None:  # noqa: ARG002
         await me.train()
@@ -35,7 +35,7 @@ class DFedAvgM(Method):
             near = ring_neighbours(me, self.k)
             me.shelve("model", me.model)
             others = await me.fetch(near, "model", like=me.model)
-            # In a ring, all neighbourhoods have the same size. The share of a neighbour that is absent is one's own.
+            # In a ring, all neighbourhoods have the same size. An absent neighbour's share goes to the peer itself.
             taken = dict.fromkeys(others, 1 / (1 + len(near)))
             shares = {me.id: 1 - math.fsum(taken.values()), **taken}
         else:
@@ -48,13 +48,13 @@ class DFedAvgM(Method):
 
 
 def ring_neighbours(me: Peer, k: int) -> list[int]:
-    """One's neighbours in the ring of all who are there, in the order of their numbers."""
-    place = bisect(me.peers, me.id)
-    near = neighbours(place, len(me.peers) + 1, min(k, len(me.peers)))
-    return [me.peers[at - (at > place)] for at in near]
+    """The neighbours in the ring of all present peers, ordered by their numbers."""
+    position = bisect(me.peers, me.id)
+    near = neighbours(position, len(me.peers) + 1, min(k, len(me.peers)))
+    return [me.peers[at - (at > position)] for at in near]
 
 
 def neighbours(peer: int, peers: int, k: int) -> list[int]:
-    """Who is within k/2 steps on a ring of so many peers; with an odd k, who is opposite too; with k = 0, all."""
+    """The peers within k/2 steps on a ring of this many peers; with an odd k also the opposite one; with k = 0 all."""
     steps = [*range(1, k // 2 + 1), *([peers // 2] if k % 2 else [])] if k else range(1, peers)
-    return sorted({(peer + way * step) % peers for step in steps for way in (1, -1)} - {peer})
+    return sorted({(peer + sign * step) % peers for step in steps for sign in (1, -1)} - {peer})

@@ -1,6 +1,5 @@
 """Ditto: FedAvg, and beside it a personal model that is pulled towards the common one (Li et al. 2021)."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -9,7 +8,7 @@ from torch import Tensor
 
 from coterie.core.model import Model
 from coterie.core.peer import Peer
-from coterie.methods.base import need, parameter
+from coterie.methods.base import need_at_least, parameter
 from coterie.methods.fedavg import FedAvg
 from coterie.training.losses import proximal, pulled_to
 
@@ -19,21 +18,22 @@ class Ditto(FedAvg):
     summary: ClassVar[str] = "FedAvg, and a personal model beside it that is pulled towards the common one"
     paper: ClassVar[str] = "Li et al., Ditto: Fair and Robust Federated Learning Through Personalization, 2021"
 
-    lam: float = parameter(1.0, "strength of the pull to the common model; 0: none (the paper tunes it to the data)")
+    lam: float = parameter(
+        1.0, "strength of the pull towards the common model; 0: none (the paper tunes it to the data)"
+    )
     personal_epochs: int = parameter(0, "epochs of the personal model in a round; 0: as many as train.epochs")
 
     def check(self, peers: int) -> None:
         super().check(peers)
-        need(0 <= self.lam < math.inf, "lam", f"must be at least 0, not {self.lam}")
-        need(self.personal_epochs >= 0, "personal_epochs", f"must be at least 0, not {self.personal_epochs}")
+        need_at_least(self, 0, "lam", "personal_epochs")
 
     async def setup(self, me: Peer) -> None:
         me.state["common"] = me.model.copy()
 
     async def learn(self, me: Peer) -> None:
-        as_it_came = pulled_to(self.own(me), self.lam)
+        pull = pulled_to(self.own(me), self.lam)  # towards the common model as received
         await me.train(model=self.own(me))
-        await me.train(proximal, given=as_it_came, epochs=self.personal_epochs or me.settings.epochs)
+        await me.train(proximal, given=pull, epochs=self.personal_epochs or me.settings.epochs)
 
     def own(self, me: Peer) -> Model:
         common: Model = me.state["common"]

@@ -1,7 +1,7 @@
-"""FedAvg: a server averages everybody's models, weighted by their data (McMahan et al. 2017).
+"""FedAvg: a server averages all peers' models, weighted by their data (McMahan et al. 2017).
 
-Where peers have several architectures, each is averaged apart: as many federations as there are architectures, with
-one server. So it is for all that build on FedAvg, and that share the whole model or one part of it.
+If peers have several architectures, each is averaged separately: one federation for each architecture, with one server.
+The same holds for all methods that build on FedAvg, whether they share the whole model or a part of it.
 """
 
 from collections import defaultdict
@@ -45,16 +45,16 @@ class FedAvg(Method):
         await me.train()
 
     def own(self, me: Peer) -> Weights:
-        """What a peer has of what is shared."""
+        """The shared part of a peer's model."""
         return me.model.part(*self.shared) if self.shared else me.model
 
     async def follow(self, me: Peer) -> bool:
-        """Take over the average of one's architecture, if there is one."""
+        """Load the average of the peer's architecture; False if there is none."""
         assert me.server is not None
-        found = await me.fetch(me.server, common_of(me.kind), like=self.own(me))
-        for common in found.values():
+        averages = await me.fetch(me.server, common_of(me.kind), like=self.own(me))
+        for common in averages.values():
             self.take(me, common)
-        return bool(found)
+        return bool(averages)
 
     def take(self, me: Peer, common: Mapping[str, Tensor]) -> None:
         me.model.load(common)
@@ -74,10 +74,10 @@ class FedAvg(Method):
         return self.fraction == 1 or me.id in self.participants(me, t)
 
     def participants(self, me: Peer, t: int) -> Collection[int]:
-        """Who trains in this round: drawn so that the server and the peers agree without a message.
+        """The peers that train in this round, drawn so that the server and the peers agree without a message.
 
-        Everybody has a number of its own, and the lowest take part: so they still agree on most if one knows of a
-        peer and another does not.
+        Each peer draws a number from the run's seed, and the lowest take part. So peers still agree on most of them if
+        one does not know of all others.
         """
         everyone = np.array(me.peers if me.id == me.server else [*me.peers, me.id])
         if self.fraction == 1 or not len(everyone):
@@ -88,22 +88,22 @@ class FedAvg(Method):
 
 
 def common_of(kind: str) -> str:
-    """The artifact that holds the average of one architecture."""
+    """The name of the artifact that holds the average of one architecture."""
     return f"global.{labelled(kind)}"
 
 
 def by_kind(me: Peer, updates: Mapping[int, Artifact], parts: Sequence[str] = ()) -> dict[str, list[Artifact]]:
-    """What peers sent, by the architecture that they say it is of; what is not like that is declined."""
+    """Updates by the architecture that they claim to be of; those that do not fit it are declined."""
     assert me.kinds is not None
-    said = {j: str(update.facts.get("kind", "")) for j, update in updates.items()}
-    blanks = {kind: me.kinds.blank(kind, parts) for kind in set(said.values())}
+    claimed = {j: str(update.facts.get("kind", "")) for j, update in updates.items()}
+    blanks = {kind: me.kinds.blank(kind, parts) for kind in set(claimed.values())}
     groups: dict[str, list[Artifact]] = defaultdict(list)
     wrong = {}
     for j, update in updates.items():
-        blank = blanks[said[j]]
+        blank = blanks[claimed[j]]
         if reason := blank if isinstance(blank, str) else update.misfit(blank, ()):
             wrong[j] = reason
         else:
-            groups[said[j]].append(update)
+            groups[claimed[j]].append(update)
     me.decline(wrong)
     return groups

@@ -1,4 +1,4 @@
-"""FedRoD: a common representation and balanced head, and a private head on top (Chen and Chao 2022)."""
+"""FedRoD: a common representation with a balanced head, and a private head beside it (Chen and Chao 2022)."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -13,9 +13,9 @@ from coterie.methods.private_heads import WithOwnHead
 
 
 def fedrod_loss(net: BoundNet, batch: Batch, given: Given) -> Tensor:
-    """Balanced softmax of the common head; and cross entropy of both heads' sum, from which the private one learns.
+    """Balanced softmax of the common head, and cross entropy of both heads' sum, which trains the private one.
 
-    `given` holds "prior", the logarithm of how many samples the peer has of each class.
+    `given` holds "prior": for each class, the logarithm of the peer's number of samples.
     """
     out = net(batch.x)
     assert out.common is not None
@@ -35,7 +35,7 @@ def private_head_loss(net: BoundNet, batch: Batch, given: Given) -> Tensor:  # n
 
 @dataclass(frozen=True)
 class FedRoD(WithOwnHead):
-    summary: ClassVar[str] = "a common model with a balanced loss; a private head's logits are added to the common's"
+    summary: ClassVar[str] = "a common model with a balanced loss; the logits of a private head are added to its own"
     paper: ClassVar[str] = "Chen and Chao, On Bridging Generic and Personalized Federated Learning, 2022"
     shared: ClassVar[tuple[str, ...]] = ("backbone", "head")
     parts: ClassVar[tuple[str, ...]] = ("private",)

@@ -1,28 +1,28 @@
-"""FedAvg-FT, and what it has in common with FedBABU: a common model, which each peer fine-tunes in the end."""
+"""FedAvg-FT, and its common base with FedBABU: each peer fine-tunes the common model at the end."""
 
 from dataclasses import dataclass
 from typing import ClassVar
 
 from coterie.core.peer import Peer
-from coterie.methods.base import need, parameter
+from coterie.methods.base import need_at_least, need_one_of, parameter
 from coterie.methods.fedavg import FedAvg
 
-TUNED = {"model": None, "head": "head"}  # what is tuned, as `me.train` calls it
+TUNED = {"model": None, "head": "head"}  # by the parameter's value: the argument `only` of `me.train`
 
 
 @dataclass(frozen=True)
 class FineTuned(FedAvg):
-    """A peer is measured with its tuned model, and goes on with the common one."""
+    """A peer is evaluated with its tuned model, and continues with the common one."""
 
     tune: int = parameter(5, "epochs of fine-tuning")
     tuned: str = parameter("model", "what is fine-tuned: model | head")
-    tune_every: int = parameter(0, "fine-tune after every so many rounds too, for a curve; 0: after the last alone")
+    tune_every: int = parameter(0, "also fine-tune after every this many rounds, for a curve; 0: only after the last")
 
     def check(self, peers: int) -> None:
         super().check(peers)
-        need(self.tune >= 1, "tune", f"must be at least 1, not {self.tune}")
-        need(self.tuned in TUNED, "tuned", f"must be one of {', '.join(TUNED)}, not '{self.tuned}'")
-        need(self.tune_every >= 0, "tune_every", f"must be at least 0, not {self.tune_every}")
+        need_at_least(self, 1, "tune")
+        need_one_of(self, tuned=TUNED)
+        need_at_least(self, 0, "tune_every")
 
     async def round(self, me: Peer, t: int) -> None:
         if "untuned" in me.state:
@@ -36,5 +36,5 @@ class FineTuned(FedAvg):
 @dataclass(frozen=True)
 class FedAvgFT(FineTuned):
     title: ClassVar[str] = "FedAvg-FT"
-    summary: ClassVar[str] = "FedAvg; in the end each peer fine-tunes the common model on its own data"
+    summary: ClassVar[str] = "FedAvg; at the end each peer fine-tunes the common model on its own data"
     paper: ClassVar[str] = "Cheng et al., Fine-tuning in Federated Learning, 2021"

@@ -1,4 +1,4 @@
-"""FLT: a server finds out once, from embeddings, who is related, and averages among them (Jamali-Rad et al. 2022)."""
+"""FLT: a server finds related peers once, from embeddings, and averages among these (Jamali-Rad et al. 2022)."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from coterie.core.peer import Peer
-from coterie.methods.base import need, parameter
+from coterie.methods.base import need, need_at_least, parameter
+from coterie.methods.components.personal_averages import own_average, send_averages
+from coterie.methods.components.relatedness import related
 from coterie.methods.fedavg import FedAvg
-from coterie.methods.personal import answer, own_average
-from coterie.methods.relatedness import related
 
 
 @dataclass(frozen=True)
@@ -21,21 +21,21 @@ class FLT(FedAvg):
     paper: ClassVar[str] = "Jamali-Rad et al., Federated Learning with Taskonomy for Non-IID Data, 2022"
     mixed: ClassVar[bool] = False
     learns_weights: ClassVar[bool] = True
-    unforeseen: ClassVar[str] = "who is related to whom: a few bytes of every answer"
+    unforeseen: ClassVar[str] = "which peers are related: a few bytes of every average that is sent"
 
-    embeddings: int = parameter(50, "samples whose features a peer sends, once; all if it has fewer")
+    embeddings: int = parameter(50, "number of samples whose features a peer sends, once; all if it has fewer")
     related: float = parameter(
-        0.0, "share of the pairs of peers that are related, nearest first; 0: by Otsu's cut; 1: FedAvg"
+        0.0, "share of the pairs of peers that are related, nearest first; 0: by Otsu's threshold; 1: FedAvg"
     )
 
     def check(self, peers: int) -> None:
         super().check(peers)
-        need(self.embeddings >= 1, "embeddings", f"must be at least 1, not {self.embeddings}")
-        need(0 <= self.related <= 1, "related", f"must be from 0 (by Otsu's cut) to 1, not {self.related}")
+        need_at_least(self, 1, "embeddings")
+        need(0 <= self.related <= 1, "related", f"must be from 0 (by Otsu's threshold) to 1, not {self.related}")
 
     async def setup(self, me: Peer) -> None:
-        me.state["features"] = {}  # by peer: a peer keeps its own, the server everybody's
-        me.state["related"] = []  # the server's: pairs of peers
+        me.state["features"] = {}  # by peer: a peer holds its own, the server those of all peers
+        me.state["related"] = []  # at the server: pairs of peers
 
     async def round(self, me: Peer, t: int) -> None:
         if t == 1:
@@ -44,18 +44,18 @@ class FLT(FedAvg):
             await self.embed(me)
             await me.train()
             me.shelve("update", me.model, samples=me.samples, embedded=me.id in me.state["features"])
-            mine = await own_average(me, "average", like=me.model)
-            if mine:
-                me.model.load(mine.tensors)
-                me.note(weights=mine.shares, neighbours=[j for j in mine.shares if j != me.id])
+            average = await own_average(me, "average", like=me.model)
+            if average:
+                me.model.load(average.tensors)
+                me.note(weights=average.shares, neighbours=[j for j in average.shares if j != me.id])
 
     async def embed(self, me: Peer) -> None:
-        """Shelve the features of some samples under the encoder: the average of round 1, from which one goes on."""
+        """Shelve the features of some samples under the average of round 1, with which the peer then continues."""
         features: dict[int, Tensor] = me.state["features"]
         if not features and await self.follow(me):
-            [said] = await me.predict()
+            [prediction] = await me.predict()
             drawn = np.sort(me.rng("embeddings").permutation(me.samples)[: self.embeddings])
-            features[me.id] = said.features[torch.from_numpy(drawn).to(said.features.device)]
+            features[me.id] = prediction.features[torch.from_numpy(drawn).to(prediction.features.device)]
         if features:
             me.shelve("embeddings", {"features": features[me.id]})
 
@@ -63,30 +63,30 @@ class FLT(FedAvg):
         if t == 1:
             await super().serve(me, t)
             return
-        self.publish(me)  # as it was after round 1
+        self.publish(me)  # the average of round 1
         updates = await me.fetch(self.participants(me, t), "update", like=me.model, facts=["samples"])
         features: dict[int, Tensor] = me.state["features"]
         new = [j for j, update in updates.items() if update.facts.get("embedded") and j not in features]
         if new:
-            found = await me.fetch(new, "embeddings")
-            features.update({j: sent["features"] for j, sent in found.items() if _is_embedding(sent, me)})
+            embeddings = await me.fetch(new, "embeddings")
+            features.update({j: sent["features"] for j, sent in embeddings.items() if _is_embedding(sent, me)})
             me.state["related"] = related(features, self.related)
         samples = {j: float(update.facts["samples"]) for j, update in updates.items()}
-        await answer(me, "average", updates, shares_of_kin(samples, me.state["related"]))
+        await send_averages(me, "average", updates, shares_of_related(samples, me.state["related"]))
 
 
 def _is_embedding(sent: Mapping[str, Tensor], me: Peer) -> bool:
-    """What others send is theirs to get wrong: features of at least one sample, as many as a head reads."""
+    """Whether it holds features of at least one sample, of the head's input size: never trust received data."""
     features = sent.get("features", torch.empty(0))
     return features.dim() == 2 and len(features) > 0 and features.shape[1] == me.model["head.weight"].shape[1]
 
 
-def shares_of_kin(samples: Mapping[int, float], pairs: Iterable[tuple[int, int]]) -> dict[int, dict[int, float]]:
-    """For each peer that is here: itself and who of its relatives is here, by their data."""
-    kin = {j: {j} for j in samples}
+def shares_of_related(samples: Mapping[int, float], pairs: Iterable[tuple[int, int]]) -> dict[int, dict[int, float]]:
+    """For each peer that takes part: the shares of itself and of the related peers that take part, by their data."""
+    groups = {j: {j} for j in samples}
     for i, j in pairs:
-        if i in kin and j in kin:
-            kin[i].add(j)
-            kin[j].add(i)
-    total = {j: sum(samples[k] for k in sorted(kin[j])) for j in kin}
-    return {j: {k: samples[k] / total[j] for k in sorted(kin[j])} for j in kin}
+        if i in groups and j in groups:
+            groups[i].add(j)
+            groups[j].add(i)
+    total = {j: sum(samples[k] for k in sorted(groups[j])) for j in groups}
+    return {j: {k: samples[k] / total[j] for k in sorted(groups[j])} for j in groups}

@@ -1,4 +1,4 @@
-"""Averaging with neighbours who are drawn at random, fixed, or known to be of one's kind: PANM's baselines."""
+"""Averaging with neighbours that are drawn at random, fixed, or known to be of the same cluster: PANM's baselines."""
 
 import math
 from abc import abstractmethod
@@ -11,16 +11,16 @@ from coterie.core.peer import Peer
 from coterie.core.weights import mean_into
 from coterie.methods.base import Method, need_others, parameter
 
-WORTH_A_WORKER = 50_000  # numbers: models of this size are averaged side by side, on all cores
+WORTH_A_WORKER = 50_000  # parameters: models of this size are averaged in parallel, on all cores
 
 
 async def average_with(me: Peer, neighbours: Sequence[int]) -> None:
-    """Fetch these peers' models and average them with one's own, equally; who is absent does not count."""
+    """Fetch these peers' models and average them with the peer's own, equally; absent peers do not count."""
     await average(me, await me.fetch(neighbours, "model", like=me.model))
 
 
 async def average(me: Peer, models: Mapping[int, Artifact]) -> None:
-    """Average these peers' models with one's own, equally."""
+    """Average these peers' models with the peer's own, equally."""
     others = list(models.values())
     if me.model.layout.size >= WORTH_A_WORKER:
         await me.compute(mean_into, me.model, others)
@@ -30,15 +30,15 @@ async def average(me: Peer, models: Mapping[int, Artifact]) -> None:
 
 
 def neighbourhood(me: Peer) -> int:
-    """How many are in one's neighbourhood, oneself included. In a [graph] by its edges, also while somebody is away."""
+    """The size of the peer's neighbourhood, itself included. In a [graph] by its edges, absent neighbours included."""
     return 1 + len(me.peers if me.links is None else me.links)
 
 
 def metropolis(me: Peer, sizes: Mapping[int, float]) -> dict[int, float]:
-    """Metropolis' weights of oneself and of these neighbours, of each of whom the size of its neighbourhood is given.
+    """Metropolis weights of the peer itself and of these neighbours, given the sizes of their neighbourhoods.
 
-    They are symmetric whatever the graph, so that together they are doubly stochastic. The share of a neighbour that is
-    not among these is one's own.
+    They are symmetric in any graph, so the matrix of all peers' weights is doubly stochastic. The share of a neighbour
+    that is not among these goes to the peer itself.
     """
     taken = {j: 1 / max(neighbourhood(me), size) for j, size in sizes.items()}
     return {me.id: 1 - math.fsum(taken.values()), **taken}
@@ -50,7 +50,7 @@ class _Neighbours(Method):
 
     k: int = parameter(
         5,
-        "neighbours averaged with in a round, from 1 to peers - 1; in a [graph], all next to one where they are fewer",
+        "neighbours averaged with in a round, from 1 to peers - 1; in a [graph], at most the peer's neighbours",
         common="neighbours",
     )
 
@@ -90,11 +90,11 @@ class Fixed(_Neighbours):
 
 @dataclass(frozen=True)
 class Oracle(_Neighbours):
-    summary: ClassVar[str] = "average with k peers of one's true cluster, drawn every round: what knowing them is worth"
+    summary: ClassVar[str] = "average with k random peers of the same true cluster: the value of knowing the clusters"
 
     needs_truth: ClassVar[bool] = True
 
     def neighbours(self, me: Peer) -> Sequence[int]:
         assert me.truth is not None  # `needs_truth`
-        kind = me.truth[me.id]
-        return me.sample(self.k, [j for j in me.peers if me.truth[j] == kind])
+        cluster = me.truth[me.id]
+        return me.sample(self.k, [j for j in me.peers if me.truth[j] == cluster])

@@ -1,6 +1,5 @@
-"""FedSim, LG-FedAvg and FedClassAvg: a server averages the heads alone, so backbones may be of any architecture."""
+"""FedSim, LG-FedAvg and FedClassAvg: a server averages only the heads, so backbones may be of any architecture."""
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -10,13 +9,13 @@ from torch import Tensor
 from coterie.core.loss import Batch, BoundNet, Given, negative_log_likelihood
 from coterie.core.peer import Peer
 from coterie.core.weights import mean
-from coterie.methods.base import Method, need, parameter
+from coterie.methods.base import Method, need_above, need_at_least, parameter
 from coterie.training.losses import supervised_contrastive
 
 
 @dataclass(frozen=True)
 class FedSim(Method):
-    summary: ClassVar[str] = "any architectures: a server averages the heads, weighted by data; backbones stay"
+    summary: ClassVar[str] = "any architectures: a server averages the heads, weighted by data; backbones stay local"
     paper: ClassVar[str] = "Pillutla et al., Federated Learning with Partial Model Personalization, 2022"
     server: ClassVar[bool] = True
     mixed: ClassVar[bool] = True
@@ -33,7 +32,7 @@ class FedSim(Method):
         await me.train()
 
     async def serve(self, me: Peer, t: int) -> None:  # noqa: ARG002
-        """Of the server's own model only the head is ever used: its backbone is one of many."""
+        """Only the head of the server's model is used: peers have backbones of different architectures."""
         heads = (await me.fetch(me.peers, "head", like=me.model.part("head"), facts=["samples"])).values()
         if heads:
             me.model.load(mean(list(heads), [float(head.facts["samples"]) for head in heads]))
@@ -42,7 +41,7 @@ class FedSim(Method):
 
 @dataclass(frozen=True)
 class LGFedAvg(FedSim):
-    """The same rule as FedSim's, under the name by which FedPAE compares with it."""
+    """The same rule as FedSim, under the name that FedPAE uses for this baseline."""
 
     title: ClassVar[str] = "LG-FedAvg"
     summary: ClassVar[str] = "any architectures: backbones stay local, a server averages the heads (as FedSim)"
@@ -67,7 +66,7 @@ def classavg_loss(net: BoundNet, batch: Batch, given: Given) -> Tensor:
 
 @dataclass(frozen=True)
 class FedClassAvg(FedSim):
-    summary: ClassVar[str] = "FedSim that also contrasts classes, and holds the head near the average"
+    summary: ClassVar[str] = "FedSim with a contrastive loss, and a pull of the head towards the average"
     paper: ClassVar[str] = "Jang et al., FedClassAvg: Local Representation Learning, 2022"
     views: ClassVar[int] = 2
 
@@ -79,11 +78,11 @@ class FedClassAvg(FedSim):
     )
 
     def check(self, peers: int) -> None:  # noqa: ARG002
-        need(0 <= self.rho < math.inf, "rho", f"must be at least 0, not {self.rho}")
-        need(self.tau > 0, "tau", f"must be above 0, not {self.tau}")
+        need_at_least(self, 0, "rho")
+        need_above(self, 0, "tau")
 
     async def learn(self, me: Peer) -> None:
-        # The head that it starts from is the last average; in the first round, its own.
+        # The head at the start of a round is the last average; in the first round, the peer's own.
         reference = {f"ref.{name}": tensor for name, tensor in me.model.part("head").items()}
         device = me.model.vector.device
         strengths = {"rho": torch.tensor(self.rho, device=device), "tau": torch.tensor(self.tau, device=device)}

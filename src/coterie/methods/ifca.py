@@ -14,13 +14,13 @@ class IFCA(Method):
     paper: ClassVar[str] = "Ghosh et al., An Efficient Framework for Clustered Federated Learning, 2020"
     server: ClassVar[bool] = True
 
-    c: int = parameter(2, "models that the server keeps: a guess of the number of clusters, from 1 to peers")
+    c: int = parameter(2, "models that the server keeps: a guess at the number of clusters, from 1 to peers")
 
     def check(self, peers: int) -> None:
         need(1 <= self.c <= peers, "c", f"must be from 1 to the number of peers ({peers}), not {self.c}")
 
     async def setup(self, me: Peer) -> None:
-        """All start from the same c models, drawn from the run's seed: nothing is exchanged for that."""
+        """All peers draw the same c models from the run's seed, so nothing is exchanged."""
         me.state["models"] = [me.initial(draw) for draw in range(self.c)]
         if me.id != me.server:
             await self.choose(me)
@@ -36,7 +36,7 @@ class IFCA(Method):
         me.note(cluster=me.state["cluster"])
 
     async def choose(self, me: Peer) -> None:
-        """Take the model with the lowest loss on one's training data; the first of equals."""
+        """Load the model with the lowest loss on the peer's training data; on ties, the first."""
         scores = await me.evaluate(me.state["models"])
         me.state["cluster"] = best = min(range(self.c), key=lambda i: scores[i].rank)
         me.model.load(me.state["models"][best])

@@ -1,4 +1,4 @@
-"""Local: everybody trains alone. The floor that collaboration must beat."""
+"""Local: each peer trains alone. The baseline that collaboration must beat."""
 
 from dataclasses import dataclass
 from typing import ClassVar

@@ -1,6 +1,6 @@
 """MAPL's losses: as the paper prints them, and as its authors' published code computes them.
 
-Each is the sum of four terms, times their weights. The terms are functions of their own, so that a loss of one's own
+Each is the weighted sum of four terms. The terms are separate functions, so that a loss of the user's
 (`method.losses = "file.py:function"`) can change one and keep the others.
 """
 
@@ -17,7 +17,7 @@ from torch import Tensor
 from coterie.core.loss import Batch, BoundNet, Given, Loss, negative_log_likelihood
 from coterie.training.losses import supervised_contrastive
 
-GIVEN = ("ce", "contrast", "proto", "uniform", "tau", "tau_proto")  # what a loss finds in `given`
+GIVEN = ("ce", "contrast", "proto", "uniform", "tau", "tau_proto")  # the keys of `given`
 
 
 def _weighted_sum(
@@ -44,13 +44,13 @@ def _weighted_sum(
 
 
 def to_prototypes(projected: Tensor, labels: Tensor, prototypes: Tensor, temperature: Tensor) -> Tensor:
-    """Draw each sample to the prototype of its class and away from the others (InfoNCE over cosines)."""
+    """Pull each sample towards the prototype of its class and away from the others (InfoNCE over cosines)."""
     cosines = F.normalize(projected, dim=-1) @ F.normalize(prototypes, dim=-1).T
     return negative_log_likelihood(cosines / temperature, labels)
 
 
 def uniformity(prototypes: Tensor) -> Tensor:
-    """How alike the prototypes of different classes are: the sum of cosines with all others, mean over classes."""
+    """The similarity of the prototypes of different classes: the sum of cosines with all others, mean over classes."""
     unit = F.normalize(prototypes, dim=-1)
     return ((unit @ unit.T).sum() - unit.square().sum()) / len(unit)
 
@@ -64,9 +64,9 @@ def mapl_loss(net: BoundNet, batch: Batch, given: Given) -> Tensor:
 
 
 def contrastive_of_sums(embedded: Tensor, labels: Tensor, temperature: Tensor) -> Tensor:
-    """The log of the share that all samples of one's class have together, where the paper has the mean of the logs.
+    """The log of the joint share of all samples of the same class, where the paper has the mean of the logs.
 
-    Every sample needs another one of its class in the batch; with two views of each, it has one.
+    Every sample needs another one of its class in the batch; with two views of each sample, there always is one.
     """
     unit = F.normalize(embedded, dim=-1)
     itself = torch.eye(len(labels), dtype=torch.bool, device=labels.device)
@@ -76,7 +76,7 @@ def contrastive_of_sums(embedded: Tensor, labels: Tensor, temperature: Tensor) -
 
 
 def to_long_prototypes(projected: Tensor, labels: Tensor, prototypes: Tensor, temperature: Tensor) -> Tensor:
-    """As `to_prototypes`, but a prototype counts with its length. (In their code the temperature cancels: it is 1.)"""
+    """As `to_prototypes`, but prototypes are not normalised. (In their code the temperature cancels: it is 1.)"""
     return negative_log_likelihood(F.normalize(projected, dim=-1) @ prototypes.T / temperature, labels)
 
 

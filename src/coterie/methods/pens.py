@@ -1,11 +1,11 @@
-"""PENS: gossip with the peers whose models fit one's own data (Onoszko et al. 2021), as PANM compares with it."""
+"""PENS: gossip with the peers whose models fit the peer's own data (Onoszko et al. 2021), as a baseline of PANM."""
 
 import math
 from dataclasses import dataclass
 from typing import ClassVar
 
 from coterie.core.peer import Peer
-from coterie.methods.base import Method, need, need_others, parameter
+from coterie.methods.base import Method, need, need_at_least, need_others, parameter
 from coterie.methods.gossip import average, average_with
 
 CHANCE, PANM = EXPECTED = ("chance", "panm")
@@ -13,28 +13,28 @@ CHANCE, PANM = EXPECTED = ("chance", "panm")
 
 @dataclass(frozen=True)
 class PENS(Method):
-    summary: ClassVar[str] = "average with the k of l random peers whose models lose least on one's own data"
+    summary: ClassVar[str] = "average with the k of l random peers whose models have the lowest loss on own data"
     paper: ClassVar[str] = "Onoszko et al., Decentralized Federated Learning of Deep Neural Networks, 2021"
     unforeseen: ClassVar[str] = "how many neighbours peers keep after stage one: with fewer than k, they exchange less"
 
     l: int = parameter(  # noqa: E741 (the paper's name)
         10,
-        "peers tried in a round of stage one, from 1 to peers - 1; in a [graph], all next to one where they are fewer",
+        "peers tried in a round of stage one, from 1 to peers - 1; in a [graph], at most the peer's neighbours",
         common="candidates",
     )
     k: int = parameter(5, "peers averaged with, from 1 to l", common="neighbours")
     t1: int = parameter(100, "rounds of stage one", common="rounds of stage one")
-    often: float = parameter(0.0, "chosen more often than this makes a permanent neighbour; 0: than `expected` says")
+    often: float = parameter(0.0, "chosen more often than this makes a permanent neighbour; 0: more than `expected`")
     expected: str = parameter(
         "chance",
-        "often = 0: chance, t1 * k over the number of peers that one can meet | panm, t1 * (l + k) over the number of "
-        "peers, rounded up, as PANM's paper sets it",
+        "often = 0: chance, t1 * k over the number of peers that can be met | panm, t1 * (l + k) over the number of "
+        "peers, rounded up, as in PANM's paper",
     )
 
     def check(self, peers: int) -> None:
         need_others(self.l, "l", peers)
         need(1 <= self.k <= self.l, "k", f"must be from 1 to l = {self.l}, not {self.k}")
-        need(self.t1 >= 0, "t1", f"must be at least 0, not {self.t1}")
+        need_at_least(self, 0, "t1")
         need(self.expected in EXPECTED, "expected", f"must be {' or '.join(EXPECTED)}, not '{self.expected}'")
         need(self.often >= 0, "often", f"must be at least 0, not {self.often}")
 
@@ -61,15 +61,15 @@ class PENS(Method):
         await average(me, {j: models[j] for j in sorted(best)})
 
     def threshold(self, others: int) -> float:
-        """How often a peer must have been chosen, of so many that one can meet."""
+        """How often a peer must have been chosen, if this many can be met."""
         if self.often:
             return self.often
         if self.expected == CHANCE:
-            return self.t1 * self.k / max(others, 1)  # on a network, all others may be gone
+            return self.t1 * self.k / max(others, 1)  # in a network run, all others may be gone
         return math.ceil(self.t1 * (self.l + self.k) / (others + 1))
 
     def permanent(self, me: Peer) -> list[int]:
-        """The peers chosen more often than chance in stage one; the k most chosen if there are none."""
+        """The peers chosen more often than the threshold in stage one; if there are none, the k most often chosen."""
         chosen: dict[int, int] = me.state["chosen"]
         kept = sorted(j for j, times in chosen.items() if times > self.threshold(len(me.peers)))
         return kept or sorted(sorted(chosen, key=lambda j: (-chosen[j], j))[: self.k])

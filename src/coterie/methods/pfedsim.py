@@ -1,4 +1,4 @@
-"""pFedSim: after a warm-up, a server averages each peer's backbone over those with similar heads (Tan et al. 2023)."""
+"""pFedSim: after a warm-up, a server averages each peer's backbone over peers with similar heads (Tan et al. 2023)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,27 +9,27 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from coterie.core.peer import Peer
-from coterie.methods.base import need, parameter
+from coterie.methods.base import need_at_least, parameter
+from coterie.methods.components.personal_averages import own_average, send_averages
 from coterie.methods.fedavg import FedAvg
-from coterie.methods.personal import answer, own_average
 
-CEILING = 0.9999  # a similarity of 1 would weigh infinitely; this is also a peer's similarity with itself
+CEILING = 0.9999  # a similarity of 1 would have infinite weight; also a peer's similarity to itself
 
 
 @dataclass(frozen=True)
 class PFedSim(FedAvg):
     title: ClassVar[str] = "pFedSim"
-    summary: ClassVar[str] = "FedAvg first; then a backbone of one's own, averaged by the likeness of heads"
+    summary: ClassVar[str] = "FedAvg first; then a personal backbone for each peer, averaged by the similarity of heads"
     paper: ClassVar[str] = "Tan et al., pFedSim: Similarity-Aware Model Aggregation, 2023"
     mixed: ClassVar[bool] = False
     learns_weights: ClassVar[bool] = True
-    unforeseen: ClassVar[str] = "whose heads are alike: a few bytes of every answer"
+    unforeseen: ClassVar[str] = "which heads are similar: a few bytes of every average that is sent"
 
-    t_warm: int = parameter(10, "rounds of FedAvg before that (the authors' code: half of all)")
+    t_warm: int = parameter(10, "rounds of FedAvg at the start (the authors' code: half of all)")
 
     def check(self, peers: int) -> None:
         super().check(peers)
-        need(self.t_warm >= 0, "t_warm", f"must be at least 0, not {self.t_warm}")
+        need_at_least(self, 0, "t_warm")
 
     async def round(self, me: Peer, t: int) -> None:
         if t <= self.t_warm:
@@ -37,24 +37,26 @@ class PFedSim(FedAvg):
         elif self.takes_part(me, t):
             await me.train()
             me.shelve("update", me.model, samples=me.samples)
-            mine = await own_average(me, "body", like=me.model.part("backbone"))
-            if mine:
-                me.model.load(mine.tensors)
-                me.note(weights=mine.shares)
+            average = await own_average(me, "body", like=me.model.part("backbone"))
+            if average:
+                me.model.load(average.tensors)
+                me.note(weights=average.shares)
 
     async def serve(self, me: Peer, t: int) -> None:
         if t <= self.t_warm:
             await super().serve(me, t)
             return
         updates = await me.fetch(self.participants(me, t), "update", like=me.model, facts=["samples"])
-        bodies = {j: me.architecture.view(update).part("backbone") for j, update in updates.items()}
-        await answer(me, "body", bodies, similarity_weights({j: u["head.weight"] for j, u in updates.items()}))
+        backbones = {j: me.architecture.view(update).part("backbone") for j, update in updates.items()}
+        await send_averages(
+            me, "body", backbones, similarity_weights({j: u["head.weight"] for j, u in updates.items()})
+        )
 
 
 def similarity_weights(heads: Mapping[int, Tensor]) -> dict[int, dict[int, float]]:
-    """Who weighs how much for whom: -log(1 - s), made to sum to one; s is the mean cosine of the classes' weights.
+    """Each peer's weights of all peers: -log(1 - s), normalised to sum to one; s is the mean cosine of class weights.
 
-    Heads that point away from each other (s below 0), or are no numbers, do not weigh.
+    Heads that point away from each other (s below 0) or are not finite get no weight.
     """
     if not heads:
         return {}

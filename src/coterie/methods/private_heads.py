@@ -6,8 +6,8 @@ from typing import ClassVar
 from torch import Tensor
 
 from coterie.core.peer import Peer
-from coterie.methods.base import need, parameter
-from coterie.methods.class_means import head_loss
+from coterie.methods.base import need_at_least, need_one_of, parameter
+from coterie.methods.components.heads import head_loss
 from coterie.methods.fedavg import FedAvg
 from coterie.methods.fine_tuning import FineTuned
 
@@ -16,20 +16,20 @@ FIT = ("before", "after")
 
 @dataclass(frozen=True)
 class WithOwnHead(FedAvg):
-    """What methods share whose peers have a head of their own: how long it is fitted alone, and when.
+    """The base of methods with private heads: how long a head is trained alone, and when.
 
-    Comparing such methods is fair only if all fit their heads for as long, so all of them have this budget.
+    A fair comparison of such methods gives all heads the same number of epochs, so all of them have these parameters.
     """
 
-    head_epochs: int = parameter(0, "epochs in a round on one's own head alone (the paper: none)")
+    head_epochs: int = parameter(0, "epochs in a round on the private head alone (the paper: none)")
     fit_heads: str = parameter(
-        "before", "when these are: before the peer trains | after the average has come, and once at the start"
+        "before", "when they run: before the peer trains | after the average has been received, and once at the start"
     )
 
     def check(self, peers: int) -> None:
         super().check(peers)
-        need(self.head_epochs >= 0, "head_epochs", f"must be at least 0, not {self.head_epochs}")
-        need(self.fit_heads in FIT, "fit_heads", f"must be one of {', '.join(FIT)}, not '{self.fit_heads}'")
+        need_at_least(self, 0, "head_epochs")
+        need_one_of(self, fit_heads=FIT)
 
     async def setup(self, me: Peer) -> None:
         if self.fit_heads == "after" and me.id != me.server:
@@ -46,16 +46,16 @@ class WithOwnHead(FedAvg):
         await self.train(me)
 
     async def fit_head(self, me: Peer) -> None:
-        """Train the head alone, on features that are computed once: the representation stays as it is."""
+        """Train the head alone, on features that are computed once, as the representation is fixed."""
         if self.head_epochs:
-            [said] = await me.predict()
-            await self.train_head(me, (said.features, me.labels()))
+            [prediction] = await me.predict()
+            await self.train_head(me, (prediction.features, me.labels()))
 
     async def train_head(self, me: Peer, on: tuple[Tensor, Tensor]) -> None:
         await me.train(head_loss, on=on, only="head", epochs=self.head_epochs)
 
     async def train(self, me: Peer) -> None:
-        """The round's training, with the head as it is by then."""
+        """The training of the round."""
         await me.train()
 
 
@@ -68,14 +68,14 @@ class FedPer(WithOwnHead):
 
 @dataclass(frozen=True)
 class FedRep(FedPer):
-    summary: ClassVar[str] = "FedPer that first fits the head alone, then the representation alone"
+    summary: ClassVar[str] = "FedPer that first trains the head alone, then the representation alone"
     paper: ClassVar[str] = "Collins et al., Exploiting Shared Representations for Personalized FL, 2021"
 
-    head_epochs: int = parameter(10, "epochs in a round on one's own head alone (the paper: 10)")
+    head_epochs: int = parameter(10, "epochs in a round on the private head alone (the paper: 10)")
 
     def check(self, peers: int) -> None:
         super().check(peers)
-        need(self.head_epochs >= 1, "head_epochs", f"must be at least 1, not {self.head_epochs}")
+        need_at_least(self, 1, "head_epochs")
 
     async def train(self, me: Peer) -> None:
         await me.train(only="backbone")
@@ -83,9 +83,9 @@ class FedRep(FedPer):
 
 @dataclass(frozen=True)
 class FedBABU(FineTuned):
-    summary: ClassVar[str] = "the representation learns under a head that nobody trains; in the end all fine-tune"
+    summary: ClassVar[str] = "the representation trains under a fixed initial head; at the end each peer fine-tunes"
     paper: ClassVar[str] = "Oh et al., FedBABU: Toward Enhanced Representation for Federated Image Classification, 2022"
     shared: ClassVar[tuple[str, ...]] = ("backbone",)
 
     async def learn(self, me: Peer) -> None:
-        await me.train(only="backbone")  # the head is still what every peer of this architecture began with
+        await me.train(only="backbone")  # the head is still the initial one, equal at all peers of this architecture

@@ -22,7 +22,8 @@ from coterie.config.loading import from_tables, over, read_tables
 from coterie.config.parsing import overrides
 from coterie.config.sections import Experiment
 from coterie.data.catalog import DOWNLOADED
-from coterie.methods.compfl import CompFL, trainings
+from coterie.methods.compfl import CompFL
+from coterie.methods.components.experts import trainings
 from coterie.reproducing.papers import Column, Row, Table
 
 # Million operations of a forward pass, of a colour image of 32x32 and of a grey one of 28x28 (torch's FlopCounterMode).

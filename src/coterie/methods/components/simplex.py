@@ -8,8 +8,8 @@ import numpy as np
 def project_to_simplex(point: np.ndarray) -> np.ndarray:
     """The nearest point (Euclidean) whose entries are not negative and sum to one.
 
-    By sorting, which in NumPy is faster than Condat's scan (2016), whose result it is: take the same amount off
-    every entry, and cut at zero.
+    Subtracts the same amount from every entry and cuts at zero. By sorting, which in NumPy is faster than Condat's scan
+    (2016), with the same result.
     """
     descending = np.sort(point)[::-1]
     excess = np.cumsum(descending) - 1

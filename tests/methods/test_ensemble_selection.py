@@ -9,7 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coterie.methods.ensembles import Bench, choose, cosines_of_errors, diversities, objectives, pareto, to_size
+from coterie.methods.components.ensemble_selection import (
+    Bench,
+    choose,
+    cosines_of_errors,
+    diversities,
+    objectives,
+    pareto,
+)
+from coterie.methods.components.nsga2 import to_size
 
 
 def a_bench(seed: int, models: int = 7, samples: int = 12, classes: int = 4, own: int = 2) -> Bench:

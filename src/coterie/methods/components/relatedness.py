@@ -1,4 +1,4 @@
-"""Who is related, by the embeddings of samples: what FLT's server computes."""
+"""Related peers, by the distances between embeddings of their samples (FLT)."""
 
 from collections.abc import Mapping, Sequence
 from itertools import combinations
@@ -11,7 +11,7 @@ Pair = tuple[int, int]  # the lower number first
 
 
 def related(features: Mapping[int, Tensor], share: float = 0.0) -> list[Pair]:
-    """The pairs of peers whose samples are near: so large a share of all pairs, or (0) those below Otsu's cut."""
+    """The pairs of peers with the nearest samples: this share of all pairs, or (0) those below Otsu's threshold."""
     apart = distances(features)
     nearest = sorted((pair for pair in apart if np.isfinite(apart[pair])), key=lambda pair: (apart[pair], pair))
     count = round(share * len(apart)) if share else otsu([apart[pair] for pair in nearest])
@@ -19,17 +19,17 @@ def related(features: Mapping[int, Tensor], share: float = 0.0) -> list[Pair]:
 
 
 def distances(features: Mapping[int, Tensor]) -> dict[Pair, float]:
-    """The mean distance of a sample to the nearest one of the other peer, from either side, and the mean of both."""
-    found = {}
+    """The mean distance of a sample to the nearest one of the other peer, averaged over both directions."""
+    distances = {}
     for i, j in combinations(sorted(features), 2):
-        apart = torch.cdist(features[i].double(), features[j].double(), compute_mode="donot_use_mm_for_euclid_dist")
-        both = (apart.min(0).values.mean() + apart.min(1).values.mean()) / 2
-        found[i, j] = float(torch.nan_to_num(both, nan=torch.inf))  # a model that diverged is like nobody's
-    return found
+        pairwise = torch.cdist(features[i].double(), features[j].double(), compute_mode="donot_use_mm_for_euclid_dist")
+        both = (pairwise.min(0).values.mean() + pairwise.min(1).values.mean()) / 2
+        distances[i, j] = float(torch.nan_to_num(both, nan=torch.inf))  # a model that diverged is near none
+    return distances
 
 
 def otsu(ascending: Sequence[float]) -> int:
-    """How many of these numbers are low: the cut with the most variance between the two sides (Otsu 1979)."""
+    """How many of these numbers are low, by the threshold with the most variance between both sides (Otsu 1979)."""
     y = np.array(ascending)
     if len(y) < 2 or y[0] == y[-1]:
         return len(y)  # there are no two sides

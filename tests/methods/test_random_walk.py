@@ -9,7 +9,7 @@ from itertools import pairwise
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from coterie.methods.walks import NEVER, Sign, Walk
+from coterie.methods.components.random_walk import NEVER, Sign, Walk
 
 NODES = 6
 Edges = set[tuple[int, int]]
@@ -47,7 +47,7 @@ class World:
     def begin(cls, edges: Edges, seed: int) -> World:
         world = cls(edges, random.Random(seed), alive=set(range(NODES)), letters={i: [] for i in range(NODES)})
         world.walks = {i: Walk() for i in range(NODES)}
-        world.walks[0] = Walk().arrived(Sign(hop=1), 0)
+        world.walks[0] = Walk().arrive(Sign(hop=1), 0)
         return world
 
     def near(self, i: int) -> list[int]:
@@ -59,26 +59,26 @@ class World:
         awake = sorted(self.alive - self.asleep)
         told = {i: self.walks[i].sign for i in awake}
         for i in awake:
-            walk = self.walks[i].heard(told[j] for j in self.near(i))
+            walk = self.walks[i].merge(told[j] for j in self.near(i))
             if walk.is_lost_to(i, NODES - 1, self.round):
-                walk = walk.anew(i, self.round)
+                walk = walk.resend(i, self.round)
             for sign in self.letters[i]:
-                walk = walk.arrived(sign, self.round)
+                walk = walk.arrive(sign, self.round)
             self.letters[i] = []
             if walk.holds:
-                walk = walk.present(self.round)
+                walk = walk.stay(self.round)
                 self.visited[i] = self.round
                 walk = self.sent_on(i, walk)
             self.walks[i] = walk
 
     def sent_on(self, i: int, walk: Walk) -> Walk:
         for j in self.rng.sample(near := self.near(i), len(near)):
-            self.letters[j].append(walk.on_its_way())
+            self.letters[j].append(walk.next_sign())
             if self.rng.random() >= self.doubt:
-                return walk.left()
+                return walk.leave()
             if self.rng.random() < 0.5:
                 self.letters[j].pop()  # it was not
-            walk = walk.not_taken(i, self.round)
+            walk = walk.resend(i, self.round)
         return walk
 
     def walkers(self) -> list[tuple[int, Sign]]:
@@ -196,14 +196,14 @@ def test_who_begins_a_round_again_and_sends_it_elsewhere_makes_no_twin(
         world.step()
     [(holder, sign)] = world.walkers()
     assume(connected(world.alive - {holder}, edges))
-    before = world.walks[holder].arrived(sign, world.round + 1)
+    before = world.walks[holder].arrive(sign, world.round + 1)
     world.step()
     world.asleep = {holder}
     for _ in range(later):
         world.step()
     world.asleep, world.walks[holder] = set(), before
     for j in world.near(holder):
-        world.letters[j].append(before.on_its_way())
+        world.letters[j].append(before.next_sign())
     for _ in range(NODES):
         world.step()
     only_one_from_now_on(world)
@@ -258,29 +258,29 @@ def test_who_never_had_it_waits_longest() -> None:
 
 def test_a_twin_or_an_older_lineage_is_not_taken() -> None:
     walk = Walk(Sign(branch=1, creator=2, round=9, hop=7), had=6)
-    assert walk.arrived(Sign(branch=0, creator=5, round=8, hop=9), 10) is walk
-    assert walk.arrived(Sign(branch=1, creator=2, round=8, hop=6), 10) is walk
-    taken = walk.arrived(Sign(branch=1, creator=2, round=8, hop=8), 10)
+    assert walk.arrive(Sign(branch=0, creator=5, round=8, hop=9), 10) is walk
+    assert walk.arrive(Sign(branch=1, creator=2, round=8, hop=6), 10) is walk
+    taken = walk.arrive(Sign(branch=1, creator=2, round=8, hop=8), 10)
     assert taken == Walk(Sign(1, 2, 10, 8), had=8, holds=True)
 
 
 def test_who_hears_of_a_younger_lineage_drops_what_it_holds() -> None:
     mine = Walk(Sign(branch=0, creator=-1, round=9, hop=7), had=7, holds=True)
     younger = Sign(branch=1, creator=3, round=5, hop=4)
-    assert mine.heard([younger]) == Walk(younger, had=NEVER, holds=False)
-    assert mine.heard([Sign(round=99, hop=6)]).holds
+    assert mine.merge([younger]) == Walk(younger, had=NEVER, holds=False)
+    assert mine.merge([Sign(round=99, hop=6)]).holds
 
 
 def test_a_copy_of_a_lineage_that_is_given_up_is_no_reason_to_hurry() -> None:
     """The younger lineage has made 4 hops, and this node's copy is of hop 7 of the older: there is nothing to miss."""
-    mine = Walk(Sign(round=9, hop=7), had=7).heard([Sign(branch=1, creator=3, round=9, hop=4)])
+    mine = Walk(Sign(round=9, hop=7), had=7).merge([Sign(branch=1, creator=3, round=9, hop=4)])
     assert mine.had == NEVER
     assert not mine.is_lost_to(0, NODES - 1, 10)
-    assert Walk(Sign(round=9, hop=4), had=3).heard([Sign(branch=1, creator=3, round=9, hop=5)]).had == 3
+    assert Walk(Sign(round=9, hop=4), had=3).merge([Sign(branch=1, creator=3, round=9, hop=5)]).had == 3
 
 
 def test_what_has_moved_on_long_ago_is_not_held_nor_taken() -> None:
     on = Sign(round=12, hop=9)
-    assert not Walk(Sign(round=9, hop=7), had=7, holds=True).heard([on]).holds
+    assert not Walk(Sign(round=9, hop=7), had=7, holds=True).merge([on]).holds
     elsewhere = Walk(on, had=3)
-    assert elsewhere.arrived(Sign(round=9, hop=8), 13) is elsewhere
+    assert elsewhere.arrive(Sign(round=9, hop=8), 13) is elsewhere

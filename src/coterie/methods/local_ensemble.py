@@ -1,0 +1,94 @@
+"""The local ensemble: several models of one peer, each stopped at its best epoch (also FedPAE's local part)."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from coterie.core.ensemble import VOTES, Ensemble, Member
+from coterie.core.jobs import OptimizerMemory
+from coterie.core.loss import cross_entropy
+from coterie.core.model import Model
+from coterie.core.peer import Peer
+from coterie.methods.base import Method, need_at_least, need_one_of, parameter
+from coterie.methods.components.own_models import (
+    STOPS,
+    Own,
+    class_weights,
+    kinds_of,
+    model_of,
+    own_members,
+    remember_best,
+    weighted,
+)
+from coterie.portable.estimators import is_estimator
+
+
+@dataclass(frozen=True)
+class LocalEnsemble(Method):
+    title: ClassVar[str] = "Local ensemble"
+    summary: ClassVar[str] = "the peer's own models, each stopped at its best epoch, vote; nothing is exchanged"
+    paper: ClassVar[str] = "the baseline of Mueller et al., FedPAE, 2024"
+    mixed: ClassVar[bool] = True
+    any_model: ClassVar[bool] = True
+    ensembles: ClassVar[bool] = True
+    asynchronous: ClassVar[bool] = True
+    unforeseen: ClassVar[str] = (
+        "when models stop improving and training ends: training to the last round is an upper bound"
+    )
+
+    models: int = parameter(0, "models of model.zoo that each peer trains, starting with its own; 0: one of each")
+    patience: int = parameter(
+        50, "epochs without a better result on the validation data, by `stop`, after which training of a model ends"
+    )
+    stop: str = parameter("accuracy", "measure of the best epoch, on the validation data: accuracy | loss")
+    balanced: bool = parameter(False, "weight training samples by class, so that all classes of a peer count alike")
+    vote: str = parameter("soft", "soft (by the members' mean probability) | hard (by the class that most predict)")
+
+    def check(self, peers: int) -> None:  # noqa: ARG002
+        need_at_least(self, 0, "models")
+        need_at_least(self, 1, "patience")
+        need_one_of(self, stop=STOPS, vote=VOTES)
+
+    async def setup(self, me: Peer) -> None:
+        me.state["own"] = [{"kind": kind, "ready": False, "stale": 0} for kind in kinds_of(me, self.models)]
+
+    async def round(self, me: Peer, t: int) -> None:
+        await self.train(me, t)
+        self.revive(me)
+
+    def revive(self, me: Peer) -> None:
+        me.ensemble = self.ensemble(own_members(me).values())
+
+    def ensemble(self, members: Iterable[Member]) -> Ensemble | None:
+        chosen = tuple(members)
+        return Ensemble(chosen, self.vote) if chosen else None
+
+    async def train(self, me: Peer, t: int) -> None:
+        """One epoch of every model whose training has not ended. It ends in the last round of the run at the latest."""
+        for slot, own in enumerate(me.state["own"]):
+            if not own["ready"]:
+                await (self.fit(me, own) if is_estimator(own["kind"]) else self.train_network(me, slot, own, t))
+                if own["ready"] and "best" in own:
+                    await self.ready(me, slot, own)
+
+    async def train_network(self, me: Peer, slot: int, own: Own, t: int) -> None:
+        model = model_of(me, own["kind"], own["model"]) if "model" in own else me.own_initial(own["kind"], slot)
+        assert isinstance(model, Model)
+        memory = OptimizerMemory(**own.get("optimizer", {}))  # rounds are slices of one training
+        loss, given = (weighted, {"weights": class_weights(me)}) if self.balanced else (cross_entropy, {})
+        await me.train(loss, model=model, given=given, epochs=1, memory=memory)
+        own.update(model=model, optimizer={"vectors": memory.vectors, "step": memory.step}, stale=own["stale"] + 1)
+        await remember_best(me, own, model, t, self.stop)
+        if own["stale"] >= self.patience or t >= me.rounds:
+            own["ready"] = True
+            del own["model"], own["optimizer"]
+
+    async def fit(self, me: Peer, own: Own) -> None:
+        model = await me.fit(own["kind"])
+        await remember_best(me, own, model, me.round, self.stop)
+        own["ready"] = True
+
+    async def ready(self, me: Peer, slot: int, own: Own) -> None:
+        """Called once for each model, when it will not change any more."""
+        if own["kind"] == me.architecture.name and slot == 0:
+            me.model.load(own["best"].content)
