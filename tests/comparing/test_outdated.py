@@ -507,7 +507,7 @@ def test_python_and_the_command_are_alike(capsys: pytest.CaptureFixture[str]) ->
         ({"seeds": ()}, "one or more"),
         ({"target": 85.0}, "fraction of 1"),
         ({"words": ["seed=3"]}, "--seeds"),
-        ({"run": False}, "none of these runs yet"),
+        ({"run": False}, "no run of this yet"),
     ],
 )
 def test_python_makes_the_checks_of_the_command(options: dict[str, Any], told: str) -> None:
