@@ -1,15 +1,15 @@
-"""Views of image batches: ours against kornia's, with the same list of steps, in one process.
+"""Compare augmented views of image batches with kornia's, with the same list of steps, in one process.
 
     python benchmarks/augmentation.py
 
-Kornia is no dependency of Coterie. Without touching the environment:
+Kornia is not a dependency of Coterie. To use it without changing the environment:
 
     pip install --target /tmp/kornia --no-deps kornia kornia_rs
     PYTHONPATH=/tmp/kornia python benchmarks/augmentation.py
 
-Both get images from 0 to 1 and give one view of each; ours includes drawing its random numbers, as kornia's does.
-They take turns. On a busy machine trust the ratio of the medians: a short call finds a quiet moment more easily, so
-that the least times favour the faster one.
+Both take images from 0 to 1 and return one view of each; both timings include drawing random numbers. They take turns.
+On a busy machine trust the ratio of the medians: a short call is less likely to be disturbed, so the minimum favours
+the faster one.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     torch.manual_seed(0)
     # Kornia can crop image by image, which is its default, or all at once.
-    ways = {"coterie": ours, **{f"kornia, crop by {mode}": kornia(mode) for mode in ("slice", "resample")}}
+    views = {"coterie": ours, **{f"kornia, crop by {mode}": kornia(mode) for mode in ("slice", "resample")}}
     print(f"torch {torch.__version__}, {options.threads} thread(s), {options.repeats} repeats")
     for shape in BATCHES:
-        times = measure(ways, torch.rand(shape), options.repeats)
+        times = measure(views, torch.rand(shape), options.repeats)
         for name, taken in times.items():
             figures = []
             for word, figure in (("median", statistics.median), ("least", min)):
@@ -71,14 +71,14 @@ def kornia(cropping: str) -> View:
     return view
 
 
-def measure(ways: dict[str, View], x: Tensor, repeats: int) -> dict[str, list[float]]:
-    """The milliseconds of each call of each."""
-    taken: dict[str, list[float]] = {name: [] for name in ways}
+def measure(views: dict[str, View], x: Tensor, repeats: int) -> dict[str, list[float]]:
+    """The milliseconds of each call of each view."""
+    taken: dict[str, list[float]] = {name: [] for name in views}
     for turn in range(-3, repeats):
-        for name, view in ways.items():
+        for name, view in views.items():
             start = time.perf_counter()
             view(x)
-            if turn >= 0:  # those before are for warming up
+            if turn >= 0:  # earlier ones are the warm-up
                 taken[name].append(1000 * (time.perf_counter() - start))
     return taken
 

@@ -1,9 +1,9 @@
-"""What a round of CompFL costs in each of its settings: seconds, bytes, and how often the strong helped.
+"""The cost of a round of CompFL in each of its settings: seconds, bytes, and how often strong clients helped.
 
     python benchmarks/compfl_cost.py [--rounds 24]
 
-The small preset (it needs `coterie data get cifar10`), one core, nothing measured on the way. In a round of the
-server's every client trains; in one of the walks', whoever holds an expert: so it says how many do.
+It runs the small preset (which needs `coterie data get cifar10`) on one core, without evaluations on the way. With a
+server every client trains in a round; with walks, only clients that hold an expert: so it prints how many do.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from coterie.running import simulated
 from coterie.running.progress import RoundProgress
 
 PRESET = "compfl-cifar10-small"
-BEFORE = 1  # rounds that are not counted: what is done once is done in them
+BEFORE = 1  # warm-up rounds that are not counted
 SETTINGS = {
     "server": (),
     "model by model, p = 1.0": ("method.setting=model-by-model", "graph.kind=complete"),
@@ -38,7 +38,7 @@ def measure(name: str, rounds: int, folder: Path) -> None:
     words = ["baseline=", f"rounds={rounds}", f"evaluate.every={rounds}", "data.classes_per_peer=10"]
     more = ["method.warmup=0", "engine.workers=1", "engine.checkpoint=0", "engine.models=false"]
     summary = simulated.run(load(PRESET, [*words, *more, *SETTINGS[name]]), folder / "run", on_round=note)
-    seconds = (ends[-2] - ends[BEFORE - 1]) / (rounds - 1 - BEFORE)  # the last round is measured
+    seconds = (ends[-2] - ends[BEFORE - 1]) / (rounds - 1 - BEFORE)  # the last round includes the evaluation
     messages, size = summary["messages"]["total"] / rounds, summary["bytes"]["total"] / rounds
     records = (r for r in read(folder / "run" / "events.jsonl") if isinstance(r, PeerRound))
     trainings = sum("trained" in r.notes for r in records) / rounds

@@ -1,8 +1,8 @@
-"""What a peer costs in circles of growing size: seconds and messages a round, for methods that look for their kind.
+"""The cost per peer in circles of growing size: time and messages per round, for methods that search for similar peers.
 
     python benchmarks/cost_per_peer.py [--peers 100 400 1600]
 
-W2's peers and data. A round's time is taken after the first ones, in which operations are recorded.
+With w2's peers and data. Times exclude the first rounds, in which operations are recorded.
 """
 
 from __future__ import annotations

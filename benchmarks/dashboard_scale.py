@@ -1,9 +1,9 @@
-"""How a dashboard with 1,000 peers feels: time to a usable page, and to the effect of a click while events stream in.
+"""Responsiveness of the dashboard with 1,000 peers: time to a usable page, and to the effect of a click under load.
 
 python benchmarks/dashboard_scale.py --peers 1000 --rounds 100
 
-It writes a run of so many peers, serves it, opens it in headless Chromium, and goes on writing a round a second
-while it clicks. Needs Playwright and a browser: chromium on the PATH, or named in COTERIE_BROWSER.
+It writes a synthetic run, serves it, opens it in headless Chromium, and keeps writing a round per second while it
+clicks. Needs Playwright and a browser: chromium on the PATH, or named in COTERIE_BROWSER.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CLUSTERS, NEIGHBOURS, CLASSES = 10, 10, 10
 
 
 class Writer:
-    """A run that looks like PANM's: neighbours of one's own cluster become more, accuracy rises."""
+    """Writes a run that looks like PANM's: more and more neighbours from the same cluster, rising accuracy."""
 
     def __init__(self, folder: Path, peers: int, rounds: int) -> None:
         self.folder, self.peers, self.rounds, self.round = folder, peers, rounds, 0
@@ -45,7 +45,7 @@ class Writer:
         self.log.flush()
 
     def alive(self) -> RunState:
-        """As a run says of itself that it goes on, with every peer training."""
+        """The state of a running run, with every peer training."""
         state = RunState(self.folder, self.rounds)
         state.activities = lambda: [
             {"peer": p, "round": self.round + 1, "state": "training"} for p in range(self.peers)
@@ -89,8 +89,8 @@ def measured(page: Any, act: str, wait: str) -> float:
 
 FILTER = "const f = document.getElementById('peers-filter'); f.value = '{}'; f.dispatchEvent(new Event('input'))"
 ACTIONS = {
-    "filter": (FILTER.format("cluster 3"), "document.body.textContent.includes('that fit')"),
-    "filter off": (FILTER.format(""), "!document.body.textContent.includes('that fit')"),
+    "filter": (FILTER.format("cluster 3"), "document.body.textContent.includes(' matching, ')"),
+    "filter off": (FILTER.format(""), "!document.body.textContent.includes(' matching, ')"),
     "next page": (
         "[...document.querySelectorAll('button')].find((b) => b.textContent === 'Next').click()",
         "document.body.textContent.includes('51 to 100')",
@@ -99,11 +99,11 @@ ACTIONS = {
         "[...document.querySelectorAll('button')].find((b) => b.textContent === 'Previous').click()",
         "document.body.textContent.includes('1 to 50 of')",
     ),
-    "choose a peer": (
+    "select a peer": (
         "document.querySelector('[aria-label=Peers] tbody button').click()",
         "document.querySelector('[aria-label=Peers] tr.chosen')",
     ),
-    "let go of it": (
+    "deselect it": (
         "document.querySelector('[aria-label=Peers] tr.chosen button').click()",
         "!document.querySelector('[aria-label=Peers] tr.chosen')",
     ),
@@ -117,7 +117,7 @@ def browse(url: str, writer: Writer, seconds: float, shot: Path | None) -> None:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 1280, "height": 900}, bypass_csp=True)  # to measure in it
-        for name in ("first visit", "second visit"):  # the first one has to read all events so far
+        for name in ("first visit", "second visit"):  # the first must read all events so far
             began = time.perf_counter()
             page.goto(url)
             page.wait_for_selector("[aria-label=Peers] tbody tr")
@@ -162,14 +162,14 @@ def click_while_it_writes(page: Any, writer: Writer, seconds: float) -> None:
     frames = sorted(page.evaluate("window.frames_"))
     late = frames[int(0.99 * len(frames))]
     print(f"frames: 99 of 100 within {late:.0f} ms, longest {frames[-1]:.0f} ms")
-    print(f"rounds that came meanwhile: {writer.round - first}")
+    print(f"rounds written meanwhile: {writer.round - first}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--peers", type=int, default=1000)
-    parser.add_argument("--rounds", type=int, default=100, help="that are there before the page is opened")
-    parser.add_argument("--seconds", type=float, default=20.0, help="of clicking")
+    parser.add_argument("--rounds", type=int, default=100, help="rounds written before the page is opened")
+    parser.add_argument("--seconds", type=float, default=20.0, help="duration of clicking")
     parser.add_argument("--shot", type=Path, help="also save a picture of the page")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
@@ -186,9 +186,7 @@ def main() -> None:
         try:
             browse(f"{url}#/run/large", writer, options.seconds, options.shot)
             with open(f"/proc/{server.pid}/status", encoding="utf-8") as status:  # noqa: PTH123
-                print(
-                    next(line.strip() for line in status if line.startswith("VmHWM")), "(the server's memory at most)"
-                )
+                print(next(line.strip() for line in status if line.startswith("VmHWM")), "(peak memory of the server)")
         finally:
             server.terminate()
             server.wait()

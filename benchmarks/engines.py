@@ -1,9 +1,9 @@
-"""What several processes, or a Ray cluster, on this machine cost or gain against one process with as many workers.
+"""Compare several processes, or a Ray cluster, on this machine with one process with as many workers.
 
     python benchmarks/engines.py [w1|w2|w3|fedpae ...] [--engines processes,ray] [--rounds 12] [--turns 3]
 
-Whole runs, in turns; the best of each counts. A round's time is taken after the first, so that the start is told apart.
-FedPAE has most of its work in one of its rounds: there the whole run counts.
+Whole runs, in turns; the best of each counts. The time per round excludes the first, so that start-up is separate.
+FedPAE does most of its work in one of its rounds, so there the whole run counts.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FEDPAE = (
 
 @dataclass
 class Times:
-    """Seconds: of a round, until the first was done, and in all."""
+    """Seconds per round, until the end of the first round, and in total."""
 
     a_round: float
     first: float
@@ -43,7 +43,7 @@ class Times:
 
 
 def timed(settings: list[str], out: Path) -> tuple[Times, dict[str, Any]]:
-    """How long it took, and what came out."""
+    """The times and the summary of a run."""
     ends: list[float] = []
 
     def note(_: RoundProgress) -> None:
@@ -82,7 +82,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--turns", type=int, default=3)
     options = parser.parse_args()
-    os.environ.setdefault("RAY_worker_niceness", "0")  # as much of the cores as the other has
+    os.environ.setdefault("RAY_worker_niceness", "0")  # the same priority as the other engines
     with tempfile.TemporaryDirectory() as folder:
         for name in options.names:
             engines = [SIMULATION, *options.engines.split(",")]

@@ -1,8 +1,8 @@
-"""FedPAE's search with a whole population evaluated at once, against one ensemble at a time, in one run.
+"""Compare FedPAE's search with a whole population evaluated at once with one ensemble at a time.
 
     python benchmarks/ensemble_selection.py
 
-The same search (NSGA-II, the same random numbers) over the same bench; both must come to the same ensembles.
+The same search (NSGA-II, the same random numbers) over the same models; both must find the same ensembles.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from coterie.methods.components.nsga2 import Floats, Masks, search
 
 
 def a_bench(models: int, samples: int, classes: int) -> Bench:
-    """Models of different strength, which are wrong in different ways."""
+    """Models of different strength that make different errors."""
     rng = np.random.default_rng(0)
     labels = rng.integers(0, classes, samples)
     skill = 3 * rng.random((models, 1, 1))
@@ -27,7 +27,7 @@ def a_bench(models: int, samples: int, classes: int) -> Bench:
 
 
 def one_by_one(bench: Bench, masks: Masks) -> tuple[Floats, Floats]:
-    """Each ensemble by a function of its own, with the library's determinant: what one would write first."""
+    """The obvious implementation: each ensemble separately, with the library's determinant."""
     accuracies, classes = bench.accuracies(), bench.probabilities.shape[2]
     keep = np.arange(classes)[None] != bench.labels[:, None]
     strengths, diversities = [], []

@@ -1,13 +1,13 @@
-"""FedPAE: how many validation images does the choice need? The same trained models, chosen from with more and more.
+"""How many validation images FedPAE's selection needs: the same trained models, more and more images.
 
     python benchmarks/fedpae_validation.py --record runs/validation.jsonl
     python benchmarks/fedpae_validation.py fedpae-digits --alphas 1.0 --sizes 15,30,60,120
 
-For each alpha and seed, all peers train their own models once, and stop each at its best on all of their validation
-images. Then every peer chooses from everybody's models, with so many of its validation images, by FedPAE's search.
-Printed is what its choice has on its test images, minus what its own models have there, in points. Test images are
-used for nothing else. The models are the same in a row, and one's own were stopped on the same images in every column;
-so what differs between columns is the choice.
+For each alpha and seed, all peers train their own models once, and keep each at its best on all their validation
+images. Then every peer selects from all peers' models by FedPAE's search, using only some of its validation images.
+Printed is the accuracy of its selection on its test images minus that of its own models, in points. Test images are
+used for nothing else. A row has the same models, stopped on the same images in every column, so only the selection
+differs between columns.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ Gains = dict[str, float]  # in points, by the number of images
 
 @dataclass(frozen=True)
 class Benches:
-    """What all models say of one peer's images: those to choose with, and those to judge by."""
+    """All models' predictions for one peer's images: for selection, and for the final test."""
 
     validation: Bench
     test: Bench
 
 
 def trained(e: Experiment) -> list[Peer]:
-    """The peers, with models of their own that are ready."""
+    """The peers with their trained models."""
     participants = wiring.gather(e).participants
     trainer = Trainer(e.engine.batching, e.engine.workers, e.engine.threads)
     stage = Stage(e.method, participants, e.rounds, trainer, evaluate_every=e.rounds)
@@ -57,22 +57,22 @@ def trained(e: Experiment) -> list[Peer]:
     return participants
 
 
-def heard(me: Peer, peers: Sequence[Peer], trainer: Trainer) -> Benches:
+def benches_of(me: Peer, peers: Sequence[Peer], trainer: Trainer) -> Benches:
     models = {name: (peer, own) for peer in peers for name, own in own_models(peer).items()}
     own = np.array([peer is me for peer, _ in models.values()])
     benches = []
     for split in ("validation", "test"):
         data = getattr(me.data, split)
         jobs = [me.job(model_of(peer, kept["kind"], kept["best"]), data) for peer, kept in models.values()]
-        said = [prediction.logits.softmax(1).cpu().double().numpy() for prediction in trainer.predict(jobs)]
-        benches.append(Bench(np.stack(said), me.labels(split).cpu().numpy(), own))
+        probabilities = [prediction.logits.softmax(1).cpu().double().numpy() for prediction in trainer.predict(jobs)]
+        benches.append(Bench(np.stack(probabilities), me.labels(split).cpu().numpy(), own))
     return Benches(*benches)
 
 
 def gain(me: Peer, benches: Benches, size: int, method: FedPAE) -> float:
-    """What choosing with so many of its validation images brings a peer on its test images, in points."""
+    """A peer's gain on its test images, in points, when it selects with `size` of its validation images."""
     order = randomness.generator(me.seed, me.id, "validation images").permutation(len(benches.validation.labels))
-    rows = order[:size]  # of one order: the larger amounts contain the smaller ones
+    rows = order[:size]  # one fixed order, so that larger amounts contain the smaller ones
     fewer = Bench(benches.validation.probabilities[:, rows], benches.validation.labels[rows], benches.validation.own)
     sizes = {"population": method.population, "generations": method.generations}
     choice = choose(fewer, method.k, vote=method.vote, seed=me.seed, **sizes)
@@ -89,15 +89,15 @@ def measured(preset: str, words: Sequence[str], sizes: Sequence[int]) -> Gains:
     alone = LocalEnsemble(**{field.name: getattr(method, field.name) for field in fields(LocalEnsemble)})
     peers = trained(replace(e, method=alone))
     trainer = Trainer(e.engine.batching, e.engine.workers, e.engine.threads)
-    found: dict[int, list[float]] = {size: [] for size in sizes}
+    gains_by_size: dict[int, list[float]] = {size: [] for size in sizes}
     try:
         for me in peers:
-            benches = heard(me, peers, trainer)
+            benches = benches_of(me, peers, trainer)
             for size in sizes:
-                found[size].append(gain(me, benches, size, method))
+                gains_by_size[size].append(gain(me, benches, size, method))
     finally:
         trainer.close()
-    return {str(size): float(np.mean(gains)) for size, gains in found.items()}
+    return {str(size): float(np.mean(gains)) for size, gains in gains_by_size.items()}
 
 
 def read(path: Path | None) -> dict[str, Gains]:
@@ -105,12 +105,12 @@ def read(path: Path | None) -> dict[str, Gains]:
     return {record["settings"]: record["gains"] for record in map(json.loads, lines)}
 
 
-def table(found: Mapping[tuple[str, int], Gains], sizes: Sequence[int]) -> str:
-    """A row for each alpha, its mean over seeds and their least and most; and the mean of all."""
+def table(results: Mapping[tuple[str, int], Gains], sizes: Sequence[int]) -> str:
+    """A row for each alpha with its mean over seeds, minimum and maximum; and the mean of all."""
     lines = [f"| alpha | seeds | {' | '.join(f'{size} images' for size in sizes)} |", f"|---|---|{'---|' * len(sizes)}"]
-    alphas = list(dict.fromkeys(alpha for alpha, _ in found))
+    alphas = list(dict.fromkeys(alpha for alpha, _ in results))
     for alpha in [*alphas, ""]:
-        rows = [gains for (a, _), gains in found.items() if alpha in (a, "")]
+        rows = [gains for (a, _), gains in results.items() if alpha in (a, "")]
         cells = [[gains[str(size)] for gains in rows] for size in sizes]
         shown = [f"{np.mean(c):+.2f}" + (f" ({min(c):+.2f} to {max(c):+.2f})" if alpha else "") for c in cells]
         lines.append(f"| {alpha or 'all'} | {len(rows)} | {' | '.join(shown)} |")
@@ -123,11 +123,13 @@ def main() -> None:
     parser.add_argument("settings", nargs="*", metavar="key=value")
     parser.add_argument("--alphas", default="0.5,0.3,0.1", help="default: 0.5,0.3,0.1")
     parser.add_argument("--seeds", default="0,1,2", help="default: 0,1,2")
-    parser.add_argument("--sizes", default="60,120,240,420,600", help="how many images to choose with")
-    parser.add_argument("--record", type=Path, help="a file that keeps each result as it comes; what is in it is done")
+    parser.add_argument("--sizes", default="60,120,240,420,600", help="numbers of images to select with")
+    parser.add_argument(
+        "--record", type=Path, help="a file that keeps each result; results already in it are not computed again"
+    )
     options = parser.parse_args()
     sizes = sorted(int(size) for size in options.sizes.split(","))
-    kept, found = read(options.record), {}
+    kept, results = read(options.record), {}
     for alpha in options.alphas.split(","):
         for seed in map(int, options.seeds.split(",")):
             words = [f"data.validation={sizes[-1]}", *options.settings, f"data.alpha={alpha}", f"seed={seed}"]
@@ -138,10 +140,10 @@ def main() -> None:
                     options.record.parent.mkdir(parents=True, exist_ok=True)
                     with options.record.open("a", encoding="utf-8") as file:
                         file.write(json.dumps({"settings": key, "gains": kept[key]}) + "\n")
-            found[alpha, seed] = kept[key]
+            results[alpha, seed] = kept[key]
             gains = ", ".join(f"{value:+.2f} with {size}" for size, value in kept[key].items())
             print(f"alpha {alpha}, seed {seed}: {gains}", flush=True)
-    print(table(found, sizes))
+    print(table(results, sizes))
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""MAPL's Figure 3: do classifier heads tell who has the same classes, with and without the prototype loss?
+"""MAPL's Figure 3: does the similarity of classifier heads show which peers have the same classes?
 
     python benchmarks/mapl_similarity.py mapl-scenario1-digits
 
-Trains twice without graph learning, and prints the mean similarity of heads over pairs of peers: of one or two
-clusters, of one or two architectures. The last column is how often somebody of one's own cluster is more alike
-than somebody of another: 0.5 is chance.
+Trains without graph learning, with and without the prototype loss, and prints the mean similarity of heads over pairs
+of peers: of the same or different clusters, of the same or different architectures. The last column is how often a peer
+of the same cluster is more similar than a peer of another: 0.5 is chance.
 """
 
 from __future__ import annotations
@@ -35,15 +35,20 @@ def trained(preset: str, words: list[str]) -> Population:
     return circle
 
 
-def line(circle: Population, alike: Callable[[Tensor, Tensor], float]) -> str:
+def line(circle: Population, similarity: Callable[[Tensor, Tensor], float]) -> str:
     heads = [peer.model["head.weight"] for peer in circle.participants]
-    table = np.array([[alike(a, b) for b in heads] for a in heads])
+    table = np.array([[similarity(a, b) for b in heads] for a in heads])
     assert circle.clusters is not None, "choose a preset whose clusters are known"
-    kin = np.equal.outer(circle.clusters, circle.clusters)
-    like = np.equal.outer(circle.architectures, circle.architectures)
+    same_cluster = np.equal.outer(circle.clusters, circle.clusters)
+    same_architecture = np.equal.outer(circle.architectures, circle.architectures)
     others = ~np.eye(len(heads), dtype=bool)
-    groups = (kin & like & others, kin & ~like, ~kin & like, ~kin & ~like)
-    above = [(row[k & o][:, None] > row[~k]).mean() for row, k, o in zip(table, kin, others, strict=True)]
+    groups = (
+        same_cluster & same_architecture & others,
+        same_cluster & ~same_architecture,
+        ~same_cluster & same_architecture,
+        ~same_cluster & ~same_architecture,
+    )
+    above = [(row[k & o][:, None] > row[~k]).mean() for row, k, o in zip(table, same_cluster, others, strict=True)]
     means = [f"{table[group].mean():.3f}" if group.any() else "" for group in groups]
     return " | ".join([*means, f"{np.mean(above):.3f}"])
 
@@ -58,8 +63,8 @@ def main() -> None:
     print("|---|---|---|---|---|---|---|")
     for proto in (1, 0):
         circle = trained(options.preset, [f"method.proto={proto}", *options.settings])
-        for name, alike in LIKENESS.items():
-            print(f"| {'on' if proto else 'off'} | `{name}` | {line(circle, alike)} |", flush=True)
+        for name, similarity in LIKENESS.items():
+            print(f"| {'on' if proto else 'off'} | `{name}` | {line(circle, similarity)} |", flush=True)
 
 
 if __name__ == "__main__":

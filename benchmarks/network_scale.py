@@ -1,10 +1,10 @@
-"""Many real peers on one machine, under mutual TLS: what each costs, how soon all know all, and how long a round takes.
+"""Many real peers on one machine under mutual TLS: cost per peer, time until all know each other, time per round.
 
     python benchmarks/network_scale.py                  # 50 peers run PANM on digits to the end
     python benchmarks/network_scale.py 10 rounds=20
 
-Memory is from /proc: RSS counts what processes share once for each of them, PSS divides it among them. So the sum of
-PSS is what the machine needs. Linux only.
+Memory is from /proc: RSS counts shared memory in full for each process, PSS divides it among them. So the sum of PSS is
+what the machine needs. Linux only.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SAMPLE_EVERY = 5.0  # seconds
 
 @dataclass(frozen=True)
 class Cost:
-    """What one process takes, in kilobytes, threads and seconds of processor time."""
+    """The cost of one process: kilobytes, threads and seconds of CPU time."""
 
     rss: int
     pss: int
@@ -41,7 +41,7 @@ class Cost:
 
 
 def cost_of(process: int) -> Cost | None:
-    """As the system says; nothing of a process that has ended."""
+    """The cost of a process; None if it has ended."""
     place = Path("/proc") / str(process)
     try:
         lines = (place / "smaps_rollup").read_text().splitlines()[1:]
@@ -55,7 +55,7 @@ def cost_of(process: int) -> Cost | None:
 
 
 class Watch(threading.Thread):
-    """Looks at all processes now and then: their costs, the largest of each, and who knows how many."""
+    """Samples all processes: the peak cost of each, and how many other peers each knows."""
 
     def __init__(self, circle: LocalCircle) -> None:
         super().__init__(daemon=True)
@@ -67,16 +67,16 @@ class Watch(threading.Thread):
 
     def run(self) -> None:
         while not self._ended.wait(SAMPLE_EVERY if self.all_know else 0.5):
-            self._look_at_costs()
+            self._sample_costs()
             now = time.monotonic() - self.began
             known = [_knows(member) for member in self.circle.members]
             self.all_listen = self.all_listen or (now if all(known) else 0.0)
             self.all_know = self.all_know or (now if min(known) >= len(known) else 0.0)
 
-    def _look_at_costs(self) -> None:
-        found = {m.name: cost_of(m.process.pid) for m in self.circle.members if m.process is not None}
-        alive = {name: cost for name, cost in found.items() if cost is not None}
-        for name, cost in alive.items():  # the most of each: what ends has given back its threads
+    def _sample_costs(self) -> None:
+        sampled = {m.name: cost_of(m.process.pid) for m in self.circle.members if m.process is not None}
+        alive = {name: cost for name, cost in sampled.items() if cost is not None}
+        for name, cost in alive.items():  # the maximum of each figure: a process that ends has released its threads
             before = self.costs.get(name, cost)
             self.costs[name] = Cost(*map(max, astuple(before), astuple(cost)))
         self.total_pss = max(self.total_pss, sum(cost.pss for cost in alive.values()))
@@ -87,7 +87,7 @@ class Watch(threading.Thread):
 
 
 def _knows(member: PeerProcess) -> int:
-    """How many peers it knows of, itself included; 0 before it listens."""
+    """The number of peers it knows, itself included; 0 before it listens."""
     try:
         status: dict[str, Any] = json.loads((member.out / "status.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""How good plans are: runs three workloads, and plans each of them before. Planned over actual, for docs/planning.md.
+"""Accuracy of plans: plans three workloads, then runs them. Prints planned over actual, for docs/planning.md.
 
 python benchmarks/planning.py [w1|w2|w3 ...]
 """
@@ -20,10 +20,10 @@ from coterie.report.summary import read_summary
 
 def check(name: str, folder: Path) -> None:
     settings = words(name, folder)
-    found = plan(load(PRESET, settings))
+    planned = plan(load(PRESET, settings))
     if coterie(["run", PRESET, *settings, "--plain", "--out", str(folder / name)]):
         raise SystemExit(f"{name}: the run failed")
-    print(f"\n{name}: {compared(found, read_summary(folder / name))}\n", flush=True)
+    print(f"\n{name}: {compared(planned, read_summary(folder / name))}\n", flush=True)
 
 
 def main() -> None:

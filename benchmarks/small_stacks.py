@@ -1,9 +1,9 @@
-"""How to use two cores for stacks of small models: chunks on two threads, one thread, or operations on both cores.
+"""Compare ways to use two cores for stacks of small models: two threads, one thread, or parallel operations.
 
     python benchmarks/small_stacks.py [--busy 2] [--turns 40]
 
-`--busy` other processes keep the machine busy meanwhile, as on a shared one. Milliseconds for one call of train at all
-200 peers of `w2`, the mean over the turns; and, beside it, for the cross entropy of 100 of them in one step.
+`--busy` other processes keep the machine busy meanwhile, as on a shared one. Prints the mean milliseconds over turns to
+train all 200 peers of `w2` once, and for the cross entropy of 100 of them in one step.
 """
 
 from __future__ import annotations

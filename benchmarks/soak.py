@@ -1,12 +1,12 @@
-"""A circle of real peers for a long time, while some are killed, leave, come back or join: does anything leak or stick?
+"""Soak test: a circle of real peers runs for long while some are killed, leave, return or join. Finds leaks and hangs.
 
     python benchmarks/soak.py                       # 30 minutes
     python benchmarks/soak.py --minutes 3 --peers 6
 
-Two veterans run undisturbed: theirs is the memory that should not grow. Of the others, one at a time is killed (and
-starts again), stopped for a while, or joined by a newcomer with a certificate of its own, who leaves for good later. At
-the end everybody who is there must have finished a round within the last minute, every log must have each round once,
-and every audit log must verify. Exit code 1 if not.
+Two veterans run undisturbed: their memory should not grow. From time to time another peer is killed and restarted, or
+stopped for a while, or a newcomer with its own certificate joins and later leaves for good. At the end every running
+peer must have finished a round within the last minute, every log must have each round once, and every audit log must
+verify. Otherwise the exit code is 1.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ GOSSIP = (
 VETERANS = 2
 SAMPLE_EVERY = 5.0  # seconds
 DISTURB_EVERY = (5.0, 20.0)  # seconds, from and to
-AWAY = (5.0, 60.0)  # seconds that a peer who left stays away
+AWAY = (5.0, 60.0)  # seconds that a peer stays away
 GUESTS = 2  # newcomers at a time
-WARM = 60.0  # seconds of a process that do not count: first rounds, first connections
+WARM = 60.0  # seconds of warm-up of a process: first rounds, first connections
 LEAST_SAMPLES = 12  # for a slope
-STOPPED = (130, -signal.SIGTERM)  # exit codes of who was asked to stop; the second, while it was still starting
+STOPPED = (130, -signal.SIGTERM)  # exit codes of a peer asked to stop; the second, while it was still starting
 STUCK = 60.0  # seconds without a round
 
 
@@ -67,8 +67,8 @@ class Seat:
     process: subprocess.Popen[bytes] | None = None
     began: float = 0.0
     back_at: float | None = None  # when it will start again, if it is away
-    life: list[Sample] = field(default_factory=list)  # of this process
-    lives: list[list[Sample]] = field(default_factory=list)  # of those before
+    life: list[Sample] = field(default_factory=list)  # samples of the current process
+    lives: list[list[Sample]] = field(default_factory=list)  # samples of earlier processes
 
     def start(self) -> None:
         self.out.mkdir(parents=True, exist_ok=True)
@@ -98,13 +98,13 @@ class Seat:
         assert self.process is not None
         place = Path("/proc") / str(self.process.pid)
         lines = (place / "status").read_text().splitlines()
-        said = {key: rest.split() for key, _, rest in (line.partition(":") for line in lines)}
+        fields = {key: rest.split() for key, _, rest in (line.partition(":") for line in lines)}
         files = len(list((place / "fd").iterdir()))
         at = time.monotonic() - self.began
-        self.life.append(Sample(at, int(said["VmRSS"][0]), int(said["Threads"][0]), files))
+        self.life.append(Sample(at, int(fields["VmRSS"][0]), int(fields["Threads"][0]), files))
 
     def _listens(self) -> bool:
-        """Whether this process, and not only one before it, has come so far: the imports do not count."""
+        """Whether the current process (not only an earlier one) listens: its imports do not count."""
         assert self.process is not None
         try:
             status = json.loads((self.out / "status.json").read_text(encoding="utf-8"))
@@ -140,7 +140,7 @@ class Soak:
         return Seat(name, file, self.folder / f"of-{name}")
 
     @property
-    def everybody(self) -> list[Seat]:
+    def all_seats(self) -> list[Seat]:
         return [*self.seats, *self.guests]
 
     # -- a run ---------------------------------------------------------------------------------
@@ -148,64 +148,64 @@ class Soak:
     def run(self, minutes: float) -> None:
         for seat in self.seats:
             seat.start()
-        self._until_all_have_begun()
+        self._wait_until_all_started()
         until = time.monotonic() + 60 * minutes
         disturb = sample = time.monotonic()
         while (now := time.monotonic()) < until:
             if now >= sample:
                 sample = now + SAMPLE_EVERY
-                for seat in self.everybody:
+                for seat in self.all_seats:
                     seat.sample()
             if now >= disturb and until - now > STUCK + AWAY[1]:  # towards the end, all come back
                 disturb = now + self.chance.uniform(*DISTURB_EVERY)
                 self._disturb()
-            self._look_after()
+            self._restart_ended()
             time.sleep(0.5)
         self._check()
 
-    def _until_all_have_begun(self) -> None:
+    def _wait_until_all_started(self) -> None:
         began = time.monotonic()
         while not all((seat.out / "events.jsonl").exists() and len(seat.rounds()) >= 2 for seat in self.seats):
-            self._look_after()
+            self._restart_ended()
             if time.monotonic() - began > 600:
-                sys.exit("the circle did not begin within ten minutes")
+                sys.exit("the circle did not start within ten minutes")
             time.sleep(1)
-        print(f"all began after {time.monotonic() - began:.0f} s", flush=True)
+        print(f"all started after {time.monotonic() - began:.0f} s", flush=True)
 
     def _disturb(self) -> None:
-        there = [seat for seat in self.seats[VETERANS:] if seat.alive]
+        running = [seat for seat in self.seats[VETERANS:] if seat.alive]
         guests = [seat for seat in self.guests if seat.alive and time.monotonic() - seat.began > WARM]
         what = self.chance.choice(["kill", "kill", "leave", "join", "goodbye"])
-        if what == "kill" and there:
-            seat = self.chance.choice(there)
+        if what == "kill" and running:
+            seat = self.chance.choice(running)
             seat.end(signal.SIGKILL)
             seat.start()
-        elif what == "leave" and len(there) > 2:
-            seat = self.chance.choice(there)
-            self._leaves(seat)
+        elif what == "leave" and len(running) > 2:
+            seat = self.chance.choice(running)
+            self._stop(seat)
             seat.back_at = time.monotonic() + self.chance.uniform(*AWAY)
         elif what == "join" and sum(seat.alive for seat in self.guests) < GUESTS:
             guest = self._seat(f"guest-{len(self.guests)}", free_ports(1)[0], self.chance.randrange(self.e.peers))
             self.guests.append(guest)
             guest.start()
         elif what == "goodbye" and guests:
-            self._leaves(guests[0])
+            self._stop(guests[0])
         else:
             return
         self.done[what] += 1
 
-    def _leaves(self, seat: Seat) -> None:
+    def _stop(self, seat: Seat) -> None:
         code = seat.end(signal.SIGTERM)
         if code not in STOPPED:
-            self.troubles.append(f"{seat.name} was asked to stop, and ended with exit code {code}")
+            self.troubles.append(f"{seat.name} was asked to stop, but exited with code {code}")
 
-    def _look_after(self) -> None:
-        for seat in self.everybody:
+    def _restart_ended(self) -> None:
+        for seat in self.all_seats:
             away = seat.back_at is not None
             if seat.process is None or seat.alive or (seat in self.guests and seat.process.returncode in STOPPED):
                 continue
             if not away:
-                self.troubles.append(f"{seat.name} ended by itself, with exit code {seat.process.returncode}")
+                self.troubles.append(f"{seat.name} ended unexpectedly with exit code {seat.process.returncode}")
                 seat.back_at = 0.0
             if seat.back_at is not None and time.monotonic() >= seat.back_at:
                 seat.start()
@@ -213,26 +213,28 @@ class Soak:
     # -- at the end ----------------------------------------------------------------------------
 
     def _check(self) -> None:
-        before = {seat.name: len(seat.rounds()) for seat in self.everybody if seat.alive}
+        before = {seat.name: len(seat.rounds()) for seat in self.all_seats if seat.alive}
         time.sleep(STUCK)
-        for seat in self.everybody:
+        for seat in self.all_seats:
             if seat.alive and len(seat.rounds()) <= before[seat.name]:
                 self.troubles.append(f"{seat.name} is stuck in round {seat.rounds()[-1:]}")
-        self.advanced = {seat.name: len(seat.rounds()) - before[seat.name] for seat in self.everybody if seat.alive}
-        for seat in self.everybody:
+        self.advanced = {seat.name: len(seat.rounds()) - before[seat.name] for seat in self.all_seats if seat.alive}
+        for seat in self.all_seats:
             if seat.alive:
-                self._leaves(seat)
-        for seat in self.everybody:
+                self._stop(seat)
+        for seat in self.all_seats:
             self._check_logs(seat)
 
     def _check_logs(self, seat: Seat) -> None:
         rounds = seat.rounds() if (seat.out / "events.jsonl").exists() else []
         if rounds and rounds != list(range(rounds[0], rounds[0] + len(rounds))):
-            self.troubles.append(f"{seat.name} has not every round once in its log")
+            self.troubles.append(f"{seat.name} does not have every round exactly once in its log")
         if rounds and seat in self.seats and rounds[0] != 1:
             self.troubles.append(f"{seat.name} began in round {rounds[0]}")
-        held = of_kind(read(seat.out / "events.jsonl"), Offence) if rounds else []
-        self.troubles += [f"{seat.name} holds against '{offence.sender}': {offence.what}" for offence in held[:3]]
+        offences = of_kind(read(seat.out / "events.jsonl"), Offence) if rounds else []
+        self.troubles += [
+            f"{seat.name} recorded an offence of '{offence.sender}': {offence.what}" for offence in offences[:3]
+        ]
         if (seat.out / "audit.jsonl").exists():
             try:
                 verify(seat.out / "audit.jsonl")
@@ -246,14 +248,14 @@ class Soak:
         for seat in self.seats[:VETERANS]:
             for name in ("rss", "threads", "files"):
                 _report_growth(seat, name)
-        lives = [life for seat in self.everybody for life in (*seat.lives, seat.life)]
+        lives = [life for seat in self.all_seats for life in (*seat.lives, seat.life)]
         slopes = sorted(slope(warm(life), "rss") for life in lives if len(warm(life)) >= LEAST_SAMPLES)
         if slopes:
             print(
-                f"memory of {len(slopes)} processes that lived long enough: {statistics.median(slopes):+.0f} kB a "
+                f"memory of {len(slopes)} long-lived processes: {statistics.median(slopes):+.0f} kB a "
                 f"minute (median), {slopes[0]:+.0f} to {slopes[-1]:+.0f}"
             )
-        print("\n".join(self.troubles) or "no trouble")
+        print("\n".join(self.troubles) or "no problems")
 
 
 def warm(life: Sequence[Sample]) -> list[Sample]:
@@ -271,7 +273,7 @@ def _report_growth(seat: Seat, name: str) -> None:
 
 
 def slope(samples: Sequence[Sample], name: str) -> float:
-    """A minute, by Theil and Sen: the median of the slopes of all pairs, which no jump can bend."""
+    """Growth per minute by the Theil-Sen estimator: the median of all pairwise slopes, robust to jumps."""
     thinned = samples[:: max(1, len(samples) // 200)]
     points = [(s.at / 60, float(getattr(s, name))) for s in thinned]
     slopes = [(y - x) / (b - a) for (a, x), (b, y) in combinations(points, 2)]
@@ -293,7 +295,7 @@ def main() -> int:
         try:
             soak.run(options.minutes)
         finally:
-            for seat in soak.everybody:
+            for seat in soak.all_seats:
                 if seat.alive:
                     seat.end(signal.SIGKILL)
         soak.report()

@@ -1,8 +1,8 @@
-"""Memory that must be there, with and without engine.spill: W1's models at many peers, a process each.
+"""Memory of w1's models with many peers, with and without engine.spill, each in a separate process.
 
     python benchmarks/spill.py [--peers 400]
 
-Anonymous memory is what a process cannot do without; pages of mapped files the system may write out. Linux only.
+Anonymous memory must stay in RAM; the system may write pages of mapped files to disk. Linux only.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from workloads import PRESET, words
 
 
 def largest(process: subprocess.Popen[bytes]) -> dict[str, int]:
-    """The most that it had of each kind of memory, in bytes, looked at every now and then."""
+    """The peak of each kind of memory, in bytes, by sampling."""
     most = {"RssAnon": 0, "RssFile": 0, "RssShmem": 0}
     while process.poll() is None:
         status = Path(f"/proc/{process.pid}/status").read_text()
         for kind in most:
-            found = re.search(rf"{kind}:\s+(\d+) kB", status)
-            most[kind] = max(most[kind], 1024 * int(found[1]) if found else 0)
+            match = re.search(rf"{kind}:\s+(\d+) kB", status)
+            most[kind] = max(most[kind], 1024 * int(match[1]) if match else 0)
         time.sleep(0.05)
     return most
 

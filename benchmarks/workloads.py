@@ -1,4 +1,4 @@
-"""The workloads of `coterie bench` as experiments: gossip with five, on made-up data."""
+"""The workloads of `coterie bench` as experiments: gossip with five neighbours, on synthetic data."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ GOSSIP = ("method.name=gossip", f"method.k={NEIGHBOURS}", "baseline=", "data.par
 
 
 def words(name: str, folder: Path, peers: int | None = None) -> list[str]:
-    """What to set in PRESET for one of them, or for so many peers; its data are written to this folder."""
+    """The settings of a workload on top of PRESET, with its number of peers or another. Writes its data to `folder`."""
     [work] = chosen([name])
     count, file = peers or work.peers, folder / f"{name}.npz"
-    _made_up(work.shape, count * (work.samples + 2 * work.held_out), file)
+    _write_noise(work.shape, count * (work.samples + 2 * work.held_out), file)
     return [*GOSSIP, f"data.name={file}", f"peers={count}", f"rounds={ROUNDS[name]}", *_sizes(work)]
 
 
@@ -28,8 +28,8 @@ def _sizes(work: Workload) -> list[str]:
     return [f"model.zoo={work.model}", *hidden, *held_out, *training]
 
 
-def _made_up(shape: tuple[int, ...], count: int, path: Path) -> None:
-    """Noise, with labels: what it is makes no difference to the time."""
+def _write_noise(shape: tuple[int, ...], count: int, path: Path) -> None:
+    """Write random samples with labels: their content does not affect the time."""
     rng = np.random.default_rng(0)
     x = rng.integers(0, 256, (count, *shape), dtype=np.uint8) if len(shape) == 3 else rng.normal(size=(count, *shape))
     np.savez(path, x=x if len(shape) == 3 else x.astype(np.float32), y=np.arange(count) % 10)

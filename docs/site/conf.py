@@ -1,7 +1,7 @@
-"""How the pages become a site. `./scripts/docs` builds it; nothing in it needs the network.
+"""Sphinx configuration of the documentation site. `./scripts/docs` builds it; it needs no network.
 
-The sources are the repository itself, so that README.md and CONTRIBUTING.md are pages like the others, and every link
-between files is the same on a code host and on the site.
+The source folder is the repository itself, so that README.md and CONTRIBUTING.md are pages too, and links between files
+work both on a code host and on the site.
 """
 
 from importlib.metadata import version as version_of
@@ -16,8 +16,8 @@ root_doc = "docs/index"
 include_patterns = ["README.md", "CONTRIBUTING.md", "docs/**.md"]
 exclude_patterns = [".*", "build", "dist", "runs", "src", "tests", "benchmarks", "examples", "scripts"]
 
-myst_heading_anchors = 4  # the anchors that a code host makes, for links such as data.md#views
-suppress_warnings = ["myst.header"]  # parts of the reference begin at the level that their place needs
+myst_heading_anchors = 4  # generates the same anchors as a code host, for links such as data.md#views
+suppress_warnings = ["myst.header"]  # parts of the reference start at the heading level of their place
 
 nitpicky = True
 nitpick_ignore_regex = [("py:.*", ".*")]  # types in signatures: most are not part of the reference
@@ -25,8 +25,8 @@ default_role = "code"  # docstrings write `names` as Markdown does
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
 autodoc_preserve_defaults = True
-autodoc_class_signature = "separated"  # what makes a peer is the engine's business, and fills a screen
-smartquotes_action = "q"  # no dashes of it: `--out` is an option
+autodoc_class_signature = "separated"  # the arguments of Peer are internal, and fill a screen
+smartquotes_action = "q"  # but no smart dashes: `--out` is an option
 
 html_theme = "furo"
 html_title = "Coterie"
@@ -35,5 +35,5 @@ html_css_files = ["coterie.css"]
 html_js_files = ["coterie.js"]
 html_extra_path = ["root"]
 html_copy_source = False
-html_show_search_summary = False  # it would load pages, which a browser refuses to do from disk
+html_show_search_summary = False  # it would load pages, which browsers refuse to do from disk
 html_theme_options = {"navigation_with_keys": True}

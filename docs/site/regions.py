@@ -1,9 +1,9 @@
-"""Writes what the code already says into the pages: parameters, settings, commands and events.
+"""Generate reference tables in the docs from the code: parameters, settings, commands and events.
 
 python docs/site/regions.py
 
-A page has a region `<!-- generated: KIND WORD -->` ... `<!-- end of generated -->`; whatever is between is replaced. So
-the pages are whole on a code host, too, and a test checks that they are current.
+In a page, the text between `<!-- generated: KIND WORD -->` and `<!-- end of generated -->` is replaced. So pages are
+also complete on a code host, and a test checks that they are current.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from coterie.running.real_peer import PeerSettings
 
 ROOT = Path(__file__).resolve().parents[2]
 REGION = re.compile(r"(<!-- generated: (\w+) ?(\S*) -->\n).*?(<!-- end of generated -->)", re.DOTALL)
-REPRODUCED = "# The papers' tables, run again\n"  # written by `coterie reproduce --page`, which does not wrap
+REPRODUCED = "# The papers' tables, run again\n"  # written by `coterie reproduce --page`, which does not wrap lines
 FIELD = re.compile(r"(?:^ +# (.+)\n)?^ +([a-z]\w*): ([^=#\n]+?)(?: = [^#\n]*?)?(?:  # (.+))?$", re.MULTILINE)
 
 
 def current(text: str) -> str:
-    """A page's text with its regions as they should be, and its prose wrapped."""
+    """A page's text with updated regions and wrapped prose."""
     text = REGION.sub(lambda m: f"{m[1]}\n{KINDS[m[2]](m[3]).strip()}\n\n{m[4]}", text)
     return text if text.startswith(REPRODUCED) else wrapped(text)
 
@@ -50,7 +50,7 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def cell(text: str) -> str:
-    """Text as one cell: a bar would end it, and a bracket begin a tag, unless it is code."""
+    """Text escaped for one table cell: outside code, a bar would end it and a bracket would start a tag."""
     parts = re.split(r"(`[^`]*`)", text.replace("|", "\\|"))
     return "".join(part if part.startswith("`") else part.replace("<", "\\<") for part in parts)
 
@@ -83,13 +83,13 @@ def measurements(names: str) -> str:
 
 
 def columns(word: str) -> str:
-    """Several columns of a paper's table beside each other, `TABLE/COLUMN,COLUMN`."""
+    """Several columns of a paper's table side by side, `TABLE/COLUMN,COLUMN`."""
     name, _, chosen = word.partition("/")
     return table(*measured.columns(name, chosen.split(",")))
 
 
 def named(page: Path) -> list[str]:
-    """The methods that a page says it is of: in lines that begin with `method.name = "...".`"""
+    """The methods that a page documents: those in lines that begin with `method.name = "..."`."""
     lines = re.findall(r"^`method\.name = .*$", page.read_text(encoding="utf-8"), re.MULTILINE)
     return [name for line in lines for name in re.findall(r'"([^"]+)"', line)]
 
@@ -120,7 +120,7 @@ def _rows(fields: Iterable[dataclasses.Field[Any]], prefix: str = "") -> Iterato
 
 
 def all_presets(_: str) -> str:
-    """Grouped by whose settings they have."""
+    """All presets, grouped by the origin of their settings."""
     origins, lines = preset_origins(), presets()
     parts = []
     for origin, meaning in ORIGINS.items():
@@ -137,15 +137,15 @@ def commands(_: str) -> str:
 
 
 def _leaves(parser: argparse.ArgumentParser, help: str = "") -> Iterator[argparse.ArgumentParser]:
-    """The commands that do something; what their parent says of them is their description where they have none."""
+    """The commands without subcommands. A command without a description gets its help text as one."""
     inner = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
     if not inner:
         parser.description = parser.description or f"{help[:1].upper()}{help[1:]}."
         yield parser
     for action in inner:
-        said = {choice.dest: choice.help or "" for choice in action._choices_actions}
+        helps = {choice.dest: choice.help or "" for choice in action._choices_actions}
         for name, one in action.choices.items():
-            yield from _leaves(one, said.get(name, ""))
+            yield from _leaves(one, helps.get(name, ""))
 
 
 def _command(parser: argparse.ArgumentParser) -> str:
@@ -166,7 +166,7 @@ def _usage(action: argparse.Action) -> str:
 
 
 def _word(action: argparse.Action) -> str:
-    """An argument as one types it, or an option with its value."""
+    """An argument as typed, or an option with its value."""
     choices = "{" + ",".join(action.choices) + "}" if action.choices else ""
     value = choices or str(action.metavar or action.dest.upper())
     if not action.option_strings:
@@ -174,7 +174,7 @@ def _word(action: argparse.Action) -> str:
     return ", ".join(action.option_strings) + ("" if action.nargs == 0 else f" {value}")
 
 
-# -- classes whose fields are told of in comments ----------------------------------------------
+# -- classes whose fields are documented by comments -------------------------------------------
 
 
 def records(_: str) -> str:
@@ -183,17 +183,19 @@ def records(_: str) -> str:
 
 def _record(kind: type[Any]) -> str:
     [name] = [f.default for f in dataclasses.fields(kind) if f.name == "event"]
-    return f"## {name}\n\n{inspect.getdoc(kind)}\n\n{told(kind)}"
+    return f"## {name}\n\n{inspect.getdoc(kind)}\n\n{field_table(kind)}"
 
 
 def attributes(name: str) -> str:
-    return told(getattr(coterie, name))
+    return field_table(getattr(coterie, name))
 
 
-def told(kind: type[Any]) -> str:
-    """The fields that a comment stands beside, or above."""
-    found = FIELD.findall(inspect.getsource(kind))
-    rows = [(f"`{name}`", code(_type(hint)), beside or above) for above, name, hint, beside in found if above or beside]
+def field_table(kind: type[Any]) -> str:
+    """A table of the fields with a comment beside or above them."""
+    fields = FIELD.findall(inspect.getsource(kind))
+    rows = [
+        (f"`{name}`", code(_type(hint)), beside or above) for above, name, hint, beside in fields if above or beside
+    ]
     return table(["field", "type", "meaning"], rows)
 
 

@@ -1,4 +1,4 @@
-"""Wraps the prose of Markdown pages, as `regions.py` writes them.
+"""Wrap the prose of Markdown pages, for `regions.py`.
 
 Only paragraphs and list items are wrapped. Tables, code, headings, images and HTML stay as they are.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 WIDTH = 118
-# Never broken: inline code, HTML comments, and links, whose text is often looked for as a whole.
+# Never broken: inline code, HTML comments, and links, whose text is often searched for as a whole.
 UNBREAKABLE = re.compile(r"<!--.*?-->|`+[^`]+`+|!?\[[^\]\n]*\]\([^)\s]*\)")
 ITEM = re.compile(r"^(\s*)([-*+]|\d+[.)])(\s+)")
 # Lines that are not prose, whatever comes before them.
@@ -46,7 +46,7 @@ def _front_matter(line: str, before: list[str]) -> bool:
 
 
 def _filled(block: list[str]) -> list[str]:
-    """One paragraph or list item."""
+    """The lines of one wrapped paragraph or list item."""
     if not block:
         return []
     item = ITEM.match(block[0])
@@ -64,7 +64,7 @@ def _filled(block: list[str]) -> list[str]:
 
 
 def _words(text: str) -> list[str]:
-    """Split at spaces, but not at those inside what must not be broken."""
+    """Split at spaces, except inside unbreakable parts."""
     kept: list[str] = []
 
     def keep(match: re.Match[str]) -> str:

@@ -149,7 +149,7 @@ def test_a_driver_that_fails_says_why(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("code", "message"),
     [
-        ("import os; os._exit(3)", "it ended with 3 and without a word"),
+        ("import os; os._exit(3)", "it exited with code 3 and no output"),
         ("print('hello')", "it ended without figures"),
         ('print(\'{"version": "1", "first": 1.0, "seconds": []}\')', "it ended without figures"),
         ("raise SystemExit('no model')", "no model"),
@@ -214,9 +214,7 @@ def test_a_framework_that_fails_does_not_keep_the_others(
     assert "w2, turn 1 of 2: Bad, gossip: ValueError: 3 is not 4" in said
     assert "w2, turn 2 of 2: Bad, gossip" not in said, "who failed is not asked again"
     text = table(everybody)
-    assert text.splitlines()[-1] == (
-        f"Bad, gossip: ValueError: 3 is not 4 (all that it said: {environments / 'bad-w2.log'})"
-    )
+    assert text.splitlines()[-1] == (f"Bad, gossip: ValueError: 3 is not 4 (its output: {environments / 'bad-w2.log'})")
     known = json.loads(json.dumps(figures(work, everybody)))
     assert [one["failure"] != "" for one in known["contestants"]] == [False, False, True, False]
     assert known["contestants"][3]["turns"] == [[2.0, 2.0], [2.0, 2.0]]

@@ -563,7 +563,7 @@ def test_predictions_that_are_no_numbers(digits: Path) -> None:
     [content] = personal.contents
     assert not isinstance(content, bytes)
     largest = {key: np.full_like(tensor, 3e38) for key, tensor in content.items()}
-    with pytest.raises(ModelError, match=r"what peer 0 in .* says of 2 of 2 samples is not a number"):
+    with pytest.raises(ModelError, match=r"the output of peer 0 in .* is not finite for 2 of 2 samples"):
         probabilities(replace(personal, contents=(largest,)), np.full((2, 1, 8, 8), 255, dtype=np.uint8))
 
 
@@ -628,8 +628,8 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
         ("", "cannot be read as a table"),
         ("warmth,wind,station\n", "has no rows"),
         ("warmth,station\n1,7\n", "lacks 'wind': its column"),
-        ("warmth,wind,station,moon\n1,calm,7,full\n", "has also 'moon'"),
-        ("warmth,station,moon\n1,7,full\n", "lacks 'wind', and has also 'moon': its columns"),
+        ("warmth,wind,station,moon\n1,calm,7,full\n", "also has 'moon'"),
+        ("warmth,station,moon\n1,7,full\n", "lacks 'wind', and also has 'moon': it must have exactly the columns"),
         (
             "warmth,wind,station\n1,calm,7\nmild,calm,7\n",
             "'warmth' must contain numbers, but does not in 1 row, the first is row 1",

@@ -20,7 +20,7 @@ from coterie.cli.compare import ending
 from coterie.cli.main import FAILED, OK, STOPPED, main
 from coterie.comparing import plan
 from coterie.comparing.plan import Job, Variant
-from coterie.comparing.workers import Crew, _Worker
+from coterie.comparing.workers import WorkerPool, _Worker
 
 TINY = (
     "panm-digits", "peers=4", "rounds=3", "data.clusters=2", "data.train=10", "data.validation=5", "data.test=5",
@@ -64,14 +64,14 @@ def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 class Notes:
-    """A watcher that remembers."""
+    """An observer that records its calls."""
 
     def __init__(self) -> None:
-        self.begun_: list[str] = []
+        self.started_: list[str] = []
         self.ended_: list[tuple[str, str | None]] = []
 
-    def begun(self, job: Job) -> None:
-        self.begun_.append(job.name)
+    def started(self, job: Job) -> None:
+        self.started_.append(job.name)
 
     def progress(self, job: Job, round: int, text: str) -> None:
         assert 0 < round <= job.experiment.rounds
@@ -93,7 +93,7 @@ def test_print_does_not_take_a_run_with_other_settings(capsys: pytest.CaptureFix
     capsys.readouterr()
     assert main([*asked, "--print"]) == OK
     assert main([*asked, "train.lr=0.9", "--print"]) == FAILED
-    assert "here/gossip-0 is a run with other settings" in capsys.readouterr().err
+    assert "here/gossip-0 holds a run with other settings" in capsys.readouterr().err
 
 
 def test_a_comparison_its_tables_and_a_second_call(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -230,7 +230,7 @@ def test_what_fails_takes_nobody_along(tmp_path: Path, capsys: pytest.CaptureFix
     assert main([*words, "--plain", "--jobs", "1"]) == FAILED
     told = capsys.readouterr()
     assert "mine.py:Broken, seed 0 failed: ZeroDivisionError: by the author's mistake" in told.err
-    assert "mine.py:Killed, seed 0 failed: its process was ended by signal 9" in told.err
+    assert "mine.py:Killed, seed 0 failed: its process was killed by signal 9" in told.err
     assert "MISSING: mine.py:Broken, seed 0; mine.py:Killed, seed 0" in told.out
     errors = list((tmp_path / "here").glob("*Broken-0/error.txt"))
     assert "in round" in errors[0].read_text()
@@ -244,11 +244,11 @@ def test_a_run_that_was_killed_goes_on(tmp_path: Path) -> None:
     (whole,) = plan.jobs("panm-digits", [variant], (0,), words, tmp_path / "whole")
     (halted,) = plan.jobs("panm-digits", [variant], (0,), words, tmp_path / "halted")
     notes = Notes()
-    assert Crew([whole, halted], 2, notes).run() == {}
-    assert sorted(notes.begun_) == [whole.name, halted.name]
+    assert WorkerPool([whole, halted], 2, notes).run() == {}
+    assert sorted(notes.started_) == [whole.name, halted.name]
     for name in ("summary.json", "report.html", "graph.npz"):
         (halted.folder / name).unlink()
-    assert Crew([halted], 1, notes).run() == {}
+    assert WorkerPool([halted], 1, notes).run() == {}
     one, other = (json.loads((job.folder / "summary.json").read_text()) for job in (whole, halted))
     for key in ("accuracy", "bytes", "messages", "validation"):
         assert one[key] == other[key]
@@ -316,11 +316,11 @@ def test_ctrl_c_reaches_a_process_that_has_hardly_started(capfd: pytest.CaptureF
     (job,) = plan.jobs(TINY[0], [Variant("local", ("method.name=local",))], [0], TINY[1:], tmp_path)
     worker = _Worker()
     worker.interrupt()
-    worker.give(job)
-    told = next(said for said in iter(worker.hear, None) if said.kind != "round")
+    worker.assign(job)
+    message = next(m for m in iter(worker.receive, None) if m.kind != "round")
     worker.job = None
-    worker.dismiss()
-    assert told.kind == "stopped", told
+    worker.shut_down()
+    assert message.kind == "stopped", message
     assert "Traceback" not in capfd.readouterr().err
 
 

@@ -203,7 +203,7 @@ def job(*words: str, label: str = "it", out: str = "here") -> Job:
 def done(*words: str) -> Job:
     found = job(*words)
     simulated.run(found.experiment, found.folder)
-    assert plan.standing(found).current
+    assert plan.run_status(found).current
     return found
 
 
@@ -220,7 +220,7 @@ def test_a_csv_that_was_edited() -> None:
     data = csv_file()
     first = done(*ON_CSV)
     edit(data, "label\n0,0,a", "label\n0,0,b")  # one label, so that the size stays
-    assert "data mine.csv changed since" in plan.standing(first).outdated
+    assert "data mine.csv changed since" in plan.run_status(first).outdated
 
 
 def test_networks_of_the_same_name_in_two_folders() -> None:
@@ -280,19 +280,19 @@ def test_a_module_with_a_class_its_base_and_a_brought_model() -> None:
     ):
         text = Path(name).read_text()
         edit(Path(name), old, new)
-        assert f"{name} changed since" in plan.standing(first).outdated
+        assert f"{name} changed since" in plan.run_status(first).outdated
         Path(name).write_text(text)
-    assert plan.standing(first).current, "as it was before, it counts again"
+    assert plan.run_status(first).current, "as it was before, it counts again"
 
 
 def test_a_comment_is_a_change_too_and_so_is_a_new_import() -> None:
     mine = write_method()
     done("method.name=mine.py:Mine")
     edit(mine, "        pass\n", "        pass  # a word\n")
-    assert "mine.py changed" in plan.standing(job("method.name=mine.py:Mine")).outdated
+    assert "mine.py changed" in plan.run_status(job("method.name=mine.py:Mine")).outdated
     Path("beside_mine.py").touch()
     edit(mine, "# a word\n", "\n        import beside_mine\n")
-    assert "beside_mine.py is new, mine.py changed" in plan.standing(job("method.name=mine.py:Mine")).outdated
+    assert "beside_mine.py is new, mine.py changed" in plan.run_status(job("method.name=mine.py:Mine")).outdated
 
 
 @pytest.mark.parametrize("changed", ["speed: float = parameter(2.0,", "pace: float = parameter(1.0,"])
@@ -301,7 +301,7 @@ def test_a_default_that_changed_or_a_parameter_that_is_gone_is_a_change_of_the_s
     done("method.name=mine.py:Mine")
     edit(mine, "speed: float = parameter(1.0,", changed)
     mine.write_text(mine.read_text().replace("self.speed", "1.0"))
-    assert "mine.py changed" in plan.standing(job("method.name=mine.py:Mine")).outdated
+    assert "mine.py changed" in plan.run_status(job("method.name=mine.py:Mine")).outdated
 
 
 def test_a_file_that_was_moved_is_the_same_if_its_content_is() -> None:
@@ -312,41 +312,41 @@ def test_a_file_that_was_moved_is_the_same_if_its_content_is() -> None:
     mine.rename("sub/mine.py")
     Path("mine.csv").rename("sub/mine.csv")
     moved = job("method.name=sub/mine.py:Mine", "data.name=sub/mine.csv", ON_CSV[2])
-    assert plan.standing(moved).current
+    assert plan.run_status(moved).current
     (first.folder / "summary.json").unlink()
-    assert "moved" in plan.standing(moved).outdated  # it could not go on: its settings name the old place
+    assert "moved" in plan.run_status(moved).outdated  # it could not go on: its settings name the old place
     (first.folder / "summary.json").write_text("{}")
     edit(Path("sub/mine.py"), "0.05", "0.06")
     moved = job("method.name=sub/mine.py:Mine", "data.name=sub/mine.csv", ON_CSV[2])
-    assert "mine.py changed" in plan.standing(moved).outdated
+    assert "mine.py changed" in plan.run_status(moved).outdated
     write_method()  # with the old file there again, it is another one
     csv_file()
     with pytest.raises(RunError, match="other settings"):
-        plan.standing(moved)
+        plan.run_status(moved)
 
 
 def test_an_older_folder_runs_again_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     found = done("method.name=local")
     (found.folder / provenance.NAME).unlink()
-    assert plan.standing(found).outdated == "made before sources were recorded"
+    assert plan.run_status(found).outdated == "made before sources were recorded"
     (found.folder / provenance.NAME).write_text("{}")
     with pytest.raises(RunError, match=r"provenance\.json cannot be read"):
-        plan.standing(found)
+        plan.run_status(found)
     assert capsys.readouterr().err == ""
 
 
 def test_versions_and_settings_without_effect(monkeypatch: pytest.MonkeyPatch) -> None:
     found = done("method.name=local")
     other = job("method.name=local", "engine.name=processes", "engine.workers=7", "engine.checkpoint=3")
-    assert plan.standing(other).current
+    assert plan.run_status(other).current
     versions: Callable[[str], str] = provenance._version_of
     monkeypatch.setattr(provenance, "_version_of", lambda name: "99" if name == "torch" else versions(name))
-    assert f"torch {versions('torch')} -> 99 since" in plan.standing(found).outdated
+    assert f"torch {versions('torch')} -> 99 since" in plan.run_status(found).outdated
 
 
 def test_a_line_for_each_reason_with_the_runs_that_it_concerns() -> None:
     outdated = {f"panm, seed {seed}": "torch 1 -> 2" for seed in range(5)} | {"local, seed 0": "x.py changed"}
-    assert plan.why_again(outdated) == [
+    assert plan.rerun_reasons(outdated) == [
         "torch 1 -> 2: panm, seed 0; panm, seed 1; panm, seed 2 and 2 more",
         "x.py changed: local, seed 0",
     ]
@@ -376,13 +376,13 @@ def test_a_module_that_was_edited_between_its_import_and_the_run_is_run_again() 
     found = job(*words)
     assert type(found.experiment.method) is loaded.Mine
     simulated.run(found.experiment, found.folder)
-    assert "edited_mine.py changed (edited after it was loaded, at " in plan.standing(found).outdated
+    assert "edited_mine.py changed (edited after it was loaded, at " in plan.run_status(found).outdated
     edit(mine, "lr=0.06", "lr=0.05")
-    assert not plan.standing(found).current, "nobody knows that this is the source that ran"
+    assert not plan.run_status(found).current, "nobody knows that this is the source that ran"
 
     importlib.reload(loaded)  # from here on it is known again
     simulated.run(job(*words).experiment, found.folder, overwrite=True)
-    assert plan.standing(job(*words)).current
+    assert plan.run_status(job(*words)).current
 
 
 def test_a_module_that_was_loaded_before_coterie_looked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -436,7 +436,7 @@ def test_a_run_that_goes_on_with_other_sources_says_so_and_is_a_mixture(
     assert main(["report", str(found.folder)]) == OK
     assert change in (found.folder / "report.html").read_text()
     found = job("method.name=mine.py:Mine")
-    assert plan.standing(found).outdated == f"a mixture ({change})"
+    assert plan.run_status(found).outdated == f"a mixture ({change})"
 
 
 def test_a_run_that_goes_on_as_it_was_is_none(caplog: pytest.LogCaptureFixture) -> None:
@@ -446,7 +446,7 @@ def test_a_run_that_goes_on_as_it_was_is_none(caplog: pytest.LogCaptureFixture) 
     summary = simulated.resume(found.folder)
     assert "mixture" not in summary
     assert caplog.text == ""
-    assert plan.standing(found).current
+    assert plan.run_status(found).current
     edit(Path("mine.py"), "lr=0.05", "lr=0.06")
     assert simulated.resume(found.folder) == summary
     assert "is finished and its figures are kept, but they are outdated: mine.py changed" in caplog.text
@@ -461,7 +461,7 @@ def test_of_a_run_without_a_record_nobody_knows_whether_its_sources_changed(capl
     not_known = "it is unknown whether its sources changed, as it was made before sources were recorded"
     assert f"resumes after round 1: {not_known}" in caplog.text
     assert "mixture" not in summary
-    assert not plan.standing(found).current, "its first rounds are still of unknown sources"
+    assert not plan.run_status(found).current, "its first rounds are still of unknown sources"
     caplog.clear()
     assert simulated.resume(found.folder) == summary
     assert f"is finished and its figures are kept, but {not_known}" in caplog.text
@@ -476,7 +476,7 @@ def test_a_run_that_begins_again_is_of_one_source() -> None:
         checkpoint.unlink()
     edit(Path("mine.py"), "lr=0.05", "lr=0.06")
     assert "mixture" not in simulated.resume(found.folder)
-    assert plan.standing(job("method.name=mine.py:Mine", "engine.checkpoint=0")).current
+    assert plan.run_status(job("method.name=mine.py:Mine", "engine.checkpoint=0")).current
 
 
 # -- from Python -------------------------------------------------------------------------------
@@ -502,12 +502,12 @@ def test_python_and_the_command_are_alike(capsys: pytest.CaptureFixture[str]) ->
     ("options", "told"),
     [
         ({"methods": ["gosip"]}, "gossip"),
-        ({"methods": []}, "say which methods"),
+        ({"methods": []}, "name the methods to compare"),
         ({"seeds": (-1,)}, "negative"),
         ({"seeds": ()}, "one or more"),
         ({"target": 85.0}, "fraction of 1"),
         ({"words": ["seed=3"]}, "--seeds"),
-        ({"run": False}, "no run of this yet"),
+        ({"run": False}, "no run of this comparison yet"),
     ],
 )
 def test_python_makes_the_checks_of_the_command(options: dict[str, Any], told: str) -> None:

@@ -18,7 +18,7 @@ from coterie.core.errors import ConfigError, CoterieError, RunError
 @pytest.mark.parametrize(
     ("request_", "told"),
     [
-        (CommandWords("demo", (), ()), "say which methods"),
+        (CommandWords("demo", (), ()), "name the methods to compare"),
         (CommandWords("demo", ("panm",), ("seed=3",)), "--seeds"),
         (CommandWords("demo", ("panm,metric=loss",), ("method.k=3",)), "such as panm,k=3"),
         (CommandWords("demo", ("panm,loss",), ()), "'loss' is not a parameter"),
@@ -59,7 +59,7 @@ def test_a_grid_is_every_combination() -> None:
 
 def test_a_key_and_a_value_count_once() -> None:
     assert [v.label for v in plan.grid(["method.k=1,2,1"])] == ["k=1", "k=2"]
-    with pytest.raises(ConfigError, match=r"--over method\.k stands there 2 times"):  # else the last one would win
+    with pytest.raises(ConfigError, match=r"--over method\.k is given 2 times"):  # else the last one would win
         plan.grid(["method.k=1,2", "train.lr=1", "method.k=3"])
 
 
@@ -90,16 +90,16 @@ def test_the_folder_is_the_same_for_the_same_settings_alone() -> None:
 
 def test_a_run_with_other_settings_is_never_taken_for_this_one(tmp_path: Path) -> None:
     (job,) = plan.jobs("panm-digits", [Variant("local", ("method.name=local",))], (0,), (), tmp_path)
-    assert not plan.standing(job).current
+    assert not plan.run_status(job).current
     job.folder.mkdir()
     (job.folder / "config.toml").write_text(load("panm-digits", ["method.name=local", "engine.workers=9"]).toml())
     provenance.begin(job.folder, job.experiment)
-    assert not plan.standing(job).current
+    assert not plan.run_status(job).current
     (job.folder / "summary.json").write_text("{}")
-    assert plan.standing(job).current
+    assert plan.run_status(job).current
     (job.folder / "config.toml").write_text(load("panm-digits", ["method.name=local", "rounds=9"]).toml())
     with pytest.raises(RunError, match="other settings"):
-        plan.standing(job)
+        plan.run_status(job)
 
 
 def test_a_sweep_with_parameters_of_its_method_has_local_beside_it() -> None:
@@ -148,7 +148,7 @@ def test_a_sweep_of_an_experiment_whose_method_is_local_runs_it_once() -> None:
         (("gossip",), "nowhere.toml", ("method.qq=1",), "nowhere.toml cannot be read"),
         (("nowhere.py:X",), "panm-digits", ("method.k=77",), "nowhere.py:X' cannot be imported"),
         (("gossip",), "panm-digits", ("data.name=nowhere.csv", "method.k=99"), "nowhere.csv: there is no such file"),
-        (("gossip",), "panm-digits", ("method.k=99",), "say whose it is, such as gossip,k=99"),
+        (("gossip",), "panm-digits", ("method.k=99",), "attach it to a method, such as gossip,k=99"),
         (("gossip",), "panm-digits", ("baseline=",), "--no-local leaves it out"),
     ],
 )

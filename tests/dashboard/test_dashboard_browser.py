@@ -120,7 +120,7 @@ def test_every_figure_is_drawn(opened: Opened, tmp_path: Path) -> None:
         page.wait_for_timeout(200)
         assert ink(page, ".matrix canvas") > 1_000
         assert page.locator("[aria-label='Table of peers'] tbody tr").count() == 6
-        assert "model" in page.locator("[aria-label='What left the peers']").inner_text()
+        assert "model" in page.locator("[aria-label='Sent artifacts']").inner_text()
 
 
 def test_the_graph_moves_when_the_ties_change(opened: Opened, tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def test_peers_are_filtered_sorted_and_paged(opened: Opened, tmp_path: Path) -> 
         assert "peer 119" in table.locator("tbody tr").first.inner_text()
         assert table.locator("th[aria-sort=descending]").inner_text().startswith("Validation")
         page.fill("#peers-filter", "cluster 2")
-        page.locator("text=1 to 40 of 40 that fit, of 120").wait_for(timeout=SOON)
+        page.locator("text=1 to 40 of 40 matching, 120 in all").wait_for(timeout=SOON)
 
 
 def test_a_run_that_begins_later_appears(opened: Opened, tmp_path: Path) -> None:
@@ -217,7 +217,7 @@ def test_errors_are_shown(opened: Opened, tmp_path: Path) -> None:
         errors.wait_for(timeout=SOON)
         text = errors.inner_text()
         assert "The run failed. ZeroDivisionError: division by zero" in text
-        assert "Peer 2 dropped what peer-<4> sent in round 2. 'model' is not finite" in text
+        assert "Peer 2 dropped an artifact from peer-<4> in round 2. 'model' is not finite" in text
         assert "line 15 is damaged" in text
         errors.locator("summary").first.click()
         assert "_ = 1 / 0" in errors.inner_text()
@@ -232,9 +232,9 @@ def test_a_killed_run_says_how_to_go_on_and_not_that_all_are_there(opened: Opene
     with opened("#/run/dead") as page:
         errors = page.locator("[aria-label=Errors]")
         errors.wait_for(timeout=SOON)
-        assert "coterie run --resume and its folder go on" in errors.inner_text()
+        assert "To continue from its last checkpoint, run coterie run --resume" in errors.inner_text()
         until_tile(page, "Round", "2 / 5")
-        assert "all there" not in page.locator("main").inner_text()
+        assert "all present" not in page.locator("main").inner_text()
 
 
 def test_names_cannot_run_anything(opened: Opened, tmp_path: Path) -> None:
@@ -323,7 +323,7 @@ def test_a_killed_real_peer_is_shown_as_gone_and_then_as_back(opened: Opened, tm
                 assert "peer-2 is gone" in page.locator("#news").inner_text()
                 row.locator("text=rejoined").wait_for(timeout=120_000)
                 page.get_by_role("button", name="peer-1", exact=True).click()
-                page.locator("text=What left peer-1").wait_for(timeout=SOON)
+                page.locator("text=Sent by peer-1").wait_for(timeout=SOON)
                 records = page.locator("[aria-label='The newest records'] tbody tr")
                 assert records.count() > 10
                 assert axe_violations(page) == []

@@ -42,7 +42,7 @@ def test_a_damaged_line_is_left_out_and_told_of(tmp_path: Path) -> None:
     path.write_bytes(line(a=1) + b"\xff\x00 no record\n" + b"[1]\n" + line(a=2))
     follow = Tail(path)
     assert follow.look()[1] == [{"a": 1}, {"a": 2}]
-    assert follow.trouble == "events.jsonl: line 2 is damaged and was left out."
+    assert follow.trouble == "events.jsonl: line 2 is damaged and was skipped."
 
 
 def test_a_file_that_was_replaced_is_read_from_its_beginning(tmp_path: Path) -> None:

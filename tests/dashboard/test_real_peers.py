@@ -74,7 +74,7 @@ def test_what_each_peer_is_doing(tmp_path: Path, ended: int) -> None:
         ("waiting", "for 'model' of round 2 from peer-0, peer-1"),
         ("done", ""),
     ]
-    assert rows["1"]["remarks"] == "silent for peer-0, peer-2; refused the connection"
+    assert rows["1"]["remarks"] == "no answer to peer-0, peer-2; refused the connection"
     assert rows["2"]["remarks"] == "2 offences"
 
 
@@ -134,7 +134,7 @@ def test_what_left_a_peer(tmp_path: Path) -> None:
     newest_first = [("peer-2", "model"), ("peer-1", "head"), ("peer-1", "model")]  # also within one second
     assert [(r["to"], r["name"]) for r in leaving["recent"]] == newest_first
     assert view.real is not None
-    told = view.real.members["peer-0"].leaving.told()
+    told = view.real.members["peer-0"].leaving.as_json()
     assert told["to"] == [["peer-1", 120, "head", "model"], ["peer-2", 100, "model"]]
 
 
@@ -146,9 +146,9 @@ def test_offences_are_told(tmp_path: Path) -> None:
         file.write(json.dumps(vars(Offence(0, 2, 1.0, "peer-1", "not finite"))) + "\n")
     told = view_of(folder)
     assert told["errors"]["it"] == [
-        {"head": "Peer 0 dropped what peer-1 sent in round 2.", "text": "not finite", "more": ""}
+        {"head": "Peer 0 dropped an artifact from peer-1 in round 2.", "text": "not finite", "more": ""}
     ]
-    assert told["peers"]["1"]["remarks"] == "1 of its artifacts were dropped"
+    assert told["peers"]["1"]["remarks"] == "1 of its artifacts dropped"
 
 
 def test_one_real_peer_alone_tells_of_the_others(tmp_path: Path) -> None:

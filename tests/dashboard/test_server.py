@@ -74,7 +74,7 @@ def test_the_list_of_runs(tmp_path: Path) -> None:
 def test_a_foreign_name_is_refused(tmp_path: Path, host: str) -> None:
     answer = client(tmp_path).get("/api/runs", headers={"host": host})
     assert answer.status_code == 403
-    assert "not a name of this dashboard" in answer.text
+    assert "not a host name of this dashboard" in answer.text
 
 
 def test_names_that_are_ours(tmp_path: Path) -> None:
@@ -249,7 +249,7 @@ def test_a_damaged_file_is_told_of_and_the_rest_shown(tmp_path: Path) -> None:
             file.write(b'\x00\xff damaged {"\n{"peer": 0, "rou')
         told = (await next_of(RunWatcher(tmp_path).stream("a"), "run"))["set"]
         assert told["figures"]["it"]["round"] == 1
-        assert [e["text"] for e in told["errors"]["it"]] == ["events.jsonl: line 4 is damaged and was left out."]
+        assert [e["text"] for e in told["errors"]["it"]] == ["events.jsonl: line 4 is damaged and was skipped."]
 
     asyncio.run(asyncio.wait_for(follow(), 20))
 

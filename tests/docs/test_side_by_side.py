@@ -22,7 +22,7 @@ def test_what_readme_says_of_each_method_is_what_the_code_says() -> None:
     names = [name.split("`")[1] for name in rows]
     assert sorted(names) == sorted(METHODS)
     for name, row in zip(names, rows.values(), strict=True):
-        assert tuple(row[head] for head in side_by_side.HEADS[:4]) == side_by_side.told(name)
+        assert tuple(row[head] for head in side_by_side.HEADS[:4]) == side_by_side.described(name)
 
 
 def test_the_rows_are_made_from_a_comparison(tmp_path: Path) -> None:

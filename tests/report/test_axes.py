@@ -66,7 +66,7 @@ def test_who_has_sent_nothing_yet_is_left_of_the_break(tiny: list[Event]) -> Non
     share = (0.14 + math.log(1.15, 2)) / 1.14
     assert xs == [62.0, pytest.approx(62 + share * 362, abs=0.01)]
     assert figure.drawing.count("l4 -8") == 2  # the break
-    assert "At 0, left of the break: nothing exchanged yet." in figure.caption
+    assert "Left of the break, at 0: nothing exchanged yet." in figure.caption
     assert "left of the break" not in Run(tiny, summarise(tiny, 1.0)).bytes().caption
 
 

@@ -52,7 +52,7 @@ def test_bars_are_picked_out_and_switched(page: Any) -> None:
     bars = drawing(page, "gain-last").locator("path.gain")
     assert bars.count() == 8
     assert bars.first.bounding_box()["height"] > 5
-    page.get_by_label("Pick out").select_option("peer 0")
+    page.get_by_label("Highlight").select_option("peer 0")
     faint = "all => all.map(bar => getComputedStyle(bar).opacity)"
     names = bars.evaluate_all("all => all.map(bar => bar.dataset.name)")
     assert [name for name, opacity in zip(names, bars.evaluate_all(faint), strict=True) if opacity == "1"] == ["peer 0"]

@@ -20,9 +20,9 @@ from coterie.report import NothingToDraw, fronts, walks
 from coterie.report.embedding import in_plane
 from coterie.report.interval import estimate
 from coterie.report.layout import places
-from coterie.report.marks import alone
+from coterie.report.marks import standalone
 from coterie.report.run import Run
-from coterie.report.seeds import Seeds, held
+from coterie.report.seeds import Seeds, values_at
 from coterie.report.summary import summarise
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -63,7 +63,7 @@ def test_figures_for_notebooks(folder: Path, name: str, tmp_path: Path) -> None:
 
 def test_a_folder_without_a_beginning_says_why(tmp_path: Path) -> None:
     (tmp_path / "events.jsonl").touch()
-    with pytest.raises(RunError, match=r"events\.jsonl is not whole"):
+    with pytest.raises(RunError, match=r"events\.jsonl is incomplete"):
         coterie.report.open(tmp_path)
     (tmp_path / "peers").mkdir()  # a circle of real peers that has not ended
     with pytest.raises(RunError, match="coterie dashboard"):
@@ -74,7 +74,7 @@ def test_what_cannot_be_drawn_says_why(tmp_path: Path) -> None:
     run = coterie.report.open(written([RunStarted("local", 0, 2, 1, [], [], [], None)], tmp_path / "run"))
     for draw, why in (
         (run.accuracy, "No peer was measured"), (run.graph, "no averaging"), (run.embedding, "no prototypes"),
-        (run.front, "does not choose"), (run.walks, "No expert"), (run.classes, "not known"),
+        (run.front, "does not choose"), (run.walks, "no walking experts"), (run.classes, "unknown"),
     ):  # fmt: skip
         with pytest.raises(NothingToDraw, match=why):
             draw()
@@ -86,7 +86,7 @@ def test_wrong_words_are_named(folder: Path, tmp_path: Path) -> None:
         run.accuracy("tests")
     with pytest.raises(CoterieError, match="unknown kind of graph 'weight'"):
         run.graph(kind="weight")
-    with pytest.raises(NothingToDraw, match="of round 1 and 12, not of round 5"):
+    with pytest.raises(NothingToDraw, match="for round 1 and 12, not for round 5"):
         run.embedding(round=5)
     with pytest.raises(CoterieError, match=r"unknown embedding 'feature'\. Did you mean 'features'"):
         run.embedding(of="feature")
@@ -111,12 +111,12 @@ def test_an_old_run_without_latent_features_shows_its_prototypes(tmp_path: Path)
 def test_latent_features_are_drawn_before_prototypes(folder: Path) -> None:
     run = coterie.report.open(folder)
     assert run.embedding().name == "embedding-12"
-    assert "in the latent space that its head reads" in run.embedding().caption
-    assert "prototype of one class" in run.embedding(of="prototypes").caption
+    assert "in the latent space that its head takes as input" in run.embedding().caption
+    assert "prototype of a class" in run.embedding(of="prototypes").caption
 
 
 def test_a_drawing_alone_carries_its_colours() -> None:
-    drawn = alone('<svg viewBox="0 0 9 9"><path class="line test mean" data-name="x" d="M0 0"/></svg>')
+    drawn = standalone('<svg viewBox="0 0 9 9"><path class="line test mean" data-name="x" d="M0 0"/></svg>')
     path = ElementTree.fromstring(drawn)[1]
     # marks.css: the colour of test, by way of a variable; a mean is thicker, and comes after the plain line.
     assert (path.get("stroke"), path.get("stroke-width"), path.get("fill")) == ("#1f6fd0", "2.75", "none")
@@ -130,7 +130,7 @@ def test_the_command_makes_a_report_again(folder: Path, tmp_path: Path, capsys: 
     assert main.main(["report", str(folder), "--out", str(tmp_path / "again.html")]) == 0
     assert (tmp_path / "again.html").read_text(encoding="utf-8") == first
     assert main.main(["report", str(tmp_path)]) == 2
-    assert "is not the folder of a run" in capsys.readouterr().err
+    assert "is not a run folder" in capsys.readouterr().err
 
 
 # -- what they are made of -------------------------------------------------------------------------
@@ -179,7 +179,7 @@ def test_the_way_of_an_expert() -> None:
         PeerRound(1, 2, 0.0, notes={"hop.a": 2}),
         PeerRound(3, 2, 0.0, notes={"hop.a": 9}),  # a server is no peer
     ]
-    assert walks.ways(events) == {"a": [(1, 1, 2), (2, 2, 1), (3, 3, 0)], "b.c": [(3, 1, 0)]}
+    assert walks.routes(events) == {"a": [(1, 1, 2), (2, 2, 1), (3, 3, 0)], "b.c": [(3, 1, 0)]}
     assert walks.rows(events) == [["a", "3", "3", "1", "2, 1, 0"], ["b.c", "1", "1", "0", "0"]]
 
 
@@ -210,17 +210,17 @@ def test_the_last_search_of_each_peer() -> None:
 def test_one_outlying_value_does_not_squeeze_the_others() -> None:
     # Quartiles 0.82 and 0.86: the fences are at 0.82 - 3 x 0.04 = 0.70 and 0.98.
     values = [0.80, 0.82, 0.84, 0.86, 0.88]
-    assert fronts.most_of(values) == (0.80, 0.88)
-    assert fronts.most_of([*values, 0.1]) == (0.80, 0.88)
+    assert fronts.axis_ends(values) == (0.80, 0.88)
+    assert fronts.axis_ends([*values, 0.1]) == (0.80, 0.88)
     # Quartiles of six are 0.8050 and 0.855, so the fences are at 0.655 and 1.005: 0.72 is inside.
-    assert fronts.most_of([*values, 0.72]) == (0.72, 0.88)
+    assert fronts.axis_ends([*values, 0.72]) == (0.72, 0.88)
     # Of equal values the quartiles are the same: whatever differs is outlying.
     equal = [0.80] * 8
-    assert fronts.most_of([*equal, 0.80]) == (0.80, 0.80)
-    assert fronts.most_of([*equal, 0.64]) == (0.80, 0.80)
+    assert fronts.axis_ends([*equal, 0.80]) == (0.80, 0.80)
+    assert fronts.axis_ends([*equal, 0.64]) == (0.80, 0.80)
     # Two of seven are no longer few: a group of its own, which is shown.
-    assert fronts.most_of([*values, 0.1, 0.1]) == (0.1, 0.88)
-    assert fronts.most_of([0.5]) == (0.5, 0.5)
+    assert fronts.axis_ends([*values, 0.1, 0.1]) == (0.1, 0.88)
+    assert fronts.axis_ends([0.5]) == (0.5, 0.5)
 
 
 def test_a_mark_outside_of_the_axes_is_told_and_pointed_at() -> None:
@@ -233,7 +233,7 @@ def test_a_mark_outside_of_the_axes_is_told_and_pointed_at() -> None:
     figure = fronts.fronts(events)
     # Whole tenths around 0.80 to 0.87: without peer 1's own models.
     assert 'data-ends="0.8 0.9 ' in figure.drawing
-    assert "a triangle at their edge: peer 1's own models at 11%, 0.2." in figure.caption
+    assert "a triangle at the edge: peer 1's own models at 11%, 0.2." in figure.caption
     # At the left edge (62), at the height of 0.2 of 1.05 x 0.31: the tip 2 from it, the foot 10.
     y = 280 - 42 - 0.2 / (1.05 * 0.31) * (280 - 12 - 42)
     [triangle] = re.findall(r'class="ring c1" d="M(.*?)Z"', figure.drawing)
@@ -252,7 +252,7 @@ def test_the_interval_over_seeds() -> None:
 
 
 def test_a_curve_holds_until_its_next_point() -> None:
-    assert held([(1.0, 0.1), (3.0, 0.5)], np.array([1.0, 2.9, 3.0, 9.0])).tolist() == [0.1, 0.1, 0.5, 0.5]
+    assert values_at([(1.0, 0.1), (3.0, 0.5)], np.array([1.0, 2.9, 3.0, 9.0])).tolist() == [0.1, 0.1, 0.5, 0.5]
 
 
 def test_curves_of_two_seeds(tiny: list[Event], tmp_path: Path) -> None:

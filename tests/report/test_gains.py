@@ -57,7 +57,7 @@ def test_gains_by_hand(tiny: list[Event], tmp_path: Path) -> None:
     assert [round(selected[p], 9) for p in range(3)] == [0.1, -0.2, 0.1]
     # The mean is (0.1 + 0 - 0.3) / 3.
     said = "Against local, 1 of 3 peers gain, 1 lose, 1 neither; the mean is -6.7 points."
-    assert gains.told(found.values(), "local") == said
+    assert gains.gain_sentence(found.values(), "local") == said
     figure = run.gains()
     assert bars(figure) == [("c0", "peer 0"), ("c0", "peer 1"), ("c1", "peer 2")]
     assert "<title>peer 2: -30.0 points (10.0%; local 40.0%)</title>" in figure.drawing
@@ -113,11 +113,11 @@ def test_a_baseline_that_cannot_be_used_is_told(tiny: list[Event], tmp_path: Pat
             run.gains()
         return str(said.value)
 
-    assert "other peers, other data or another seed" in why(with_baseline(tiny, tmp_path / "seed", seed=8))
-    assert "other peers" in why(with_baseline(tiny, tmp_path / "samples", samples=[1, 2, 3]))
+    assert "its peers, data or seed differ" in why(with_baseline(tiny, tmp_path / "seed", seed=8))
+    assert "cannot be compared" in why(with_baseline(tiny, tmp_path / "samples", samples=[1, 2, 3]))
     unfinished = with_baseline(tiny, tmp_path / "unfinished")
     (unfinished / "baseline-local" / "summary.json").unlink()
-    assert f"has not finished: `coterie run --resume {unfinished}` goes on with it" in why(unfinished)
+    assert f"has not finished. Resume it with `coterie run --resume {unfinished}`" in why(unfinished)
     damaged = with_baseline(tiny, tmp_path / "damaged")
     (damaged / "baseline-local" / "events.jsonl").write_text("?\n?\n", encoding="utf-8")
     assert "baseline-local cannot be read" in why(damaged)
@@ -128,7 +128,7 @@ def test_peers_that_were_not_measured_in_both_are_counted(tiny: list[Event], tmp
     figure = coterie.report.open(with_baseline(gone, tmp_path / "run")).gains()
     assert [name for _, name in bars(figure)] == ["peer 0", "peer 2"]
     assert "1 of 2 peers gain, 1 lose;" in figure.caption
-    assert "1 peer not measured in both runs: left out." in figure.caption
+    assert "Left out because not measured in both runs: 1 peer." in figure.caption
 
 
 def test_many_bars_are_thinned() -> None:
@@ -138,7 +138,7 @@ def test_many_bars_are_thinned() -> None:
 
     figure = gains.bars(summary(0.1), summary(0.0), "local")
     assert len(bars(figure)) == gains.MAX_BARS
-    assert "Of 1,000 bars 400 are drawn" in figure.caption
+    assert "400 of 1,000 bars are drawn" in figure.caption
     assert "1000 of 1,000 peers gain" in figure.caption
 
 

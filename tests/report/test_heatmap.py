@@ -29,12 +29,12 @@ def test_a_map_by_hand(tiny: list[Event]) -> None:
     # Round 2 alone. The largest is 1: 0.25 is one step of four, 0.5 two. The server (3) has neither row nor column,
     # and peer 2 noted nothing.
     assert heat_map(tiny).splitlines() == [
-        "the weights of round 2: a row is a peer, a column whom it takes from",
+        "weights of round 2: a row is a peer, a column a peer it takes from",
         "0 ░░▒▒│░░",
         "1 ██  │",
         "  ────┼──",
         "2     │",
-        "█ is 1, the largest; ' ░▒▓█' are equal steps from 0 to it",
+        "█ is the largest weight, 1; ' ░▒▓█' are equal steps from 0 to it",
         "peers are sorted by true cluster, with lines between clusters",
     ]
 
@@ -47,7 +47,7 @@ def test_what_cannot_be_printed_is_ascii(tiny: list[Event], encoding: str) -> No
         "1 ##  |",
         "  ----+--",
         "2     |",
-        "# is 1, the largest; ' .:*#' are equal steps from 0 to it",
+        "# is the largest weight, 1; ' .:*#' are equal steps from 0 to it",
     ]
     assert drawn.isascii()
 
@@ -64,7 +64,7 @@ def test_shades_are_the_nearest_of_equal_steps() -> None:
     drawn = heat_map(run_of({0: dict(enumerate(weights))}, 7, None)).splitlines()
     assert drawn[1] == "0   ░░░░▒▒▓▓████"
     assert drawn[2:8] == ["1", "2", "3", "4", "5", "6"]
-    assert drawn[8:] == ["█ is 0.8, the largest; ' ░▒▓█' are equal steps from 0 to it"]
+    assert drawn[8:] == ["█ is the largest weight, 0.8; ' ░▒▓█' are equal steps from 0 to it"]
 
 
 def test_peers_are_sorted_by_cluster() -> None:
@@ -81,7 +81,7 @@ def test_forty_one_peers_share_cells_within_their_clusters() -> None:
     assert drawn[19] == f"36 {light}│"
     assert drawn[20] == "   " + "─" * 38 + "┼" + "─" * 4
     assert drawn[21:23] == [f"38 {light}│{dark}", f"40 {light}│{dark}"]
-    assert drawn[23].startswith("█ is 0.33, ")
+    assert drawn[23].startswith("█ is the largest weight, 0.33")
     assert drawn[25] == "a cell is the mean of up to 2 x 2 weights; a row is named by its first peer"
 
 
@@ -92,7 +92,7 @@ def test_a_shared_cell_is_the_mean_of_its_weights() -> None:
     drawn = heat_map(run_of(rows, 42, None)).splitlines()
     assert drawn[1] == " 0 ██░░"
     assert drawn[2] == " 2"
-    assert "█ is 0.5, the largest" in drawn[22]
+    assert "█ is the largest weight, 0.5" in drawn[22]
 
 
 @pytest.mark.parametrize("kinds", [1, 2, 7, 20, 21, 40, 60, 1000])

@@ -13,7 +13,7 @@ from coterie.core import notes
 from coterie.core.events import Event, PeerRound, RunStarted
 from coterie.report import NothingToDraw
 from coterie.report.html import page
-from coterie.report.noted import charts, own_numbers
+from coterie.report.noted import charts, custom_numbers
 from coterie.report.run import Run
 from coterie.report.summary import summarise
 
@@ -45,7 +45,7 @@ def test_means_and_band_by_hand() -> None:
         {0: {"loss_x": 1.0}, 1: {"loss_x": 2.0}, 2: {"loss_x": 6.0}, 3: {"loss_x": 9.0}},  # 3 is the server
         {0: {"loss_x": 2.0}, 1: {"loss_x": math.nan}, 2: {}},
     )
-    [entry] = own_numbers(events)
+    [entry] = custom_numbers(events)
     assert (entry.peers, entry.server) == ({1: [1.0, 2.0, 6.0], 2: [2.0]}, {1: 9.0})
     drawn, others = charts(events)
     figure = drawn["loss_x"]
@@ -58,7 +58,7 @@ def test_means_and_band_by_hand() -> None:
     [band] = re.findall(r'class="band c0" d="M(.*?)Z"', figure.drawing)
     wanted = [62, height[5.2], 424, height[2.0], 424, height[2.0], 62, height[1.2]]  # 5.2: four fifths from 2 to 6
     assert _numbers(band) == pytest.approx(wanted, abs=0.01)
-    assert "Noted by 3 of 3 peers, in 2 rounds. 1 value left out: not a finite number" in figure.caption
+    assert "Noted by 3 of 3 peers, in 2 rounds. 1 value left out: not finite" in figure.caption
     assert [key.text for key in figure.keys] == ["mean", "server"]
 
 
@@ -67,11 +67,11 @@ def _numbers(path: str) -> list[float]:
 
 
 def test_a_run_without_such_notes(tiny: list[Event]) -> None:
-    with pytest.raises(NothingToDraw, match="notes no numbers of its own"):
+    with pytest.raises(NothingToDraw, match="notes no custom numbers"):
         Run(tiny, summarise(tiny, 1.0)).notes()
-    assert "What the method noted" not in page(tiny, summarise(tiny, 1.0))
+    assert "Notes of the method" not in page(tiny, summarise(tiny, 1.0))
     only_odd = run_noting({0: {"loss_x": None}, 1: {"loss_x": math.nan}})
-    assert own_numbers(only_odd) == []
+    assert custom_numbers(only_odd) == []
 
 
 def test_any_name_is_only_text() -> None:

@@ -175,13 +175,15 @@ def test_weights_or_neighbour_lists(open_page: Opened, report: Path) -> None:
 
 def test_a_peer_is_picked_out_by_keyboard(open_page: Opened, report: Path) -> None:
     with open_page(report) as page:
-        page.get_by_label("Pick out").select_option("peer 3")
+        page.get_by_label("Highlight").select_option("peer 3")
         for name in ("accuracy-test", "graph", "embedding-12", "front"):
             marks = drawing(page, name).locator(".picked").evaluate_all("all => all.map(m => m.dataset.name)")
             assert set(marks) == {"peer 3"}, name
         said = page.locator(".said-of-graph").text_content()
         assert re.fullmatch(
-            r"peer 3 in round 12 takes from 1 \(0\.25\), 5 \(0\.25\), 7 \(0\.25\) \(solid\); taken by .+\.", said
+            r"peer 3 in round 12 takes from 1 \(0\.25\), 5 \(0\.25\), 7 \(0\.25\) \(solid\); "
+            r".+ take from it \(dashed\)\.",
+            said,
         )
         assert drawing(page, "graph").locator(".own .takes").get_attribute("d").count("M") == 3
 
@@ -201,7 +203,7 @@ def test_a_line_is_named_by_pointer_and_by_focus(open_page: Opened, report: Path
         page.keyboard.press("ArrowDown")
         assert chart.locator(".said").text_content() == "peer 7: 95.0% at round 12"
         page.keyboard.press("Enter")
-        assert page.get_by_label("Pick out").input_value() == "peer 7"
+        assert page.get_by_label("Highlight").input_value() == "peer 7"
 
 
 def save(page: Any, name: str, form: str, place: Path) -> bytes:
@@ -224,7 +226,7 @@ LEGENDS = {
     "classes": ["50%", "share", "true cluster 1"],
     "embedding-12": ["true cluster 0"],
     "front": ["chosen", "its own models alone"],
-    "walks": ["sent on anew"],
+    "walks": ["lost, sent on again"],
 }
 
 
@@ -308,7 +310,7 @@ def test_a_pdf_with_letters_of_other_alphabets(open_page: Opened, tmp_path: Path
     with open_page(tmp_path / "report.html") as page:
         pdf = save(page, "walks", "PDF", tmp_path)
     assert pdf.count(b"/ImageMask true") == 1
-    assert {"cnn", "round", "sent on anew"} <= set(pdf_texts(pdf))
+    assert {"cnn", "round", "lost, sent on again"} <= set(pdf_texts(pdf))
 
 
 def test_the_slider_moves_the_colour_bar(open_page: Opened, report: Path) -> None:
@@ -342,7 +344,7 @@ def test_hostile_names_run_nothing(open_page: Opened, tmp_path: Path) -> None:
     events = run_of_all_figures(name=bad)
     write_report(events, summarise(events, 1.0), tmp_path / "report.html")
     with open_page(tmp_path / "report.html") as page:
-        page.get_by_label("Pick out").select_option("peer 1")
+        page.get_by_label("Highlight").select_option("peer 1")
         page.wait_for_timeout(100)
         assert page.title() != "ran"
         assert page.title().startswith("script><script>")  # of what looks like a path, the end
@@ -371,7 +373,7 @@ def test_a_comparison(open_page: Opened, comparison: Path, look: str) -> None:
         assert drawing(page, "test-round").locator("path.line").count() == 3
         assert drawing(page, "test-round").locator("path.band").count() == 0  # the seeds are equal: nothing between
         assert drawing(page, "peers").locator("circle").count() == 3 * 2 * 8
-        page.get_by_label("Pick out").select_option("panm")
+        page.get_by_label("Highlight").select_option("panm")
         assert drawing(page, "test-round").locator(".picked").get_attribute("data-name") == "panm"
         dashes = (
             drawing(page, "test-round")
@@ -426,6 +428,6 @@ def test_large_runs_open_fast(open_page: Opened, tmp_path: Path, peers: int, rou
     with open_page(path) as page:
         page.get_by_role("slider", name="Round").focus()
         page.keyboard.press("ArrowLeft")
-        page.get_by_label("Pick out").select_option("peer 7")
+        page.get_by_label("Highlight").select_option("peer 7")
         assert "takes from" in page.locator(".said-of-graph").text_content()
         assert time.perf_counter() - began < 2.0

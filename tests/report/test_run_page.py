@@ -99,14 +99,14 @@ def test_the_figures_are_there(tiny: list[Event]) -> None:
         "2.31 kB", "model 2.3 kB, probe 5 B", "13", "4.5 s", "75.0%", "100.0%", "87.5%", "Neighbour mass",
         "against the true clusters, last round; mean over rounds 54.2%", "of the weight inside the true cluster, last",
         "Over all rounds: precision 54.2%, recall 75.0%, mass 68.8%.",
-        "data: digits, rotation; true clusters known; coterie 0.1.0.", "at last precision 75%, recall 100%, mass 88%",
+        "data: digits, rotation; true clusters known; coterie 0.1.0.", "finally precision 75%, recall 100%, mass 88%",
     ):  # fmt: skip
         assert text in seen.text
     # Test, validation, both by architecture, bytes, time, neighbours, drawing, matrix, classes.
     assert drawings(tiny) == 10
     assert ["cnn", "1", "90.0%", "70.0%"] in seen.rows
     assert ["mlp", "2", "35.0%", "55.0%"] in seen.rows
-    assert "at last cnn 90.0%, mlp 35.0%" in seen.text
+    assert "finally cnn 90.0%, mlp 35.0%" in seen.text
     assert ["0", "mlp", "40", "0", "60.0%", "60.0%"] in seen.rows
     assert ["1", "cnn", "50", "0", "90.0%", "70.0%"] in seen.rows
     # Quantiles of 0.1, 0.6 and 0.9: a fifth of the way, and four fifths.
@@ -156,7 +156,7 @@ def test_notes_of_another_form_do_not_keep_a_report_from_being_written(
     tiny: list[Event], notes: dict[str, Any], figure: str
 ) -> None:
     seen = look([start_of(tiny), *(replace(r, notes=notes) for r in rounds_of(tiny))])
-    assert f"What peers noted as {figure} is not what is drawn under that name" in seen.text or not figure
+    assert f"The notes {figure} do not have the expected form" in seen.text or not figure
 
 
 def test_no_clusters(tiny: list[Event]) -> None:
@@ -175,7 +175,7 @@ def test_a_method_that_tells_nothing_and_sends_nothing(tiny: list[Event]) -> Non
         *(replace(r, bytes={}, messages={}, notes={}) for r in rounds_of(tiny)),
     ]
     seen = look(events)
-    for text in ("Nothing was exchanged.", "no averaging between peers", "keeps no lists of neighbours"):
+    for text in ("Nothing was exchanged.", "no averaging between peers", "keeps no neighbour lists"):
         assert text in seen.text
     assert drawings(events) == 6  # test, validation, both by architecture, time, classes
 
@@ -186,9 +186,9 @@ def test_lists_without_weights_and_weights_without_lists(tiny: list[Event]) -> N
         return [start_of(tiny), *rounds]
 
     lists, weights = look(noting("neighbours")), look(noting("weights"))
-    assert "at last precision 75%, recall 100%\n" in lists.text
+    assert "finally precision 75%, recall 100%\n" in lists.text
     assert "mass" not in lists.text.lower()
-    assert "at last mass 88%\n" in weights.text
+    assert "finally mass 88%\n" in weights.text
     assert "recall" not in weights.text.lower()
     assert ["2", "3", "63.3%", "53.3%", "20.0% to 84.0%", "2.31 kB", "87.5%"] in weights.rows
     assert drawings(noting("neighbours")) == drawings(noting("weights")) == 10
@@ -198,7 +198,7 @@ def test_nothing_but_a_beginning() -> None:
     events: list[Event] = [RunStarted("local", 0, 1, 1, [], [], [], None)]
     seen = look(events)
     assert "No peer was measured." in seen.text
-    assert "counts of classes are not known" in seen.text
+    assert "class counts of some peers are unknown" in seen.text
     assert ["0", "–", "–", "–", "–", "–"] in seen.rows
     assert drawings(events) == 0
 
@@ -224,7 +224,7 @@ def test_peers_that_left(tiny: list[Event]) -> None:
     away = [PeerAway(0, 1, 0.5, None), PeerAway(2, 2, 2.0, 2.5)]
     seen = look([start_of(tiny), *away, *stayed])
     assert "1 peer left for good" in seen.text
-    assert "1 round sat out" in seen.text
+    assert "1 round missed" in seen.text
     assert ["0", "mlp", "40", "0", "–", "–", "1"] in seen.rows
     assert ["1", "cnn", "50", "0", "90.0%", "70.0%", "–"] in seen.rows
 
@@ -237,7 +237,7 @@ def test_the_graph_round_by_round(tiny: list[Event]) -> None:
     assert graph.most == 1.0
     # Cells by number, row after row: 0 takes half of the largest from 1 and a quarter from 2, 1 all from 0.
     assert graph.frames() == [(1, [2], [50]), (2, [1, 2, 3], [50, 25, 100])]
-    with pytest.raises(NothingToDraw, match="in round 3: rounds 1 to 2 have some, 2 in all"):
+    with pytest.raises(NothingToDraw, match="in round 3; 2 rounds have some, from round 1 to 2"):
         graph.matrix(3)
 
 
@@ -262,7 +262,7 @@ def test_a_graph_with_much_in_it_keeps_some_rounds(tiny: list[Event], monkeypatc
     graph = graphs.Graph([start_of(tiny), *rounds], "weights")
     assert graph.matrix(1).astype(bool).sum() == 4  # peers 1 and 2 do not take from themselves
     assert graph.kept == [1, 3, 5, 7, 10]
-    assert "5 of 10 rounds, evenly spread" in look([start_of(tiny), *rounds]).text
+    assert "5 of 10 rounds, evenly spaced" in look([start_of(tiny), *rounds]).text
 
 
 def test_peers_are_ordered_by_cluster(tiny: list[Event]) -> None:
@@ -282,7 +282,7 @@ def test_a_thousand_peers() -> None:
     seen = look(events)
     assert seen.size < 1_000_000
     assert "each cell is the mean of 5 neighbouring peers" in seen.text
-    assert "The lines of the 1,000 peers show when they are picked out." in seen.text
+    assert "Highlight a peer to see its line; 1,000 lines would hide each other." in seen.text
     assert "The first 200 of 1,000 peers" in seen.text
     assert "200" not in {row[0] for row in seen.rows}
 

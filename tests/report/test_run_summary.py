@@ -190,7 +190,7 @@ def test_nothing_measured() -> None:
 
 
 def test_no_beginning() -> None:
-    with pytest.raises(RunError, match="no beginning"):
+    with pytest.raises(RunError, match="the run's start is missing"):
         summarise([PeerRound(0, 1, 0.0)], 1.0)
 
 

@@ -19,7 +19,7 @@ from coterie.core.errors import CoterieError, RunError
 from coterie.core.events import Event, PeerRound, RunStarted
 from coterie.report import Figure, forms
 from coterie.report.legend import Key, with_legend
-from coterie.report.marks import alone
+from coterie.report.marks import standalone
 from coterie.report.matrix import Scale
 from coterie.report.svg import figure, text_width
 
@@ -118,7 +118,7 @@ def test_white_or_transparent() -> None:
     )
     assert clear.find(f"{SVG}rect") is None
     # The halo of a line is white as well, and texts are dark.
-    halo = root_of(alone('<svg viewBox="0 0 9 9"><path class="halo" d="M0 0"/><text>x</text></svg>'))
+    halo = root_of(standalone('<svg viewBox="0 0 9 9"><path class="halo" d="M0 0"/><text>x</text></svg>'))
     assert halo[1].get("stroke") == "#ffffff"
     assert halo[2].get("fill") == "#52514e"
 
@@ -220,11 +220,11 @@ def test_the_command(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture
     ("words", "why"),
     [
         (["--format", "jpeg"], "unknown format 'jpeg'"),
-        (["--format", ""], "no format given: svg, pdf, png"),
+        (["--format", ""], "no format given; choose from svg, pdf, png"),
         (["--only", "accuracy-tst"], "unknown figure 'accuracy-tst'. Did you mean 'accuracy-test'"),
         (["--background", "whit"], "unknown background 'whit'. Did you mean 'white'"),
-        (["--width", "0"], "a figure 0 mm wide: give a width from 20 to 1000 mm"),
-        (["--width", "nan"], "a figure nan mm wide"),
+        (["--width", "0"], "a figure cannot be 0 mm wide: give a width from 20 to 1000 mm"),
+        (["--width", "nan"], "a figure cannot be nan mm wide"),
     ],
 )
 def test_what_cannot_be_saved_is_named(
@@ -237,7 +237,7 @@ def test_what_cannot_be_saved_is_named(
 
 def test_a_run_of_a_comparison_that_is_gone(compared: Path) -> None:
     (compared / "1-0" / "events.jsonl").unlink()
-    with pytest.raises(RunError, match=r"compared: its run 1-0 is not there any more\. Make it again: coterie compare"):
+    with pytest.raises(RunError, match=r"compared: its run 1-0 no longer exists\. Run it again: coterie compare"):
         coterie.figures(compared)
 
 
@@ -253,10 +253,10 @@ def test_lines_that_nobody_sees_are_not_saved(tmp_path: Path) -> None:
 
 
 def test_folders_that_have_no_figures(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="is not the folder of a run"):
+    with pytest.raises(RunError, match="is not a run folder"):
         coterie.figures(tmp_path)
     (tmp_path / "comparison.json").write_text("{}", encoding="utf-8")
-    with pytest.raises(RunError, match=r"comparison\.json does not say which runs it compares"):
+    with pytest.raises(RunError, match=r"comparison\.json does not name the runs it compares"):
         coterie.figures(tmp_path)
 
 

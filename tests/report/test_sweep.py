@@ -58,10 +58,10 @@ def test_marginals_are_means_over_the_other_keys_with_the_interval_over_seeds(tm
     [axis] = [axis for axis in sweep.axes(places) if axis.key == "train.lr"]
     drawn = sweep.marginal(places, axis, found, "validation")
     assert 'aria-label="Mean validation accuracy by train.lr: 0.1 40.0%, 0.2 60.0%"' in drawn.drawing
-    assert "Of 3 seeds, the 2 that have all runs." in drawn.caption
+    assert "Only the 2 of 3 seeds with all runs." in drawn.caption
     assert "mean over peers, seeds and all values of the other keys." in drawn.caption
     apart = [seeds(tmp_path, "a", {5: (0.2, 0.0)}), seeds(tmp_path, "c", {6: (0.2, 0.0)})]
-    with pytest.raises(NothingToDraw, match="No seed has a finished run at every place of the grid"):
+    with pytest.raises(NothingToDraw, match="No seed has a finished run at every point of the grid"):
         sweep.marginal({label: places[label] for label in "ac"}, axis, apart, "validation")
 
 

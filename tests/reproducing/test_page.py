@@ -167,8 +167,8 @@ def test_the_index_has_every_column_and_what_is_left_out() -> None:
     ],
 )
 def test_states_in_words(state: State, told: str) -> None:
-    assert state.said(small=True) == told
-    assert state.said(small=False) == told.replace("small", "full")
+    assert state.in_words(small=True) == told
+    assert state.in_words(small=False) == told.replace("small", "full")
 
 
 def test_a_column_in_both_forms_leads_to_the_full_one() -> None:

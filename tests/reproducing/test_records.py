@@ -158,8 +158,8 @@ def test_prune_removes_what_no_table_asks_for(tmp_path: Path, capsys: pytest.Cap
         (["merge"], "name the files to merge"),
         (["merge", "a.jsonl"], "name the files to merge"),
         (["merge", "--record", "b.jsonl"], "name the files to merge"),
-        (["merge", "none.jsonl", "--record", "b.jsonl"], "none.jsonl: there is no such file"),
-        (["merge", "bad.jsonl", "--record", "b.jsonl"], "bad.jsonl, line 1 is no record"),
+        (["merge", "none.jsonl", "--record", "b.jsonl"], "there is no file of records none.jsonl"),
+        (["merge", "bad.jsonl", "--record", "b.jsonl"], "bad.jsonl, line 1 is not a record"),
         (["merge", "good.jsonl", "--record", "good.jsonl/b.jsonl"], "good.jsonl/b.jsonl cannot be written"),
         (["panm-table2/mnist", "--prune"], "only works with merge"),
     ],
@@ -218,7 +218,7 @@ def test_who_stops_it_loses_nothing_and_the_same_command_goes_on(
     with monkeypatch.context() as with_ctrl_c:
         with_ctrl_c.setattr(Maker, "_ended", stop)
         assert main(words) == STOPPED
-    assert "what is done is kept, and the same command goes on" in capsys.readouterr().err
+    assert "finished work is kept, and the same command continues" in capsys.readouterr().err
     (first,) = records.read(Path("kept.jsonl")).values()
     shutil.rmtree("runs")  # the record is enough
     assert main(words) == OK

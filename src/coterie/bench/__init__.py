@@ -1,1 +1,1 @@
-"""`coterie bench`: how fast the engine is, beside a plain PyTorch loop and beside other frameworks."""
+"""`coterie bench`: measure the engine's speed against a plain PyTorch loop and other frameworks."""

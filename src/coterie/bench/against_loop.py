@@ -1,7 +1,7 @@
-"""The engine against a plain PyTorch loop (one module and one optimiser a peer), in one run.
+"""Compare the engine with a plain PyTorch loop (one module and one optimiser per peer), in one run.
 
-Both do the same work on the same made-up samples, in turns, and the best of several turns counts: on a
-shared machine only such a ratio means anything.
+Both do the same work on the same synthetic samples, in turns, and the best of several turns counts: on a shared machine
+only such a ratio is meaningful.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from coterie.bench.engine import Engine
 from coterie.bench.plain_loop import PlainLoop
 from coterie.bench.workloads import Workload
 
-SHORTEST_TURN = 0.4  # seconds: quick work is done several times in a row, as in a run
+SHORTEST_TURN = 0.4  # seconds: fast work is repeated, as in a run
 HEAD = (
     f"{'workload':<32}{'training':>10}{'loop':>9}{'ratio':>8}   {'round':>9}{'loop':>9}{'ratio':>8}"
     f"   {'processes':>9}{'ratio':>8}"
@@ -57,17 +57,17 @@ class Result:
         )
 
 
-Tell = Callable[[float, str], None]  # of progress: the share that is done, and what is under way
-MEASURED = (  # what a turn consists of, in this order
+OnProgress = Callable[[float, str], None]  # the share that is done, and the current step
+MEASURED = (  # the steps of a turn, in order
     "the loop's training, one thread", "the loop's training, all cores", "the loop's round, one thread",
     "the loop's round, all cores", "training", "a round", "a round in several processes",
 )  # fmt: skip
 
 
-def compare(work: Workload, turns: int, seconds: float = 0.0, tell: Tell = lambda *_: None) -> Result:
-    """Loop and engine in turns, the best of each; a turn of quick work is several rounds of one run.
+def compare(work: Workload, turns: int, seconds: float = 0.0, on_progress: OnProgress = lambda *_: None) -> Result:
+    """Run loop and engine in turns and take the best of each; a turn of fast work is several rounds of one run.
 
-    So many turns each, and more as long as there is time: the shorter turns are, the more others can disturb one.
+    Each takes at least `turns` turns, and more until `seconds` are over: short turns are easily disturbed.
     """
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -78,19 +78,19 @@ def compare(work: Workload, turns: int, seconds: float = 0.0, tell: Tell = lambd
         engine.rounds(2)
         spread.rounds(2)
         cores = os.cpu_count() or 1
-        # The loop with one thread and with one on every core, as small operations are slower on many; the engine
-        # uses the cores by its workers.
+        # The loop with one thread and with one per core, because small operations are slower on many threads; the
+        # engine uses the cores through its workers.
         timed: list[tuple[int, Callable[[int], None]]]
-        timed = [(threads, _often(do)) for do in (loop.train, loop.round) for threads in (1, cores)]
-        timed += [(1, _often(engine.train)), (1, engine.rounds), (1, spread.rounds)]
+        timed = [(threads, _repeated(do)) for do in (loop.train, loop.round) for threads in (1, cores)]
+        timed += [(1, _repeated(engine.train)), (1, engine.rounds), (1, spread.rounds)]
         best = [float("inf")] * len(timed)
         start, turn = time.perf_counter(), 0
         while turn < turns or time.perf_counter() < start + seconds:
             turn += 1
             for i, (threads, do) in enumerate(timed):
-                tell(*_progress(turn, turns, i, (time.perf_counter() - start) / seconds if seconds else 1.0))
+                on_progress(*_progress(turn, turns, i, (time.perf_counter() - start) / seconds if seconds else 1.0))
                 torch.set_num_threads(threads)
-                count = max(1, round(SHORTEST_TURN / best[i]))  # the first time, once
+                count = max(1, round(SHORTEST_TURN / best[i]))  # once in the first turn
                 began = time.perf_counter()
                 do(count)
                 best[i] = min(best[i], (time.perf_counter() - began) / count)
@@ -98,12 +98,12 @@ def compare(work: Workload, turns: int, seconds: float = 0.0, tell: Tell = lambd
 
 
 def _progress(turn: int, turns: int, i: int, of_time: float) -> tuple[float, str]:
-    """The share is of the turns, or of the time, whichever takes longer."""
+    """The share of the turns or of the time, whichever is smaller, and the current step."""
     of_turns = (turn - 1 + i / len(MEASURED)) / turns
     return min(of_turns, of_time), f"turn {turn} of {turns}{' or more' if of_time < 1 else ''}: {MEASURED[i]}"
 
 
-def _often(do: Callable[[], None]) -> Callable[[int], None]:
+def _repeated(do: Callable[[], None]) -> Callable[[int], None]:
     def several(count: int) -> None:
         for _ in range(count):
             do()

@@ -1,7 +1,7 @@
-"""The engine, a plain loop and other frameworks side by side: the same workload, each in a process of its own.
+"""Compare the engine with a plain loop and other frameworks on the same workload, each in a separate process.
 
-They take turns, and the best of each counts, as everywhere here. What another framework cannot do is a line that says
-why; the rest goes on.
+They take turns, and the best turn of each counts, as in all benchmarks here. If a framework fails, the table says why,
+and the others continue.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Say = Callable[[str], None]
 
 @dataclass
 class Contestant:
-    """Somebody who takes turns: how to start it, and what came of it."""
+    """A participant of the comparison: how to start it, and its measurements."""
 
     title: str
     method: str
@@ -40,7 +40,7 @@ class Contestant:
 
     @property
     def seconds(self) -> float | None:
-        """Of a round: the best that was seen."""
+        """Seconds of the best round."""
         return min((s for turn in self.turns for s in turn.seconds), default=None)
 
     @property
@@ -55,15 +55,15 @@ class Contestant:
 @dataclass(frozen=True)
 class Schedule:
     turns: int
-    rounds: int  # in a turn, with the first, which is not counted
-    limit: float  # seconds for a turn
+    rounds: int  # per turn, including the first, which is not counted
+    limit: float  # seconds per turn
 
 
 def contest(work: Workload, frameworks: Sequence[Framework], plan: Schedule, steps: Steps) -> list[Contestant]:
-    """Everybody's turns with one workload; each is a step."""
-    everybody = contestants(frameworks)
+    """Run all turns of all contestants with one workload; each turn is a step."""
+    contenders = contestants(frameworks)
     for number in range(1, plan.turns + 1):
-        for one in everybody:
+        for one in contenders:
             name = turn_name(work, number, plan, one)
             if one.failure:
                 steps.drop(name)
@@ -71,7 +71,7 @@ def contest(work: Workload, frameworks: Sequence[Framework], plan: Schedule, ste
             steps.begin(name)
             _take_turn(one, work, plan, steps.say)
             steps.end(name, one.failure or f"{duration(min(one.turns[-1].seconds))} a round", always=True)
-    return everybody
+    return contenders
 
 
 def turn_name(work: Workload, number: int, plan: Schedule, one: Contestant) -> str:
@@ -89,7 +89,7 @@ def turns_of(works: Sequence[Workload], frameworks: Sequence[Framework], plan: S
 
 
 def contestants(frameworks: Sequence[Framework]) -> list[Contestant]:
-    """The loop and the engine with gossip, and with whatever else the frameworks do; then these."""
+    """The loop and the engine with gossip and with every other method of the frameworks; then the frameworks."""
     methods = ["gossip", *sorted({f.method for f in frameworks} - {"gossip"})]
     ours = [
         Contestant(title, method, partial(_own_command, driver), os.environ)
@@ -109,27 +109,27 @@ def _take_turn(one: Contestant, work: Workload, plan: Schedule, say: Say) -> Non
     output.unlink(missing_ok=True)
     try:
         command = one.command(say)
-        told = {**work.as_json(), "method": one.method, "rounds": plan.rounds, "began": time.time()}
-        one.turns.append(watched([*command, json.dumps(told)], plan.limit, one.environment, output))
+        workload = {**work.as_json(), "method": one.method, "rounds": plan.rounds, "began": time.time()}
+        one.turns.append(watched([*command, json.dumps(workload)], plan.limit, one.environment, output))
     except CoterieError as error:
-        one.failure = f"{error}" + (f" (all that it said: {output})" if output.exists() else "")
+        one.failure = f"{error}" + (f" (its output: {output})" if output.exists() else "")
 
 
 # -- as text and as JSON -------------------------------------------------------------------------
 
 
-def table(everybody: Sequence[Contestant]) -> str:
-    """A row for everybody who has figures, and a line for each failure."""
+def table(contenders: Sequence[Contestant]) -> str:
+    """A row for each contestant with figures, and a line for each failure."""
     head = ["", "does", "a round", "against the loop", "Coterie is", "start-up", "memory"]
-    rows = [_row(one, everybody) for one in everybody if one.turns]
-    failures = [f"{one.title}, {METHODS[one.method]}: {one.failure}" for one in everybody if one.failure]
+    rows = [_row(one, contenders) for one in contenders if one.turns]
+    failures = [f"{one.title}, {METHODS[one.method]}: {one.failure}" for one in contenders if one.failure]
     return "\n".join([*([aligned([head, *rows])] if rows else []), *failures])
 
 
-def _row(one: Contestant, everybody: Sequence[Contestant]) -> list[str]:
+def _row(one: Contestant, contenders: Sequence[Contestant]) -> list[str]:
     seconds = one.seconds
     assert seconds is not None
-    loop, ours = (_seconds_of(title, one.method, everybody) for title in (LOOP, OURS))
+    loop, ours = (_seconds_of(title, one.method, contenders) for title in (LOOP, OURS))
     return [
         one.title if one.title == LOOP else f"{one.title} {one.turns[0].version}",
         METHODS[one.method],
@@ -141,13 +141,13 @@ def _row(one: Contestant, everybody: Sequence[Contestant]) -> list[str]:
     ]
 
 
-def _seconds_of(title: str, method: str, everybody: Sequence[Contestant]) -> float | None:
-    return next((one.seconds for one in everybody if (one.title, one.method) == (title, method)), None)
+def _seconds_of(title: str, method: str, contenders: Sequence[Contestant]) -> float | None:
+    return next((one.seconds for one in contenders if (one.title, one.method) == (title, method)), None)
 
 
-def figures(work: Workload, everybody: Sequence[Contestant]) -> dict[str, Any]:
-    """For --out."""
-    return {"workload": work.name, "title": work.title, "contestants": [_figures_of(one) for one in everybody]}
+def figures(work: Workload, contenders: Sequence[Contestant]) -> dict[str, Any]:
+    """The figures for --out."""
+    return {"workload": work.name, "title": work.title, "contestants": [_figures_of(one) for one in contenders]}
 
 
 def _figures_of(one: Contestant) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The same through the simulation, exchange, accounting and events included."""
+"""Run a workload through the simulation, including exchange, accounting and events."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from coterie.training import Trainer
 
 
 class SyntheticPeers:
-    """A workload's participants, the server last, where there is one."""
+    """A workload's participants, with the server last, if there is one."""
 
     def __init__(self, work: Workload, method: str) -> None:
         self.method: Method = FedAvg() if method == "fedavg" else Gossip(k=work.neighbours)
         architecture, data = work.architecture(), work.data()
         server = work.peers if self.method.with_server() else None
         kinds = registry((work.model,), work.shape, CLASSES, lambda _: architecture)
-        desk: Desk = None  # type: ignore[assignment]  # a stage puts itself there
+        desk: Desk = None  # type: ignore[assignment]  # set by the stage
         self.participants = [
             Peer(
                 i, 0, Others(work.peers, i), architecture.initial(0), work.settings(), desk,
@@ -44,27 +44,27 @@ class SyntheticPeers:
 
 
 def stage_of(members: Sequence[int], work: Workload, method: str) -> Stage:
-    """Some of the participants, in another process."""
+    """A stage with some of the participants, for another process."""
     return SyntheticPeers(work, method).stage(members, workers=1)
 
 
 class Engine:
-    """A workload in this process with a thread for each core, or `spread` over as many processes."""
+    """A workload in this process with a thread per core, or `spread` over a process per core."""
 
     def __init__(self, work: Workload, folder: Path, method: str = "gossip", *, spread: bool = False) -> None:
         self.work, self.folder = work, folder
         circle, cores = SyntheticPeers(work, method), os.cpu_count() or 1
-        everybody = circle.participants
-        self.peers = everybody[: work.peers]
+        participants = circle.participants
+        self.peers = participants[: work.peers]
         if spread:
-            members = sharded(everybody, work.shape, work.epochs, cores, directs=True)
+            members = sharded(participants, work.shape, work.epochs, cores, directs=True)
             common = {"work": work, "method": method}
-            self.stage: Stage = Processes(circle.stage(members[0], 1), everybody, members, stage_of, common)
+            self.stage: Stage = Processes(circle.stage(members[0], 1), participants, members, stage_of, common)
         else:
-            self.stage = circle.stage(range(len(everybody)), cores)
+            self.stage = circle.stage(range(len(participants)), cores)
 
     def train(self) -> None:
-        """All peers, in this process."""
+        """Train all peers in this process."""
         self.stage.trainer.fit([peer.train().job for peer in self.peers])
 
     def rounds(self, count: int = 1) -> None:

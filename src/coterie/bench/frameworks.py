@@ -1,4 +1,4 @@
-"""Other frameworks: what to install of each, in an environment of its own, and the driver that runs it."""
+"""Other frameworks: the packages to install in a separate environment for each, and the driver that runs it."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from coterie.core.errors import ConfigError, RunError, unknown
 DRIVERS = Path(__file__).parent / "drivers"
 LONGEST_INSTALLATION = 1800  # seconds
 STAMP = "installed"
-# For their processes. Telling their makers that they are used would be measured, too; and Ray's workers, which step
-# back behind everybody else's processes unless told otherwise, would get nothing on a busy machine.
-SURROUNDINGS = {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
+# For their processes. Telemetry would be measured too; and Ray's workers, which lower their priority by default, would
+# starve on a busy machine.
+ENVIRONMENT = {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
 ALL = "all"
 
 
@@ -27,28 +27,28 @@ class Framework:
     name: str
     title: str
     packages: tuple[str, ...]
-    method: str  # what it does that is nearest to the workload: "gossip" or "fedavg"
+    method: str  # its method nearest to the workload: "gossip" or "fedavg"
     driver: Path
 
     def command(self, say: Callable[[str], None]) -> list[str]:
         return [str(self.python(say)), str(self.driver)]
 
     def python(self, say: Callable[[str], None]) -> Path:
-        """The Python of its environment, which is made if it is not there."""
+        """The Python of its environment, which is created if it does not exist."""
         folder = home() / self.name
         program = folder / "bin" / "python"
         wanted = "\n".join([_torch(), *self.packages])
         stamp = folder / STAMP
         if not stamp.exists() or stamp.read_text(encoding="utf-8") != wanted:
-            say(f"{self.title}: installing it into {folder}; this takes minutes")
+            say(f"{self.title}: installing it into {folder}; this takes a few minutes")
             _install(folder, program, self.packages)
             stamp.write_text(wanted, encoding="utf-8")
         return program
 
     def environment(self) -> dict[str, str]:
-        """What its process sees: nothing of the packages that Coterie runs with."""
+        """The environment variables of its process, isolated from Coterie's packages."""
         ours = {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"}
-        return {**{key: value for key, value in os.environ.items() if key not in ours}, **SURROUNDINGS}
+        return {**{key: value for key, value in os.environ.items() if key not in ours}, **ENVIRONMENT}
 
 
 def _framework(name: str, title: str, *packages: str, method: str = "fedavg") -> Framework:
@@ -61,21 +61,21 @@ FRAMEWORKS = {
         _framework("flower", "Flower", "flwr[simulation]"),
         _framework("fluke", "fluke", "fluke-fl"),
         _framework("gossipy", "gossipy", "gossipy-dfl", method="gossip"),
-        # Its extra for torch wants a torchvision that no newer torch goes with; what else is in it is named here. With
-        # the numpy that it wants, newer versions of the last two cannot be imported.
+        # Its torch extra needs a torchvision that no newer torch supports, so the rest of the extra is listed here.
+        # With the numpy that it needs, newer versions of the last two cannot be imported.
         _framework("p2pfl", "p2pfl", "p2pfl[dp]", "lightning", "torchmetrics", "pyarrow<20", "huggingface_hub<1"),
     )
 }
 
 
 def home() -> Path:
-    """Where environments are: $COTERIE_BENCH, else ~/.cache/coterie/bench."""
+    """The folder of the environments: $COTERIE_BENCH, or ~/.cache/coterie/bench."""
     from_environment = os.environ.get("COTERIE_BENCH")
     return Path(from_environment).expanduser() if from_environment else Path.home() / ".cache/coterie/bench"
 
 
 def named(words: str) -> list[Framework]:
-    """From `flower,fluke`, or `all`."""
+    """The frameworks in `flower,fluke`, or `all`."""
     names = list(FRAMEWORKS) if words == ALL else [word.strip() for word in words.split(",") if word.strip()]
     if not names:
         raise ConfigError(f"--against names no framework. Valid: {', '.join(FRAMEWORKS)}, {ALL}")
@@ -86,7 +86,7 @@ def named(words: str) -> list[Framework]:
 
 
 def _torch() -> str:
-    """The same torch as here, or one would compare torches."""
+    """The same torch as here, so that the comparison is not between versions of torch."""
     return f"torch=={torch.__version__.partition('+')[0]}"
 
 
@@ -94,7 +94,7 @@ def _install(folder: Path, python: Path, packages: Sequence[str]) -> None:
     venv.create(folder, with_pip=True, clear=True)
     constraints = folder / "constraints.txt"
     constraints.write_text(f"{_torch()}\n", encoding="utf-8")
-    # As scripts/setup: torch alone and first, because its exact version decides which build is taken.
+    # As in scripts/setup: torch alone and first, because its exact version decides which build is installed.
     _pip(python, [_torch()])
     _pip(python, ["-c", str(constraints), *packages])
 
@@ -106,5 +106,5 @@ def _pip(python: Path, words: Sequence[str]) -> None:
     except subprocess.TimeoutExpired:
         raise RunError(f"pip install {words[-1]} was not done after {LONGEST_INSTALLATION} s") from None
     if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["no word of why"])[-1]
+        last = (done.stderr.strip().splitlines() or ["no error message"])[-1]
         raise RunError(f"pip install {words[-1]} failed: {last}")

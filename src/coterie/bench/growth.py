@@ -1,4 +1,4 @@
-"""Time and memory as peers become more: gossip with the small MLP, each number of peers in a process of its own."""
+"""Measure time and memory for growing numbers of peers: gossip with the small MLP, in one process per number."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from coterie.core.formatting import duration, size
 
 [SMALL] = chosen(["w2"])
 PEERS = (100, 1_000, 10_000, 50_000)
-SECONDS = {100: 10, 1_000: 10, 10_000: 20, 50_000: 90}  # about how long each takes, on two idle cores
-PEER_ROUNDS = 20_000  # at the least, so that a measurement takes some seconds
+SECONDS = {100: 10, 1_000: 10, 10_000: 20, 50_000: 90}  # approximate duration on two idle cores
+PEER_ROUNDS = 20_000  # at least, so that a measurement takes some seconds
 
 
 @dataclass
@@ -37,19 +37,21 @@ class Growth:
 
 
 def grow(peers: int, rounds: int = 0) -> Growth:
-    """Some rounds of gossip in a process of its own, so that its peak memory is its own."""
+    """Run some rounds of gossip in a separate process, to measure its peak memory."""
     rounds = rounds or max(3, PEER_ROUNDS // peers)
     code = f"from coterie.bench.growth import grow_here; grow_here({peers}, {rounds})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     if done.returncode:
-        raise RunError(f"the run of {peers} peers failed: {done.stderr.strip().splitlines()[-1:]}")
+        raise RunError(f"the run with {peers} peers failed: {done.stderr.strip().splitlines()[-1:]}")
     return Growth(**json.loads(done.stdout.splitlines()[-1]))
 
 
 def grow_here(peers: int, rounds: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         engine = Engine(replace(SMALL, peers=peers), Path(folder))
-        engine.rounds(1 + min(20, PEER_ROUNDS // (10 * peers)))  # what is done once, such as recording, does not grow
+        engine.rounds(
+            1 + min(20, PEER_ROUNDS // (10 * peers))
+        )  # warm-up: one-off work, such as recording, must not count
         began = time.perf_counter()
         engine.rounds(rounds)
         seconds = (time.perf_counter() - began) / rounds

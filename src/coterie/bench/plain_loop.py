@@ -1,4 +1,4 @@
-"""What one would write without an engine: a module and an optimiser for every peer, one after the other."""
+"""The baseline without an engine: a module and an optimiser for every peer, trained one after the other."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class PlainLoop:
         self.optimizers = [torch.optim.SGD(net.parameters(), lr=s.lr, momentum=s.momentum) for net in self.nets]
 
     def train(self, peers: int | None = None) -> None:
-        """All peers, or the first ones."""
+        """Train all peers, or the first few."""
         for net, optimizer, data in list(zip(self.nets, self.optimizers, self.data, strict=True))[:peers]:
             net.train()
             x, y = data.train.x, data.train.y
@@ -33,7 +33,7 @@ class PlainLoop:
                     optimizer.step()
 
     def round(self) -> None:
-        """Train, average, measure on validation and test data."""
+        """Train, average, and measure on validation and test data."""
         self.train()
         self.exchange([{k: v.clone() for k, v in net.state_dict().items()} for net in self.nets])
         for net, data in zip(self.nets, self.data, strict=True):
@@ -43,13 +43,13 @@ class PlainLoop:
                     (net(split.x).logits.argmax(1) == split.y).float().mean().item()
 
     def _gossip(self, states: list[State]) -> None:
-        """Each averages with random neighbours."""
+        """Each peer averages with random neighbours."""
         for i, net in enumerate(self.nets):
             others = [j for j in torch.randperm(self.work.peers).tolist() if j != i][: self.work.neighbours]
             net.load_state_dict(_mean([states[j] for j in (i, *others)]))
 
     def _fedavg(self, states: list[State]) -> None:
-        """All have the average of all."""
+        """All peers get the average of all models."""
         average = _mean(states)
         for net in self.nets:
             net.load_state_dict(average)

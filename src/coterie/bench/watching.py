@@ -1,4 +1,4 @@
-"""A program that is run in a process of its own and watched: its figures, its memory, and an end if it has none."""
+"""Run a benchmark driver in a separate process, measure its memory, and kill it after a time limit."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from pathlib import Path
 from coterie.core.errors import RunError
 
 PROC = Path("/proc")
-EVERY = 0.2  # seconds between two looks at its memory
+EVERY = 0.2  # seconds between two memory samples
 LONGEST_REASON = 200  # characters
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 @dataclass(frozen=True)
 class DriverRun:
-    """What one run of a driver measured."""
+    """The measurements of one run of a driver."""
 
     version: str
     first: float  # seconds from the start of its process to the end of the first round
     seconds: tuple[float, ...]  # of each later round
-    memory: int  # the most that its processes had together, in bytes; 0 where that cannot be seen
+    memory: int  # peak memory of all its processes together, in bytes; 0 where it cannot be measured
 
     @property
     def startup(self) -> float:
@@ -36,31 +36,31 @@ class DriverRun:
 
 
 def watched(command: Sequence[str], limit: float, environment: Mapping[str, str], output: Path) -> DriverRun:
-    """Run a driver; RunError says in a line why it gave no figures. All that it printed is in `output`."""
+    """Run a driver. Its output goes to `output`. Raises RunError with the reason if it gave no figures."""
     with output.open("w", encoding="utf-8") as file:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, env=environment, start_new_session=True
         )
-        family = Family(process.pid)
+        tree = ProcessTree(process.pid)
         try:
-            memory = _watch(process, family, time.monotonic() + limit)
+            memory = _watch(process, tree, time.monotonic() + limit)
         except TimeoutError:
             raise RunError(f"not done after {limit:.0f} s") from None
         finally:
-            family.end()
+            tree.end()
             process.wait()
     lines = [
         line for line in COLOURS.sub("", output.read_text(encoding="utf-8", errors="replace")).splitlines() if line
     ]
     if process.returncode:
-        raise RunError(_reason(lines) or f"it ended with {process.returncode} and without a word")
+        raise RunError(_reason(lines) or f"it exited with code {process.returncode} and no output")
     return _figures(lines, memory)
 
 
-def _watch(process: subprocess.Popen[bytes], family: Family, until: float) -> int:
+def _watch(process: subprocess.Popen[bytes], tree: ProcessTree, until: float) -> int:
     most = 0
     while process.poll() is None:
-        most = max(most, family.memory())
+        most = max(most, tree.memory())
         if time.monotonic() > until:
             raise TimeoutError
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -71,32 +71,32 @@ def _watch(process: subprocess.Popen[bytes], family: Family, until: float) -> in
 def _figures(lines: Sequence[str], memory: int) -> DriverRun:
     for line in reversed(lines):
         with contextlib.suppress(ValueError, KeyError, TypeError):
-            said = json.loads(line)
-            seconds = tuple(float(s) for s in said["seconds"])
+            figures = json.loads(line)
+            seconds = tuple(float(s) for s in figures["seconds"])
             if seconds and min(seconds) > 0:
-                return DriverRun(str(said["version"]), float(said["first"]), seconds, memory)
-    raise RunError("it ended without figures")
+                return DriverRun(str(figures["version"]), float(figures["first"]), seconds, memory)
+    raise RunError("it exited without figures")
 
 
 def _reason(lines: Sequence[str]) -> str:
-    """The last line that names an error; else the last line."""
+    """The last line that names an error, or else the last line."""
     named = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Exit)\b", line)]
     return "".join((named or lines)[-1:]).strip()[:LONGEST_REASON]
 
 
-class Family:
-    """A process and all that it started, also those whose parents are gone, as far as they were seen."""
+class ProcessTree:
+    """A process and its descendants, including orphans that were seen before their parent ended."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
-        self._members: dict[int, str] = {}  # and when each began: a number may be given to another process later
+        self._members: dict[int, str] = {}  # pid -> start time, because pids are reused
 
     def memory(self) -> int:
-        """Bytes, of all members together; what several share is counted once."""
+        """Bytes of all members together; shared memory counts once."""
         return sum(map(_memory_of, self._living()))
 
     def end(self) -> None:
-        """Kill whoever still lives."""
+        """Kill all members that are still alive."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
         for pid in self._living():
@@ -115,13 +115,13 @@ class Family:
 
 
 def _processes() -> dict[int, tuple[int, str]]:
-    """Of every process its parent and when it began, where the system shows them."""
-    found = {}
+    """The parent and start time of every process, where the system shows them."""
+    table = {}
     for folder in PROC.glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            fields = (folder / "stat").read_text().rpartition(")")[2].split()  # names may hold anything
-            found[int(folder.name)] = int(fields[1]), fields[19]
-    return found
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()  # names may contain anything
+            table[int(folder.name)] = int(fields[1]), fields[19]
+    return table
 
 
 def _memory_of(pid: int) -> int:

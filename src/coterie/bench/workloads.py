@@ -1,4 +1,4 @@
-"""What is measured: so many equal peers, each with so many made-up samples, and one model."""
+"""The workloads of the benchmarks: equal peers with synthetic samples and one model."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CLASSES = 10
 
 @dataclass(frozen=True)
 class Workload:
-    """So many equal peers, each with so many samples."""
+    """A number of equal peers, each with the same number of samples."""
 
     name: str
     title: str
@@ -34,7 +34,7 @@ class Workload:
     batch: int
     epochs: int = 1
     hidden: tuple[int, ...] = ()
-    held_out: int = 20  # validation, and as many for test
+    held_out: int = 20  # validation samples, and as many test samples
     lr: float = 0.01
     momentum: float = 0.9
 
@@ -69,7 +69,7 @@ class Workload:
         return [PeerData(*(Split(pool, torch.arange(s + a, s + b)) for a, b in pairwise(cuts))) for s in starts]
 
     def as_json(self) -> dict[str, Any]:
-        """For drivers, which run where there is no Coterie."""
+        """The workload for drivers, which run in environments without Coterie."""
         return {**asdict(self), "classes": CLASSES, "neighbours": self.neighbours}
 
 
@@ -82,7 +82,7 @@ WORKLOADS = (
 
 
 def chosen(names: Sequence[str]) -> list[Workload]:
-    """Those of these names, in their usual order."""
+    """The workloads with these names, in their usual order."""
     known = {work.name: work for work in WORKLOADS}
     for name in names:
         if name not in known:

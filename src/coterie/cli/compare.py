@@ -132,7 +132,7 @@ def _run_all(
         naming.labels_given(options.label, variants if options.no_local else plan.with_local(variants)),
         tuple(options.columns),
     )  # fmt: skip
-    results, failed = execution.carried_out(order, options.jobs, not options.print, options.plain)
+    results, failed = execution.run_comparison(order, options.jobs, not options.print, options.plain)
     if results.blocks:
         print(tables.text(results))
         written = execution.write(results, order.out, order.command)

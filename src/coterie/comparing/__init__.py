@@ -1,1 +1,1 @@
-"""Several runs beside each other: which, side by side on all cores, and what may be said of the differences."""
+"""Compare several methods or settings: plan the runs, run them in parallel, and test the differences."""

@@ -1,4 +1,4 @@
-"""The runs of a comparison that are done, read from their folders, and the lines that they make."""
+"""Collect the finished runs of a comparison from their folders into the lines of its table."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from coterie.comparing import naming
 from coterie.comparing.naming import DEFAULT, Presentation
-from coterie.comparing.plan import Job, Variant, local_twin, standing, why_again
+from coterie.comparing.plan import Job, Variant, local_twin, rerun_reasons, run_status
 from coterie.comparing.statistics import Line, Summary, line, ranked
 from coterie.core.errors import RunError
 from coterie.core.events import read
@@ -20,25 +20,25 @@ NEEDED = {"accuracy", "bytes", "messages", "over_time", "validation"}
 
 @dataclass(frozen=True)
 class Block:
-    """The variants that were run on the same splits, the best by validation first."""
+    """The variants that ran on the same splits, the best by validation first."""
 
-    title: str  # the settings of the data that are this block's own; "" where all have the same
+    title: str  # the data settings of this block; "" where all blocks have the same
     lines: tuple[Line, ...]
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What is there of what was asked for."""
+    """The finished part of a requested comparison."""
 
     experiment: str
     words: tuple[str, ...]
     seeds: tuple[int, ...]
     blocks: tuple[Block, ...]
-    missing: tuple[str, ...]  # runs that are not there
+    missing: tuple[str, ...]  # runs that are not finished
     folders: Mapping[str, Sequence[Path]]  # the runs of each label, by seed
-    # Of each label, that of the runs in which everybody trains alone under the same settings.
+    # For each label, the label of its `local` baseline under the same settings.
     alone: Mapping[str, str] = field(default_factory=dict)
-    outdated: tuple[str, ...] = ()  # which runs were computed with something else than there is now, and what changed
+    outdated: tuple[str, ...] = ()  # runs whose inputs have changed since, and what changed
     presentation: Presentation = DEFAULT
     places: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # in a sweep's grid: key to value, by label
 
@@ -56,36 +56,36 @@ class Comparison:
 
     @property
     def titles(self) -> dict[str, str]:
-        """What LaTeX and pages call each label."""
+        """The title of each label in LaTeX and on pages."""
         return {entry.label: entry.title or entry.label for block in self.blocks for entry in block.lines}
 
 
-def gathered(
+def gather(
     experiment: str,
     words: Sequence[str],
-    found: Sequence[Job],
+    jobs: Sequence[Job],
     target: float | None = None,
     presentation: Presentation = DEFAULT,
 ) -> Comparison:
-    """The comparison of those runs that are whole, and the very ones that were asked for; some may be outdated."""
-    standings = [(job, standing(job)) for job in found]
-    done = {(job.variant.label, job.seed): job for job, how in standings if how.done}
+    """The comparison of the requested runs that are finished; some may be outdated."""
+    statuses = [(job, run_status(job)) for job in jobs]
+    done = {(job.variant.label, job.seed): job for job, status in statuses if status.done}
     runs: dict[str, dict[int, Summary]] = {}
-    blocks: dict[Any, list[Variant]] = {}  # by what the splits depend on, but for the seed
+    blocks: dict[Any, list[Variant]] = {}  # by the settings that determine the splits, except the seed
     for (label, seed), job in done.items():
         if label not in runs:
             blocks.setdefault((job.experiment.data, job.experiment.peers), []).append(job.variant)
         runs.setdefault(label, {})[seed] = summary(job.folder)
-    names = naming.names(found, presentation.labels)
+    names = naming.names(jobs, presentation.labels)
     labels = {key: label for key, (label, _) in names.items()}
     return Comparison(
         experiment,
         tuple(words),
-        tuple(sorted({job.seed for job in found})),
+        tuple(sorted({job.seed for job in jobs})),
         tuple(_block(variants, runs, names, target, len(blocks) > 1) for variants in blocks.values()),
         tuple(
             f"{labels[job.variant.label]}, seed {job.seed}"
-            for job in found
+            for job in jobs
             if (job.variant.label, job.seed) not in done
         ),
         {labels[key]: [done[key, seed].folder for seed in sorted(by_seed)] for key, by_seed in runs.items()},
@@ -93,9 +93,9 @@ def gathered(
             labels[v.label]: labels[local_twin(v).label]
             for variants in blocks.values() for v in variants if local_twin(v).label in runs
         },
-        tuple(why_again({job.name: how.outdated for job, how in standings if how.done and how.outdated})),
+        tuple(rerun_reasons({job.name: s.outdated for job, s in statuses if s.done and s.outdated})),
         presentation,
-        {labels[key]: place for key, place in presentation.places.items()},  # those without a run, too
+        {labels[key]: place for key, place in presentation.places.items()},  # also those without a run
     )  # fmt: skip
 
 
@@ -120,10 +120,10 @@ def _named(entry: Line, label: str, title: str) -> Line:
 
 
 def summary(folder: Path) -> Summary:
-    """The summary of a run; of one that an older version wrote, made anew from its events."""
-    found = read_summary(folder)
-    if not found.keys() >= NEEDED:
-        found = summarise(list(read(folder / "events.jsonl")), float(found.get("seconds", 0.0)))
-    if found["accuracy"]["last"]["mean"] is None or found["validation"]["last"] is None:
-        raise RunError(f"{folder}: no peer of this run was ever measured, so there is nothing to compare")
-    return found
+    """The summary of a run, recomputed from its events if an older version wrote it."""
+    figures = read_summary(folder)
+    if not figures.keys() >= NEEDED:
+        figures = summarise(list(read(folder / "events.jsonl")), float(figures.get("seconds", 0.0)))
+    if figures["accuracy"]["last"]["mean"] is None or figures["validation"]["last"] is None:
+        raise RunError(f"{folder} cannot be compared: no peer of this run was ever measured")
+    return figures

@@ -1,4 +1,4 @@
-"""A comparison from beginning to end: run what is missing, and write the table in every form."""
+"""Carry out a comparison: run what is missing, and write the table in every format."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from functools import cached_property
 from pathlib import Path
 
 from coterie.comparing import naming, plan, tables
-from coterie.comparing.comparison import Comparison, gathered
+from coterie.comparing.comparison import Comparison, gather
 from coterie.comparing.naming import Presentation
 from coterie.comparing.plan import Job, Variant
 from coterie.comparing.watching import RunSteps
-from coterie.comparing.workers import Crew
+from coterie.comparing.workers import WorkerPool
 from coterie.config.command_words import CommandWords, note, parse_words
 from coterie.config.loading import DEMO, notices
 from coterie.core.errors import ConfigError, DataError, RunError
@@ -30,24 +30,24 @@ from coterie.report.comparison import write_comparison
 
 @dataclass(frozen=True)
 class ComparisonOrder:
-    """What is to be compared, and where the runs are. The command and Python make the same of the same request."""
+    """What to compare, and where the runs are. The command line and Python create the same order."""
 
     kind: str  # compare or sweep
     request: CommandWords
     variants: tuple[Variant, ...]
     seeds: tuple[int, ...] = (0, 1, 2)
-    over: tuple[str, ...] = ()  # what a sweep varies
-    local: bool = True  # whether those who train alone run beside
+    over: tuple[str, ...] = ()  # the axes of a sweep
+    local: bool = True  # whether to add `local` as a baseline
     target: float | None = None
     folder: Path | None = None
-    labels: Mapping[str, str] = field(default_factory=dict)  # the user's own names of rows
-    columns: tuple[str, ...] = ()  # of the LaTeX and Markdown tables; none: all
+    labels: Mapping[str, str] = field(default_factory=dict)  # the user's names of rows
+    columns: tuple[str, ...] = ()  # of the LaTeX and Markdown tables; empty: all
 
     def __post_init__(self) -> None:
         if self.target is not None and not 0 < self.target <= 1:
-            raise ConfigError(f"--target {self.target} is not an accuracy: it is a fraction of 1, such as 0.85")
+            raise ConfigError(f"--target {self.target} is not an accuracy: give a fraction of 1, such as 0.85")
         if not self.seeds or any(seed < 0 for seed in self.seeds):
-            raise ConfigError(f"--seeds {self.seeds}: give one or more, none of them negative")
+            raise ConfigError(f"--seeds {self.seeds}: give one or more seeds, none negative")
         object.__setattr__(self, "seeds", tuple(dict.fromkeys(self.seeds)))
 
     @cached_property
@@ -56,7 +56,7 @@ class ComparisonOrder:
 
     @property
     def command(self) -> str:
-        """The command line that makes this table."""
+        """The command line that creates this table."""
         words = (*self.request.methods, self.request.experiment, *self.request.settings)
         over = [word for axis in self.over for word in ("--over", axis)]
         target = [] if self.target is None else ["--target", str(self.target)]
@@ -68,7 +68,7 @@ class ComparisonOrder:
 
     @property
     def rows(self) -> Sequence[Variant]:
-        """All variants, with those who train alone where they run beside."""
+        """All variants, including the `local` baselines if requested."""
         return plan.with_local(self.variants) if self.local else self.variants
 
     @property
@@ -97,11 +97,11 @@ def compare(
     labels: Mapping[str, str] | None = None,
     columns: Sequence[str] = (),
 ) -> Comparison:
-    """What `coterie compare` does, from Python: it runs what is missing (unless `run` is False), and writes the tables
-    and the page. Where runs failed, RunsFailed has them, and the comparison of the others. `labels` are display names,
-    by method: `{"panm": "PANM (ours)"}`; `columns` those of the LaTeX and Markdown tables: `["last", "bytes"]`.
+    """`coterie compare` from Python: runs what is missing (unless `run` is False), and writes the tables and the page.
+    If runs fail, it raises RunsFailed with the reasons and the comparison of the others. `labels` are display names by
+    method: `{"panm": "PANM (ours)"}`; `columns` those of the LaTeX and Markdown tables: `["last", "bytes"]`.
 
-    A script that calls it needs `if __name__ == "__main__":`, for runs are processes of their own.
+    A script that calls it needs `if __name__ == "__main__":`, because each run is a separate process.
     """
     request = parse_words([*methods, str(experiment), *words], with_methods=True)
     folder = None if out is None else Path(out)
@@ -109,39 +109,39 @@ def compare(
         "compare", request, tuple(plan.methods(request)), tuple(seeds), (), local, target, folder, labels or {},
         tuple(columns),
     )  # fmt: skip
-    found, failed = carried_out(order, at_once, run)
-    if found.blocks:
-        write(found, order.out, order.command)
+    comparison, failed = run_comparison(order, at_once, run)
+    if comparison.blocks:
+        write(comparison, order.out, order.command)
     if failed:
-        raise RunsFailed(failed, found)
-    if not found.blocks:
-        raise RunError(f"{order.out} has no run of this yet: call it with run=True")
-    return found
+        raise RunsFailed(failed, comparison)
+    if not comparison.blocks:
+        raise RunError(f"{order.out} has no run of this comparison yet: call it with run=True")
+    return comparison
 
 
-class RunsFailed(RunError):  # noqa: N818 (it says what happened)
-    """Some runs of a comparison failed: `failed` says why, by name; `found` is the comparison of the others."""
+class RunsFailed(RunError):  # noqa: N818 (the name says what happened)
+    """Some runs of a comparison failed: `failed` has the reasons by name, `found` the comparison of the others."""
 
     def __init__(self, failed: Mapping[str, str], found: Comparison) -> None:
-        super().__init__("; ".join(f"{name} failed: {why}" for name, why in failed.items()))
+        super().__init__("; ".join(f"{name} failed: {reason}" for name, reason in failed.items()))
         self.failed, self.found = failed, found
 
 
-def carried_out(
+def run_comparison(
     order: ComparisonOrder, at_once: int = 0, run: bool = True, plain: bool = True
 ) -> tuple[Comparison, dict[str, str]]:
-    """Run what is missing, or only look (not `run`); what is there then, and what failed, by name."""
+    """Run what is missing (only if `run`). Returns the comparison of all finished runs, and failures by name."""
     shown, jobs = order.presentation, order.jobs()
     note(notices(job.experiment for job in jobs))
-    naming.names(jobs, shown.labels)  # before hours of runs: two rows may have been given one name
-    failed = carry_out(jobs, order.out, at_once, plain) if run else {}
-    found = gathered(order.request.experiment, order.request.settings, jobs, order.target, shown)
-    remedy = "" if run else ". Without --print (in Python, with run=True) they run again"
-    note(f"OUTDATED: {line}{remedy}" for line in found.outdated)
-    return found, failed
+    naming.names(jobs, shown.labels)  # fail before hours of runs if two rows share a name
+    failed = run_jobs(jobs, order.out, at_once, plain) if run else {}
+    comparison = gather(order.request.experiment, order.request.settings, jobs, order.target, shown)
+    remedy = "" if run else ". To run them again, omit --print (in Python: run=True)"
+    note(f"OUTDATED: {line}{remedy}" for line in comparison.outdated)
+    return comparison, failed
 
 
-def carry_out(
+def run_jobs(
     jobs: Sequence[Job],
     out: Path,
     at_once: int = 0,
@@ -149,77 +149,78 @@ def carry_out(
     title: str = "",
     done: Callable[[Job], None] | None = None,
 ) -> dict[str, str]:
-    """Run what is missing of them or outdated, all in one folder; returns what failed, by name. `title`: what for.
+    """Run the missing and outdated jobs, all in one folder. Returns the failures by name. `title` names their purpose.
 
-    `done` is called for each run that is whole, as soon as it is.
+    `done` is called for each run as soon as it finishes.
     """
     if at_once < 0:
         raise ConfigError(f"--jobs must be at least 1, not {at_once}")
-    with _alone_in(out):
-        standings = [(job, plan.standing(job)) for job in jobs]
-        missing = [dataclasses.replace(job, anew=bool(how.outdated)) for job, how in standings if not how.current]
+    with _locked(out):
+        statuses = [(job, plan.run_status(job)) for job in jobs]
+        missing = [dataclasses.replace(job, overwrite=bool(s.outdated)) for job, s in statuses if not s.current]
         if not missing:
             return {}
         _check_data(missing)
-        outdated = {job.name: how.outdated for job, how in standings if how.outdated}
-        note(f"runs again, because {line}" for line in plan.why_again(outdated))
+        outdated = {job.name: status.outdated for job, status in statuses if status.outdated}
+        note(f"runs again, because {line}" for line in plan.rerun_reasons(outdated))
         cores = os.cpu_count() or 1
         side_by_side = min(at_once or cores, len(missing))
         ready = [_with_workers(job, max(1, cores // side_by_side)) for job in missing]
-        with RunSteps(missing, len(jobs) - len(missing), side_by_side, plain, title, done) as board:
-            return Crew(ready, side_by_side, board).run()
+        with RunSteps(missing, len(jobs) - len(missing), side_by_side, plain, title, done) as steps:
+            return WorkerPool(ready, side_by_side, steps).run()
 
 
 def _check_data(jobs: Sequence[Job]) -> None:
-    """Once, instead of in every run."""
-    there = available()
+    """Fail once here instead of in every run."""
+    on_disk = available()
     for name in sorted({job.experiment.data.name for job in jobs}):
-        if not there.get(name, True):
+        if not on_disk.get(name, True):
             raise DataError(f"{name} is not on this machine: run `coterie data get {name}`")
 
 
 def _with_workers(job: Job, workers: int) -> Job:
-    """As many workers as cores are left for it: runs side by side must not fight for them. Results stay the same."""
+    """The job with its share of the cores, so that parallel runs do not compete for them. Results stay the same."""
     engine = dataclasses.replace(job.experiment.engine, workers=workers)
     return dataclasses.replace(job, experiment=dataclasses.replace(job.experiment, engine=engine))
 
 
 @contextmanager
-def _alone_in(folder: Path) -> Iterator[None]:
-    """Two at work in one folder would write over each other's runs."""
+def _locked(folder: Path) -> Iterator[None]:
+    """Lock the folder: two comparisons in it would overwrite each other's runs."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise RunError(f"somebody is at work in {folder} already: wait for it, or choose another --out") from None
+            raise RunError(f"another process is already using {folder}: wait for it, or choose another --out") from None
         yield
 
 
-def write(found: Comparison, out: Path, command: str) -> list[Path]:
-    """The tables, in every form, and the page with the curves; returns the files."""
-    forms = {
-        "comparison.md": tables.markdown(found, command),
-        "comparison.tex": tables.latex(found, command),
-        "comparison.csv": tables.values(found),
-        "comparison.json": json.dumps({"command": command, **_plain(found)}, indent=2) + "\n",
+def write(comparison: Comparison, out: Path, command: str) -> list[Path]:
+    """Write the tables in every format, and the page with the curves. Returns the files."""
+    texts = {
+        "comparison.md": tables.markdown(comparison, command),
+        "comparison.tex": tables.latex(comparison, command),
+        "comparison.csv": tables.values(comparison),
+        "comparison.json": json.dumps({"command": command, **_plain(comparison)}, indent=2) + "\n",
     }
-    for name, text in forms.items():
+    for name, text in texts.items():
         write_whole(out / name, text)
-    head, rows = tables.all_rows(found)
-    title = f"{Path(found.experiment).stem}: {len(found.folders)} variants, {count(len(found.seeds), 'seed')}"
-    folders = {found.titles[label]: of_label for label, of_label in found.folders.items()}
-    alone = {found.titles[label]: found.titles[local] for label, local in found.alone.items()}
-    places = {found.titles.get(label, label): place for label, place in found.places.items()}
-    write_comparison(out / "report.html", title, folders, head, rows, tables.notes(found), command, alone, places)
-    return [*(out / name for name in forms), out / "report.html"]
+    head, rows = tables.all_rows(comparison)
+    amounts = f"{len(comparison.folders)} variants, {count(len(comparison.seeds), 'seed')}"
+    title = f"{Path(comparison.experiment).stem}: {amounts}"
+    folders = {comparison.titles[label]: runs for label, runs in comparison.folders.items()}
+    alone = {comparison.titles[label]: comparison.titles[local] for label, local in comparison.alone.items()}
+    places = {comparison.titles.get(label, label): place for label, place in comparison.places.items()}
+    write_comparison(out / "report.html", title, folders, head, rows, tables.notes(comparison), command, alone, places)
+    return [*(out / name for name in texts), out / "report.html"]
 
 
-def _plain(found: Comparison) -> dict[str, object]:
-    blocks = [dataclasses.asdict(block) for block in found.blocks]
-    runs = {label: [folder.name for folder in folders] for label, folders in found.folders.items()}
+def _plain(comparison: Comparison) -> dict[str, object]:
+    blocks = [dataclasses.asdict(block) for block in comparison.blocks]
+    runs = {label: [folder.name for folder in folders] for label, folders in comparison.folders.items()}
     return {
-        "experiment": found.experiment, "settings": found.words, "seeds": found.seeds, "blocks": blocks,
-        "missing": found.missing, "outdated": found.outdated, "runs": runs, "titles": found.titles,
-        "alone": found.alone, "places": found.places,
+        "experiment": comparison.experiment, "settings": comparison.words, "seeds": comparison.seeds, "blocks": blocks,
+        "missing": comparison.missing, "outdated": comparison.outdated, "runs": runs, "titles": comparison.titles,
+        "alone": comparison.alone, "places": comparison.places,
     }  # fmt: skip

@@ -1,4 +1,4 @@
-"""What may be said of several runs of several variants. Nothing here is ever chosen by test accuracy."""
+"""Statistics over the runs of several variants. Nothing here is ever chosen by test accuracy."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ Summary = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Difference:
-    """Against the best variant on the same seeds: the mean difference, and whether it may be chance."""
+    """The mean difference from the best variant on the same seeds, and whether it may be chance."""
 
     estimate: Estimate
-    p: float | None  # of a paired t-test over seeds, after Holm; None with one seed
+    p: float | None  # of a paired t-test over seeds, Holm-corrected; None with one seed
 
 
 @dataclass(frozen=True)
@@ -33,18 +33,18 @@ class Line:
     seeds: tuple[int, ...]
     last: Estimate
     selected: Estimate
-    validation: float  # in the last measured round: what variants are ordered by
+    validation: float  # in the last measured round; variants are ordered by it
     spread: float  # standard deviation over peers in the last round, mean over seeds
     worst_decile: float
-    hurt: float | None  # share of peers worse than training alone, on the same seed
+    hurt: float | None  # share of peers worse than training alone, under the same seed
     bytes: float
     messages: float
-    target: float | None  # the accuracy to reach: given, or what training alone ends with
+    target: float | None  # the accuracy to reach: given, or the final accuracy of training alone
     time: float | None  # simulated seconds until then, mean over the seeds that reached it
-    reached: int  # seeds that did
+    reached: int  # number of seeds that reached it
     against_best: Difference | None = None  # None for the best itself
-    key: str = ""  # what was asked for, such as panm,k=3; `label` is how it is shown
-    title: str = ""  # how LaTeX and pages show it
+    key: str = ""  # as the user gave it, such as panm,k=3; `label` is the name shown
+    title: str = ""  # the name in LaTeX and on pages
 
 
 def paired_p(differences: Sequence[float]) -> float | None:
@@ -60,7 +60,7 @@ def paired_p(differences: Sequence[float]) -> float | None:
 
 
 def holm(ps: Sequence[float | None]) -> list[float | None]:
-    """Holm's correction for testing several at once; those that could not be tested stay so."""
+    """Holm's correction for multiple tests; None stays None."""
     tested = sorted((p, i) for i, p in enumerate(ps) if p is not None)
     corrected: list[float | None] = [None] * len(ps)
     least = 0.0
@@ -71,7 +71,7 @@ def holm(ps: Sequence[float | None]) -> list[float | None]:
 
 
 def hurt(run: Summary, alone: Summary) -> list[bool]:
-    """Peer by peer, whether it ends worse than alone; of the peers that were measured in both."""
+    """For each peer measured in both runs, whether it ends worse than alone."""
     return [gain < 0 for gain in gains(run, alone).values()]
 
 
@@ -82,13 +82,13 @@ def line(
     target: float | None = None,
     is_alone: bool = False,
 ) -> Line:
-    """The figures of one variant: `runs`, and the runs of those who train `alone` (itself, it may be), by seed."""
+    """The figures of one variant from its `runs` by seed, and the runs that train `alone` (possibly the same)."""
     done = [runs[seed] for seed in sorted(runs)]
     worse = [flag for seed in sorted(runs) if seed in alone for flag in hurt(runs[seed], alone[seed])]
-    goals = {seed: target if target is not None else _end(alone.get(seed)) for seed in sorted(runs)}
+    goals = {seed: target if target is not None else _final(alone.get(seed)) for seed in sorted(runs)}
     times = [time_to(runs[seed]["over_time"], goal) for seed, goal in goals.items() if goal is not None]
     reached = [time for time in times if time is not None]
-    asked = [goal for goal in goals.values() if goal is not None]
+    known_goals = [goal for goal in goals.values() if goal is not None]
     return Line(
         label,
         tuple(sorted(runs)),
@@ -100,18 +100,18 @@ def line(
         float(np.mean(worse)) if worse and not is_alone else None,
         float(np.mean([r["bytes"]["total"] for r in done])),
         float(np.mean([r["messages"]["total"] for r in done])),
-        float(np.mean(asked)) if asked else None,
+        float(np.mean(known_goals)) if known_goals else None,
         float(np.mean(reached)) if reached else None,
         len(reached),
     )
 
 
-def _end(alone: Summary | None) -> float | None:
+def _final(alone: Summary | None) -> float | None:
     return None if alone is None else alone["accuracy"]["last"]["mean"]
 
 
 def ranked(lines: Sequence[Line], runs: Mapping[str, Mapping[int, Summary]]) -> list[Line]:
-    """The best first, by validation accuracy; the others with their difference from it, seed by seed."""
+    """The lines sorted by validation accuracy, best first; the others with their difference from it, seed by seed."""
     best, *others = sorted(lines, key=lambda entry: (-entry.validation, entry.label))
     pairs = [_differences(runs[entry.label], runs[best.label]) for entry in others]
     ps = holm([paired_p(pair) for pair in pairs])

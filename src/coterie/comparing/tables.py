@@ -1,4 +1,4 @@
-"""A comparison as text for the terminal, as Markdown, LaTeX and CSV, and as JSON."""
+"""Write a comparison as text for the terminal, and as Markdown, LaTeX and CSV."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ BOLD = "Bold: the best of each column, to the digits printed; it may be chance, 
 
 @dataclass(frozen=True)
 class Column:
-    """One figure of every row: its heading, how it is written, and how good it is."""
+    """One figure of every row: its heading, its text, and how to rank it."""
 
     heading: Callable[[Block], str]
     cell: Callable[[Line], str]
-    merit: Callable[[Line], float | None]  # the most is the best; None: this row does not compete
+    merit: Callable[[Line], float | None]  # the largest is the best; None: this row is not ranked
 
 
 def column(
@@ -43,7 +43,7 @@ def _least(value: float | None) -> float | None:
 
 
 def _least_but_nothing(value: float) -> float | None:
-    """Whoever exchanges nothing is not the best at exchanging little."""
+    """A method that exchanges nothing is not ranked by how little it exchanges."""
     return -value if value > 0 else None
 
 
@@ -66,36 +66,36 @@ COLUMNS: dict[str, Column] = {
 
 
 def checked_columns(names: Sequence[str]) -> tuple[str, ...]:
-    """Names of columns, each once; none: all."""
+    """Names of columns without duplicates; empty: all."""
     for name in names:
         if name not in COLUMNS:
             raise ConfigError(f"columns: {unknown('column', name, COLUMNS)}")
     return tuple(dict.fromkeys(names))
 
 
-def text(found: Comparison) -> str:
+def text(comparison: Comparison) -> str:
     parts = []
-    for block in found.blocks:
+    for block in comparison.blocks:
         parts += [block.title] if block.title else []
         parts.append(aligned([head(block), *map(cells, block.lines)]))
-    return "\n".join([*parts, "", *notes(found)])
+    return "\n".join([*parts, "", *notes(comparison)])
 
 
-def markdown(found: Comparison, command: str = "") -> str:
+def markdown(comparison: Comparison, command: str = "") -> str:
     parts = [f"    {command}\n"] if command else []
-    names = found.presentation.columns
-    for block in found.blocks:
+    names = comparison.presentation.columns
+    for block in comparison.blocks:
         parts += [f"**{block.title}**\n"] if block.title else []
         rows = [[entry.label, *row] for entry, row in zip(block.lines, _marked(block, names, "**{}**"), strict=True)]
         parts.append(markdown_table([head(block, names), *rows]) + "\n")
-    return "\n".join([*parts, *(f"- {note}" for note in [*notes(found), BOLD])]) + "\n"
+    return "\n".join([*parts, *(f"- {note}" for note in [*notes(comparison), BOLD])]) + "\n"
 
 
-def latex(found: Comparison, command: str = "") -> str:
+def latex(comparison: Comparison, command: str = "") -> str:
     """Ready for `\\input`; needs the package booktabs."""
     lines = [f"% {command}"] if command else []
-    names = found.presentation.columns
-    for block in found.blocks:
+    names = comparison.presentation.columns
+    for block in comparison.blocks:
         top = head(block, names)
         rows = _marked(block, names, "\\textbf{{{}}}", _escaped)
         lines += [f"% {block.title}"] if block.title else []
@@ -104,15 +104,15 @@ def latex(found: Comparison, command: str = "") -> str:
         for entry, row in zip(block.lines, rows, strict=True):
             lines.append(" & ".join([_escaped(entry.title or entry.label), *row]) + " \\\\")
         lines += ["\\bottomrule", "\\end{tabular}"]
-    return "\n".join([*lines, *(f"% {note}" for note in [*notes(found), BOLD])]) + "\n"
+    return "\n".join([*lines, *(f"% {note}" for note in [*notes(comparison), BOLD])]) + "\n"
 
 
-def values(found: Comparison) -> str:
-    """Everything as plain numbers, for a spreadsheet or a program: a row a variant."""
-    outdated = {"OUTDATED": "; ".join(found.outdated)} if found.outdated else {}
+def values(comparison: Comparison) -> str:
+    """All figures as plain numbers in CSV, one row per variant."""
+    outdated = {"OUTDATED": "; ".join(comparison.outdated)} if comparison.outdated else {}
     rows = [
         {"data": block.title, "key": entry.key, **_flat(_figures(entry)), **outdated}
-        for block in found.blocks
+        for block in comparison.blocks
         for entry in block.lines
     ]
     names = list(dict.fromkeys(name for row in rows for name in row))
@@ -123,9 +123,9 @@ def values(found: Comparison) -> str:
     return into.getvalue()
 
 
-def all_rows(found: Comparison) -> tuple[list[str], list[list[str]]]:
-    """One table of all blocks, for a page; the targets of several data settings differ."""
-    whole = Block("", tuple(entry for block in found.blocks for entry in block.lines))
+def all_rows(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
+    """One table of all blocks, for a page. Blocks with different data have different targets."""
+    whole = Block("", tuple(entry for block in comparison.blocks for entry in block.lines))
     return head(whole), [[entry.title or entry.label, *cells(entry)[1:]] for entry in whole.lines]
 
 
@@ -138,9 +138,8 @@ def cells(entry: Line) -> list[str]:
 
 
 def best(block: Block, name: str) -> set[int]:
-    """The places of the best rows in this column: several, if what is printed of them is the same.
-
-    Nobody, where fewer than two compete.
+    """The indices of the best rows in this column: several if they are printed alike, none if fewer than two are
+    ranked.
     """
     merits = [COLUMNS[name].merit(entry) for entry in block.lines]
     competing = {i: merit for i, merit in enumerate(merits) if merit is not None}
@@ -153,53 +152,53 @@ def best(block: Block, name: str) -> set[int]:
 def _marked(
     block: Block, names: Sequence[str], bold: str, written: Callable[[str], str] = lambda cell: cell
 ) -> list[list[str]]:
-    """The cells of a block without the rows' names, the best of each column in bold (their values, not what is
-    behind ±)."""
-    found: list[list[str]] = [[] for _ in block.lines]
+    """The cells of a block without the rows' names, with the best value of each column in bold (but not its
+    interval)."""
+    rows: list[list[str]] = [[] for _ in block.lines]
     for name in names or COLUMNS:
         winners = best(block, name)
         for i, entry in enumerate(block.lines):
             cell = COLUMNS[name].cell(entry)
             value = _value(cell)
             rest = written(cell[len(value) :])
-            found[i].append((bold.format(written(value)) if i in winners else written(value)) + rest)
-    return found
+            rows[i].append((bold.format(written(value)) if i in winners else written(value)) + rest)
+    return rows
 
 
 def _value(cell: str) -> str:
-    """What is printed before the interval."""
+    """The part of a cell before the interval."""
     return cell.split(" ±", 1)[0]
 
 
-def notes(found: Comparison) -> list[str]:
+def notes(comparison: Comparison) -> list[str]:
     """How to read the table, in sentences."""
-    several = len(found.seeds) > 1
-    how = f"{count(len(found.seeds), 'seed')} ({', '.join(map(str, found.seeds))})"
-    said = [
-        f"Test accuracy in %, mean over peers and {how}, on the same splits for all{_whose_splits(found)}: after the "
-        "last round, and at each peer's best validation round."
+    several = len(comparison.seeds) > 1
+    seeds = f"{count(len(comparison.seeds), 'seed')} ({', '.join(map(str, comparison.seeds))})"
+    sentences = [
+        f"Test accuracy in %, mean over peers and {seeds}, on the same splits for all{_splits_scope(comparison)}: "
+        "after the last round, and at each peer's best validation round."
         + (" ±: 95% interval over seeds." if several else " More seeds give intervals."),
         "Ordered by validation accuracy; nothing was selected by test accuracy.",
         "± peers: standard deviation over peers. Hurt: the share of peers that end worse than training alone.",
-        "Time to target: simulated, until the mean test accuracy is that of training alone at its end, or --target.",
+        "Time to target: simulated, until the mean test accuracy reaches the final one of training alone, or --target.",
     ]
     if several:
-        said.append(
-            f"p: paired t-test over seeds against the best, after Holm; above {CHANCE:.2f} it may be chance. Few seeds "
-            "detect large differences only."
+        sentences.append(
+            f"p: paired t-test over seeds against the best, Holm-corrected; above {CHANCE:.2f} it may be chance. "
+            "Few seeds detect only large differences."
         )
-    if found.outdated:
-        said.append(f"OUTDATED: {'. '.join(found.outdated)}.")
-    if found.missing:
-        said.append(
-            f"MISSING: {'; '.join(found.missing)}. The mean of a row that lacks a seed is over fewer splits; "
-            "what stands under 'against best' is seed by seed."
+    if comparison.outdated:
+        sentences.append(f"OUTDATED: {'. '.join(comparison.outdated)}.")
+    if comparison.missing:
+        sentences.append(
+            f"MISSING: {'; '.join(comparison.missing)}. The mean of a row that lacks a seed is over fewer splits; "
+            "the column 'against best' is seed by seed."
         )
-    return said
+    return sentences
 
 
-def _whose_splits(found: Comparison) -> str:
-    return " rows with the same data" if len(found.blocks) > 1 else ""
+def _splits_scope(comparison: Comparison) -> str:
+    return " rows with the same data" if len(comparison.blocks) > 1 else ""
 
 
 def _difference(entry: Line) -> str:
@@ -231,22 +230,22 @@ def _time(entry: Line) -> str:
 
 
 def _figures(entry: Line) -> dict[str, Any]:
-    """All of a line; the best one has no difference from itself, and no column of that name."""
-    found = dataclasses.asdict(entry)
-    return found if entry.against_best is not None else {k: v for k, v in found.items() if k != "against_best"}
+    """All figures of a line; the best line lacks the difference from itself."""
+    figures = dataclasses.asdict(entry)
+    return figures if entry.against_best is not None else {k: v for k, v in figures.items() if k != "against_best"}
 
 
 LATEX = str.maketrans(
     {
         "\\": "\\textbackslash{}", "%": "\\%", "_": "\\_", "&": "\\&", "#": "\\#", "$": "\\$", "{": "\\{", "}": "\\}",
         "~": "\\textasciitilde{}", "^": "\\textasciicircum{}", "±": "$\\pm$", NOTHING: "--",
-        "<": "$<$", ">": "$>$",  # in text they would be set as other signs
+        "<": "$<$", ">": "$>$",  # text mode would print other characters
     }
 )  # fmt: skip
 
 
 def _escaped(cell: str) -> str:
-    """As LaTeX sets it; a minus is no hyphen."""
+    """Escaped for LaTeX, with a minus sign instead of a hyphen."""
     return re.sub(r"^-(?=\d)", "$-$", cell.translate(LATEX))
 
 

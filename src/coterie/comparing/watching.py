@@ -1,4 +1,4 @@
-"""How the runs of a comparison go, for whoever waits for them."""
+"""Show the progress of a comparison's runs in the terminal."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from coterie.terminal.steps import Steps
 
 
 class RunSteps(Steps):
-    """Each run is a step. `done` runs were there before, `title` says what they are for; `on_done` is called for each
-    that is whole."""
+    """Each run is a step. `done` runs were finished before; `title` names their purpose; `on_done` is called for each
+    run that finishes."""
 
     def __init__(
         self,
@@ -26,15 +26,17 @@ class RunSteps(Steps):
             title or "all runs", {job.name: float(job.experiment.rounds) for job in jobs}, done=done, plain=plain
         )
         self.on_done = on_done
-        there = f", {done} of them done" if done else ""
-        self.plan = f"{f'{title}: ' if title else ''}{count(len(jobs) + done, 'run')}{there}, {side_by_side} at a time"
+        already = f", {done} of them done" if done else ""
+        self.plan = (
+            f"{f'{title}: ' if title else ''}{count(len(jobs) + done, 'run')}{already}, {side_by_side} at a time"
+        )
 
     def __enter__(self) -> RunSteps:
         super().__enter__()
         self.say(self.plan)
         return self
 
-    def begun(self, job: Job) -> None:
+    def started(self, job: Job) -> None:
         self.begin(job.name, "preparing")
 
     def progress(self, job: Job, round: int, text: str) -> None:

@@ -1,4 +1,4 @@
-"""Runs side by side, each in a process: what fails or is killed takes nobody else along, and can be gone on with."""
+"""Run jobs in parallel, each in a separate process: a crash affects one run only, and every run can be resumed."""
 
 from __future__ import annotations
 
@@ -24,58 +24,58 @@ if TYPE_CHECKING:
     from coterie.running.progress import RoundProgress
     from coterie.simulation.director import Simulation
 
-SECONDS_BETWEEN_WORDS = 0.25  # of a worker, about a run's progress
-SECONDS_TO_END = 10.0  # for a process that has nothing more to do
+SECONDS_BETWEEN_REPORTS = 0.25  # of a run's progress
+SECONDS_TO_END = 10.0  # for an idle process
 
 
 class RunObserver(Protocol):
-    """Who is told how the runs go."""
+    """Receives the progress of the runs."""
 
-    def begun(self, job: Job) -> None: ...
+    def started(self, job: Job) -> None: ...
     def progress(self, job: Job, round: int, text: str) -> None: ...
     def ended(self, job: Job, error: str | None) -> None: ...
 
 
 @dataclass(frozen=True)
-class Told:
-    """What a worker says of its run."""
+class WorkerMessage:
+    """A message from a worker about its run."""
 
     kind: str  # "round", "done", "failed" or "stopped"
     round: int = 0
     text: str = ""
 
 
-class Crew:
-    """So many processes that carry out jobs until none is left."""
+class WorkerPool:
+    """A pool of processes that run jobs until none is left."""
 
-    def __init__(self, jobs: Sequence[Job], at_once: int, watcher: RunObserver) -> None:
+    def __init__(self, jobs: Sequence[Job], at_once: int, observer: RunObserver) -> None:
         self.waiting = deque(jobs)
         self.at_once = at_once
-        self.watcher = watcher
+        self.observer = observer
         self.workers: list[_Worker] = []
         self.failed: dict[str, str] = {}
         self.stopping = False
 
     def run(self) -> dict[str, str]:
-        """Returns what became of the jobs that failed, by name.
+        """Run all jobs. Returns the errors of those that failed, by name.
 
-        Ctrl-C asks the runs under way to stop at a checkpoint, and Interrupted is raised when they have; a second
-        Ctrl-C ends them at once.
+        Ctrl-C asks running jobs to stop at a checkpoint, and raises Interrupted once they have. A second Ctrl-C kills
+        them.
         """
         try:
             with _on_interrupt(self._stop):
-                while self._hand_out():
-                    for worker in self._speaking():
-                        self._hear(worker)
+                while self._assign_jobs():
+                    for worker in self._with_messages():
+                        self._receive(worker)
         finally:
             for worker in self.workers:
-                worker.dismiss()
+                worker.shut_down()
         if self.stopping:
-            raise Interrupted("stopped; what is done is kept, and the same command goes on from there")
+            raise Interrupted("stopped; finished work is kept, and the same command continues from there")
         return self.failed
 
-    def _hand_out(self) -> bool:
-        """Give everybody work, as long as there is some; False when nobody is at work any more."""
+    def _assign_jobs(self) -> bool:
+        """Give a job to each idle worker. Returns False when no worker is busy any more."""
         while self.waiting and not self.stopping:
             free = next((worker for worker in self.workers if worker.job is None), None)
             if free is None:
@@ -84,28 +84,28 @@ class Crew:
                 free = _Worker()
                 self.workers.append(free)
             job = self.waiting.popleft()
-            free.give(job)
-            self.watcher.begun(job)
+            free.assign(job)
+            self.observer.started(job)
         return any(worker.job for worker in self.workers)
 
-    def _speaking(self) -> list[_Worker]:
+    def _with_messages(self) -> list[_Worker]:
         busy = {worker.connection: worker for worker in self.workers if worker.job}
         return [busy[connection] for connection in wait(list(busy)) if isinstance(connection, Connection)]
 
-    def _hear(self, worker: _Worker) -> None:
-        told, job = worker.hear(), worker.job
+    def _receive(self, worker: _Worker) -> None:
+        message, job = worker.receive(), worker.job
         assert job is not None
-        if told.kind == "round":
-            self.watcher.progress(job, told.round, told.text)
+        if message.kind == "round":
+            self.observer.progress(job, message.round, message.text)
             return
         worker.job = None
-        if told.kind == "failed":
-            self.failed[job.name] = told.text
-        if not worker.there:
+        if message.kind == "failed":
+            self.failed[job.name] = message.text
+        if not worker.alive:
             self.workers.remove(worker)
-            worker.dismiss()
-        if told.kind != "stopped":
-            self.watcher.ended(job, told.text or None)
+            worker.shut_down()
+        if message.kind != "stopped":
+            self.observer.ended(job, message.text or None)
 
     def _stop(self) -> None:
         self.stopping = True
@@ -114,41 +114,41 @@ class Crew:
 
 
 class _Worker:
-    """One process, which carries out one run after another."""
+    """A process that runs one job after another."""
 
     def __init__(self) -> None:
-        # spawn: a forked torch may hang, and a process begins the same way on every system
+        # spawn: a forked torch may hang, and spawning works the same on every system
         context = multiprocessing.get_context("spawn")
-        self.connection, its = context.Pipe()
-        self.process = context.Process(target=_work, args=(its,), daemon=True)
-        with _interrupts_held_back():
+        self.connection, child_end = context.Pipe()
+        self.process = context.Process(target=_work, args=(child_end,), daemon=True)
+        with _interrupts_blocked():
             self.process.start()
-        its.close()  # so that the connection ends with the process
+        child_end.close()  # so that the connection closes with the process
         self.job: Job | None = None
-        self.there = True
+        self.alive = True
 
-    def give(self, job: Job) -> None:
+    def assign(self, job: Job) -> None:
         self.job = job
-        with suppress(BrokenPipeError):  # it is gone: `hear` says so
-            self.connection.send((job.experiment.tables(), job.folder, job.anew))
+        with suppress(BrokenPipeError):  # the process is gone: `receive` reports it
+            self.connection.send((job.experiment.tables(), job.folder, job.overwrite))
 
-    def hear(self) -> Told:
-        """The next thing it says; a process that is gone has failed."""
+    def receive(self) -> WorkerMessage:
+        """The next message; a process that is gone has failed."""
         try:
-            told: Told = self.connection.recv()
+            message: WorkerMessage = self.connection.recv()
         except (EOFError, OSError):
-            self.there = False
+            self.alive = False
             self.process.join(SECONDS_TO_END)
-            return Told("failed", text=_ending(self.process.exitcode))
-        return told
+            return WorkerMessage("failed", text=_exit_reason(self.process.exitcode))
+        return message
 
     def interrupt(self) -> None:
         if self.process.pid is not None and self.process.is_alive():
             with suppress(ProcessLookupError):
                 os.kill(self.process.pid, signal.SIGINT)
 
-    def dismiss(self) -> None:
-        """Let it go; one that is still at work is ended."""
+    def shut_down(self) -> None:
+        """End the process, by force if it is still working."""
         if self.job is None:
             with suppress(OSError):
                 self.connection.send(None)
@@ -159,16 +159,16 @@ class _Worker:
         self.connection.close()
 
 
-def _ending(code: int | None) -> str:
+def _exit_reason(code: int | None) -> str:
     if code is None or code >= 0:
-        return f"its process ended by itself (exit code {code})"
+        return f"its process exited unexpectedly (exit code {code})"
     hint = ": if memory ran out, try fewer --jobs" if code == -signal.SIGKILL else ""
-    return f"its process was ended by signal {-code}{hint}"
+    return f"its process was killed by signal {-code}{hint}"
 
 
 @contextmanager
 def _on_interrupt(call: Callable[[], None]) -> Iterator[None]:
-    """The first Ctrl-C calls, the second one raises KeyboardInterrupt."""
+    """The first Ctrl-C calls `call`; the second raises KeyboardInterrupt."""
 
     def first(number: int, frame: object) -> None:  # noqa: ARG001
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -182,9 +182,9 @@ def _on_interrupt(call: Callable[[], None]) -> Iterator[None]:
 
 
 @contextmanager
-def _interrupts_held_back() -> Iterator[None]:
-    """A process that starts here learns of Ctrl-C when it can take it: not in the middle of its imports."""
-    resource_tracker.ensure_running()  # it would be started first, and let interrupts through again
+def _interrupts_blocked() -> Iterator[None]:
+    """Block Ctrl-C in a process that starts here until it can handle it, not in the middle of its imports."""
+    resource_tracker.ensure_running()  # otherwise it would start first and unblock interrupts
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
         yield
@@ -196,9 +196,9 @@ def _interrupts_held_back() -> Iterator[None]:
 
 
 def _work(connection: Connection) -> None:
-    """Carry out what comes through the connection, until None does, or its other end is gone."""
+    """Run the jobs that arrive through the connection, until None arrives or the other end closes."""
     run = _WorkerRun(connection)
-    signal.signal(signal.SIGINT, run.interrupted)  # the terminal's Ctrl-C reaches this process as well
+    signal.signal(signal.SIGINT, run.interrupted)  # the terminal's Ctrl-C also reaches this process
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     with suppress(EOFError, BrokenPipeError):
         while (given := connection.recv()) is not None:
@@ -206,58 +206,58 @@ def _work(connection: Connection) -> None:
 
 
 class _WorkerRun:
-    """The run that a worker has under way."""
+    """A worker's current run."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self.simulation: Simulation | None = None
         self.stopped = False
-        self.said = 0.0
+        self.reported = 0.0
 
     def interrupted(self, number: int, frame: object) -> None:  # noqa: ARG002
         self.stopped = True
         if self.simulation is not None:
             self.simulation.stop()
 
-    def outcome(self, tables: dict[str, Any], folder: Path, anew: bool) -> Told:
+    def outcome(self, tables: dict[str, Any], folder: Path, overwrite: bool) -> WorkerMessage:
         from coterie.config import loading
         from coterie.running import simulated
 
         try:
-            if anew:  # at once: nothing of what is outdated may stay, whatever becomes of the run
+            if overwrite:  # first: no outdated file may remain, whatever happens to the run
                 shutil.rmtree(folder)
             if (folder / "config.toml").exists():
-                simulated.resume(folder, on_round=self._tell, on_start=self._started)
+                simulated.resume(folder, on_round=self._report_round, on_start=self._started)
             else:
-                simulated.run(loading.from_tables(tables), folder, on_round=self._tell, on_start=self._started)
+                simulated.run(loading.from_tables(tables), folder, on_round=self._report_round, on_start=self._started)
         except Interrupted:
-            return Told("stopped")
+            return WorkerMessage("stopped")
         except CoterieError as error:
-            return Told("failed", text=str(error))
-        except BrokenPipeError:  # nobody listens any more
+            return WorkerMessage("failed", text=str(error))
+        except BrokenPipeError:  # the parent process is gone
             raise
         except Exception as error:
-            return Told("failed", text=_written(folder, error))
+            return WorkerMessage("failed", text=_save_traceback(folder, error))
         finally:
             self.simulation = None
-        return Told("done")
+        return WorkerMessage("done")
 
     def _started(self, simulation: Simulation) -> None:
         self.simulation = simulation
         if self.stopped:
             simulation.stop()
 
-    def _tell(self, progress: RoundProgress) -> None:
+    def _report_round(self, progress: RoundProgress) -> None:
         from coterie.terminal.display import progress_text
 
         now = time.monotonic()
-        if now - self.said >= SECONDS_BETWEEN_WORDS:
-            self.said = now
-            self.connection.send(Told("round", progress.round, progress_text(progress)))
+        if now - self.reported >= SECONDS_BETWEEN_REPORTS:
+            self.reported = now
+            self.connection.send(WorkerMessage("round", progress.round, progress_text(progress)))
 
 
-def _written(folder: Path, error: Exception) -> str:
-    """What nobody foresaw, such as a mistake in a method of one's own: the whole of it beside the run."""
+def _save_traceback(folder: Path, error: Exception) -> str:
+    """Save the traceback of an unexpected error, such as a bug in a user's method, in the run's folder."""
     place = folder / "error.txt"
     with suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)

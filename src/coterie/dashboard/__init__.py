@@ -1,1 +1,1 @@
-"""A live page over run folders: it reads files, never a live run's objects."""
+"""A live web page of run folders. It reads only files, never the objects of a running process."""

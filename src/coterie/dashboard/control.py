@@ -1,7 +1,7 @@
-"""Runs that the page starts, pauses, resumes and stops: each is a `coterie run` of its own.
+"""Start, pause, resume and stop runs from the page. Each run is a separate `coterie run` process.
 
-Pausing is stopping at a checkpoint (what Ctrl-C does), resuming is `coterie run --resume`: nothing is kept in memory,
-and a run goes on when the dashboard ends.
+Pausing stops a run at a checkpoint (as Ctrl-C does) and resuming is `coterie run --resume`: nothing is kept in memory,
+and a run continues when the dashboard ends.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _WORD = re.compile(r"[A-Za-z_][\w.]*=.*", re.DOTALL)
 
 
 class ControlError(CoterieError):
-    """What was asked of a run cannot be done; the message says why."""
+    """A request cannot be fulfilled; the message says why."""
 
 
 @dataclass
@@ -38,13 +38,13 @@ class Started:
     title: str
     output: Path
     process: subprocess.Popen[bytes]
-    asked: str = ""  # what it was asked to do: pause or stop
+    asked: str = ""  # the pending request: pause or stop
 
     @property
-    def lives(self) -> bool:
+    def is_running(self) -> bool:
         return self.process.poll() is None
 
-    def last_words(self) -> str:
+    def last_output(self) -> str:
         try:
             lines = self.output.read_text(encoding="utf-8", errors="replace").strip().splitlines()
         except OSError:
@@ -58,16 +58,16 @@ def presets() -> list[str]:
 
 
 class Control:
-    """Starts runs below one folder, and looks after those that it started."""
+    """Starts runs below one folder and controls the runs that it started."""
 
     def __init__(self, top: Path) -> None:
         self.top = top
         self.started: dict[str, Started] = {}
 
     def start(self, experiment: str, words: str) -> str:
-        """Begin a run; returns its id. Mistakes in the settings show in the list, as soon as the run finds them."""
-        if sum(s.lives for s in self.started.values()) >= MOST_AT_ONCE:
-            raise ControlError(f"{MOST_AT_ONCE} runs that were started here are under way: wait, or stop one.")
+        """Start a run and return its id. Errors in the settings show in the list once the run reports them."""
+        if sum(s.is_running for s in self.started.values()) >= MOST_AT_ONCE:
+            raise ControlError(f"{MOST_AT_ONCE} runs started here are still running: wait, or stop one.")
         name, settings = _experiment(experiment), _settings(words)
         stem = f"{Path(name).stem}-{time.strftime('%Y%m%d-%H%M%S')}"
         id = next(i for i in (stem, *(f"{stem}-{n}" for n in range(2, 1000))) if not self._is_taken(i))
@@ -76,28 +76,28 @@ class Control:
 
     def resume(self, id: str) -> None:
         run = self._of(id)
-        if run.lives:
-            raise ControlError(f"{id} runs already.")
+        if run.is_running:
+            raise ControlError(f"{id} is already running.")
         if not (run.folder / "config.toml").exists():
-            raise ControlError(f"{id} ended before it had begun: start it again.")
+            raise ControlError(f"{id} ended before it wrote its config: start it again.")
         self._begin(id, run.title, ["run", "--resume", str(run.folder), "--plain"])
 
     def pause(self, id: str) -> None:
-        """Ask it to stop at the next checkpoint that everybody can come to."""
+        """Ask the run to stop at the next checkpoint that all its peers can reach."""
         run = self._alive(id)
         if not run.asked:
             run.asked = "pause"
             run.process.send_signal(signal.SIGINT)
 
     def stop(self, id: str) -> None:
-        """End it now, as Ctrl-C twice does. What it did since its last checkpoint is lost."""
+        """End the run now, as pressing Ctrl-C twice does. Progress since its last checkpoint is lost."""
         run = self._alive(id)
         if run.asked != "stop":
             run.asked = "stop"
             threading.Thread(target=_end, args=(run.process,), daemon=True).start()
 
     def rows(self, rows: dict[str, Any]) -> dict[str, Any]:
-        """The list of runs, with what can be done with each, and with those that have no folder yet."""
+        """The list of runs with their available actions, including runs that have no folder yet."""
         rows = dict(rows)
         for id, run in self.started.items():
             code = run.process.poll()
@@ -125,21 +125,21 @@ class Control:
 
     def _of(self, id: str) -> Started:
         if id not in self.started:
-            raise ControlError(f"{id[:100]} was not started by this dashboard: use the terminal.")
+            raise ControlError(f"{id[:100]} was not started by this dashboard: control it from its terminal.")
         return self.started[id]
 
     def _alive(self, id: str) -> Started:
         run = self._of(id)
-        if not run.lives:
-            raise ControlError(f"{id} has ended already.")
+        if not run.is_running:
+            raise ControlError(f"{id} has already ended.")
         return run
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    for kind, patience in ((signal.SIGINT, 0.5), (signal.SIGINT, 5.0), (signal.SIGTERM, 5.0), (signal.SIGKILL, 5.0)):
-        process.send_signal(kind)  # to nobody, if it has ended: Popen knows
+    for kind, timeout in ((signal.SIGINT, 0.5), (signal.SIGINT, 5.0), (signal.SIGTERM, 5.0), (signal.SIGKILL, 5.0)):
+        process.send_signal(kind)  # does nothing if the process has ended
         try:
-            process.wait(patience)
+            process.wait(timeout)
             return
         except subprocess.TimeoutExpired:
             continue
@@ -161,20 +161,20 @@ def _experiment(name: str) -> str:
 
 def _settings(words: str) -> list[str]:
     if len(words) > LONGEST:
-        raise ControlError(f"The settings are longer than {LONGEST} characters: write a .toml file.")
+        raise ControlError(f"The settings are longer than {LONGEST} characters: use a .toml file instead.")
     try:
-        found = shlex.split(words)
+        settings = shlex.split(words)
     except ValueError as error:
         raise ControlError(f"The settings cannot be read: {error}.") from error
-    for word in found:
+    for word in settings:
         if not _WORD.fullmatch(word):
             raise ControlError(f"'{word[:100]}' is not key=value, such as rounds=20 or method.k=3.")
-    return found
+    return settings
 
 
 def _row_without_folder(id: str, run: Started) -> dict[str, Any]:
-    state = "starting" if run.lives else "failed"
-    error = "" if run.lives else run.last_words() or "It ended without a word."
+    state = "starting" if run.is_running else "failed"
+    error = "" if run.is_running else run.last_output() or "It ended without output."
     nothing = dict.fromkeys(("round", "rounds", "peers", "seed", "data", "partition", "validation", "test", "bytes"))
     return {
         "id": id, "kind": "", "state": state, "method": run.title, "error": error, "time": run.output.stat().st_mtime,
@@ -183,17 +183,22 @@ def _row_without_folder(id: str, run: Started) -> dict[str, Any]:
 
 
 def _after_a_stop(row: dict[str, Any], run: Started, code: int | None) -> dict[str, Any]:
-    """A run that was asked to end has not crashed: what its files say of it is put right."""
+    """Corrections to the row: a run that was asked to end has not crashed."""
     if code is None:
         return {"state": "starting"} if row["state"] in ("stopped", "killed", "failed") else {}
     if run.asked == "pause" and row["state"] == "stopped":
         return {"state": "paused", "error": ""}
     if run.asked == "stop" and row["state"] == "killed":
         return {"state": "stopped", "error": ""}
-    return {"error": row["error"] or run.last_words()} if code > 0 and row["state"] != "stopped" else {}
+    return {"error": row["error"] or run.last_output()} if code > 0 and row["state"] != "stopped" else {}
 
 
 def _buttons(run: Started, code: int | None) -> dict[str, Any]:
-    lives = code is None
-    can_resume = not lives and code != 0 and (run.folder / "config.toml").exists()
-    return {"pause": lives and not run.asked, "stop": lives, "resume": can_resume, "asked": run.asked if lives else ""}
+    running = code is None
+    can_resume = not running and code != 0 and (run.folder / "config.toml").exists()
+    return {
+        "pause": running and not run.asked,
+        "stop": running,
+        "resume": can_resume,
+        "asked": run.asked if running else "",
+    }

@@ -1,9 +1,9 @@
-"""Who may ask: the right host name, the token where one is needed, and no other site's page.
+"""Access control for the dashboard: the host name, the token where one is needed, and the origin of requests.
 
-- A name that is not ours in the Host header is refused: else a foreign site could point its own name at this machine
-  (DNS rebinding), and its page would be "the same site".
-- The token comes once in the address, then as a cookie that other sites' pages cannot send.
-- What changes something must come from our own page, by its Origin.
+- An unknown name in the Host header is refused. Otherwise a foreign site could point its own name at this machine (DNS
+  rebinding), and its page would count as the same site.
+- The token comes once in the URL, then as a cookie that other sites' pages cannot send.
+- Requests that change something must come from the dashboard's own page, by their Origin.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _is_address(host: str) -> bool:
 
 
 def token_from(file: Path | None) -> str:
-    """The token of a file, or a new one."""
+    """The token in a file, or a new random one."""
     if file is None:
         return secrets.token_urlsafe(24)
     try:
@@ -59,13 +59,13 @@ def token_from(file: Path | None) -> str:
         raise CoterieError(f"--token-file {file} cannot be read: {error}") from error
     if len(token) < SHORTEST_TOKEN or not all(c.isalnum() or c in "-_" for c in token):
         raise CoterieError(
-            f"--token-file {file} must hold one token: at least {SHORTEST_TOKEN} letters, digits, '-' and '_'"
+            f"--token-file {file} must contain one token of at least {SHORTEST_TOKEN} letters, digits, '-' and '_'"
         )
     return token
 
 
 class Guard:
-    """Stands before everything that the dashboard answers."""
+    """Middleware that checks every request before the dashboard handles it."""
 
     def __init__(self, app: ASGIApp, *, host: str, port: int, token: str | None, names: Sequence[str] = ()) -> None:
         self.app, self.token = app, token
@@ -90,11 +90,11 @@ class Guard:
         await (answer or self.app)(scope, receive, with_headers)
 
     def _answer(self, request: Request) -> Response | None:
-        """What is said instead of the page; None if all is well."""
+        """A refusal or redirect; None if the request may pass."""
         host = request.headers.get("host", "")
         if not self._is_ours(host):
             return _refused(
-                403, f"'{host[:100]}' is not a name of this dashboard. Start it with --allow-host to add it."
+                403, f"'{host[:100]}' is not a host name of this dashboard. Start it with --allow-host to add the name."
             )
         if request.method not in ("GET", "HEAD") and not _same_site(request, host):
             return _refused(403, "This request did not come from the dashboard's own page.")
@@ -105,14 +105,14 @@ class Guard:
             return self._signed_in(request)
         if self._is_token(request.cookies.get(self.cookie, "")):
             return None
-        return _refused(401, "A token is needed: open the address that `coterie dashboard` printed, with its ?token=.")
+        return _refused(401, "A token is needed: open the URL that `coterie dashboard` printed, including ?token=.")
 
     def _is_token(self, given: str) -> bool:
         assert self.token is not None
         return hmac.compare_digest(given.encode("utf-8", "replace"), self.token.encode())
 
     def _signed_in(self, request: Request) -> Response:
-        """Once more without the token in the address, which is seen on screens and kept in histories."""
+        """Set the cookie and redirect to the URL without the token: URLs show on screens and stay in histories."""
         assert self.token is not None
         rest = urlencode([(k, v) for k, v in parse_qsl(request.url.query) if k != "token"])
         answer = RedirectResponse(f"{request.url.path}{'?' + rest if rest else ''}", status_code=303)
@@ -129,8 +129,8 @@ class Guard:
 
 def _same_site(request: Request, host: str) -> bool:
     origin = request.headers.get("origin", "")
-    said = request.headers.get("sec-fetch-site", "same-origin")
-    return urlsplit(origin).netloc == host and bool(host) and said == "same-origin"
+    site = request.headers.get("sec-fetch-site", "same-origin")
+    return urlsplit(origin).netloc == host and bool(host) and site == "same-origin"
 
 
 def _refused(status: int, text: str) -> Response:

@@ -1,4 +1,4 @@
-"""What the events of a run amount to so far: taken in one by one, never kept."""
+"""Aggregate a run's events one by one into the figures of the dashboard, without keeping the events."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from numpy.typing import NDArray
 from coterie.running.progress import mean_accuracy
 
 MOST_POINTS = 400  # of the curves; with more rounds, each point is the last measured round of several
-MOST_LINES = 40  # with more peers there is a band in the place of a line for each
+MOST_LINES = 40  # with more peers, a band replaces their lines
 QUANTILES = (0.1, 0.25, 0.75, 0.9)
 KEPT_OFFENCES = 200
-MOST_PEERS = 20_000  # what a record says of more is not believed
+MOST_PEERS = 20_000  # a record that claims more is rejected
 
 Floats = NDArray[np.float64]
 
 
 @dataclass
 class Scores:
-    """One round's accuracies by peer; not a number where there is none."""
+    """One round's accuracies by peer; NaN where there is none."""
 
     validation: Floats
     test: Floats
 
 
 class Row(NamedTuple):
-    """One peer's weights: on whom, in ascending order, and how much."""
+    """One peer's weights: the other peers in ascending order, and the weight on each."""
 
     others: NDArray[np.int64]
     weights: NDArray[np.float64]
 
 
 class History:
-    """Of a simulation, or of real peers whose records come from several files."""
+    """The aggregated events of a simulation, or of real peers whose records come from several files."""
 
     def __init__(self) -> None:
         self.start: dict[str, Any] = {}
@@ -48,37 +48,39 @@ class History:
         self.received: Counter[int] = Counter()  # bytes, by participant
         self.bytes: Counter[str] = Counter()  # by artifact
         self.messages: Counter[str] = Counter()
-        self.gone: dict[int, int] = {}  # who left for good, and in which round
-        self.away: dict[int, int] = {}  # who sat out its last round
-        self.back: dict[int, int] = {}  # who was away, and in which round it came back
+        self.gone: dict[int, int] = {}  # peers that left for good -> the round
+        self.away: dict[int, int] = {}  # peers that missed their last round -> the round
+        self.back: dict[int, int] = {}  # peers that were away -> the round in which they came back
         self.offences: deque[dict[str, Any]] = deque(maxlen=KEPT_OFFENCES)
-        self.not_finite: set[int] = set()  # whose model is not, at the end
-        self.offended: Counter[str] = Counter()  # how often, by sender
+        self.not_finite: set[int] = set()  # peers whose final model is not finite
+        self.offended: Counter[str] = Counter()  # number of offences, by sender
         self._rows: dict[int, Row] = {}
-        self._noted: dict[int, dict[Any, Any]] = {}  # rows as they were noted: most are replaced before anybody looks
-        self.told_weights: dict[int, int] = {}  # who told of its weights, and in which round
+        self._noted: dict[
+            int, dict[Any, Any]
+        ] = {}  # raw rows, parsed lazily: most are replaced before a page reads them
+        self.weights_round: dict[int, int] = {}  # peer -> the round of its latest weights
         self.trouble = ""
         self._scores: dict[int, Scores] = {}
-        self._unseen: set[int] = set()  # rounds that have changed since their point was made
+        self._stale: set[int] = set()  # rounds that changed since their point was computed
         self._points: dict[int, dict[str, Any]] = {}
 
     def see(self, record: dict[str, Any]) -> None:
-        """Take a record in; one that is none is left out, and told of."""
+        """Add a record. An invalid record is skipped and reported in `trouble`."""
         try:
             kind = record["event"]
             if kind == "run":
                 self._begin(record)
             elif self.peers:
-                seen = {
+                handlers = {
                     "round": self._round,
                     "away": self._away,
                     "offence": self._offence,
                     "not-finite": self._not_finite,
                 }
-                seen[kind](record)
+                handlers[kind](record)
             self.count += 1
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-            self.trouble = self.trouble or f"A record was left out, because it is not one of a run ({error!r})."
+            self.trouble = self.trouble or f"An invalid record was skipped ({error!r})."
 
     def _begin(self, record: dict[str, Any]) -> None:
         peers, rounds = int(record["peers"]), int(record["rounds"])
@@ -100,7 +102,7 @@ class History:
         if self.away.pop(peer, None) is not None:
             self.back[peer] = round
         self.gone.pop(peer, None)
-        self._unseen.add(round)
+        self._stale.add(round)
         if record["validation"] is not None:
             self._measure(peer, round, float(record["validation"]), record["test"])
         self._note(peer, round, record["notes"])
@@ -118,28 +120,28 @@ class History:
             self.test[peer] = scores.test[peer] = float(test)
 
     def _note(self, peer: int, round: int, notes: dict[str, Any]) -> None:
-        """Who it averaged with; where it tells of no weights, its neighbours in equal parts."""
+        """Keep the weights a peer averaged with, or equal weights on its neighbours if it noted no weights."""
         row = notes.get("weights")
         if row is None and notes.get("neighbours"):
             row = dict.fromkeys(notes["neighbours"], 1 / len(notes["neighbours"]))
         if isinstance(row, dict):
             self._noted[peer] = row
-            self.told_weights[peer] = round
+            self.weights_round[peer] = round
 
     def rows(self) -> dict[int, Row]:
-        """Whom each peer averaged with in its last round, and how much; without itself."""
+        """Each peer's weights on other peers in its last round."""
         for peer, row in self._noted.items():
             self._rows[peer] = self._row(peer, row)
         self._noted.clear()
         return self._rows
 
     def _row(self, peer: int, row: dict[Any, Any]) -> Row:
-        found = []
+        pairs = []
         for other, weight in row.items():
             number = int(other) if str(other).isdecimal() else peer
             if number != peer and number < self.peers and isinstance(weight, int | float) and 0 < weight < math.inf:
-                found.append((number, float(weight)))
-        others, weights = zip(*sorted(found), strict=True) if found else ((), ())
+                pairs.append((number, float(weight)))
+        others, weights = zip(*sorted(pairs), strict=True) if pairs else ((), ())
         return Row(np.array(others, dtype=np.int64), np.array(weights, dtype=np.float64))
 
     def _away(self, record: dict[str, Any]) -> None:
@@ -156,15 +158,15 @@ class History:
         self.offences.append({key: record[key] for key in ("peer", "round", "sender", "what")})
 
     def done(self, absent: set[int]) -> int:
-        """The last round that nobody is behind, but who left or is absent."""
-        there = [self.at.get(p, 0) for p in range(self.peers) if p not in self.gone and p not in absent]
-        return min(there, default=max(self.at.values(), default=0))
+        """The last round finished by all peers, except those that left or are absent."""
+        rounds = [self.at.get(p, 0) for p in range(self.peers) if p not in self.gone and p not in absent]
+        return min(rounds, default=max(self.at.values(), default=0))
 
     def points(self, absent: set[int]) -> dict[str, dict[str, Any]]:
-        """The curves, by place: mean and spread of all rounds that everybody who is there has finished."""
+        """The points of the curves, by position: mean and spread of all rounds that every present peer has finished."""
         until, step = self.done(absent), max(1, math.ceil(self.rounds / MOST_POINTS))
-        for round in sorted(r for r in self._unseen if r <= until):
-            self._unseen.discard(round)
+        for round in sorted(r for r in self._stale if r <= until):
+            self._stale.discard(round)
             place = (round - 1) // step
             if round in self._scores and round >= self._points.get(place, {"round": 0})["round"]:
                 self._points[place] = self._point(round)
@@ -172,12 +174,12 @@ class History:
 
     def _point(self, round: int) -> dict[str, Any]:
         scores = self._scores[round]
-        there, tested = (values[~np.isnan(values)] for values in (scores.validation, scores.test))
+        validated, tested = (values[~np.isnan(values)] for values in (scores.validation, scores.test))
         point: dict[str, Any] = {
             "round": round,
-            "of": len(there),
-            "validation": mean_accuracy(there.tolist()),  # whole: rounded twice, it would not be what a terminal shows
-            "band": [_short(q) for q in np.quantile(there, QUANTILES)],
+            "of": len(validated),
+            "validation": mean_accuracy(validated.tolist()),  # unrounded: rounding twice could differ from the terminal
+            "band": [_short(q) for q in np.quantile(validated, QUANTILES)],
             "test": mean_accuracy(tested.tolist()),
         }
         if self.peers <= MOST_LINES:
@@ -186,8 +188,8 @@ class History:
 
     def curve(self, peer: int) -> list[list[float]]:
         """One peer's validation accuracy: rounds and values."""
-        found = [(r, float(s.validation[peer])) for r, s in sorted(self._scores.items()) if 0 <= peer < self.peers]
-        measured = [[r, _short(v)] for r, v in found if not math.isnan(v)]
+        values = [(r, float(s.validation[peer])) for r, s in sorted(self._scores.items()) if 0 <= peer < self.peers]
+        measured = [[r, _short(v)] for r, v in values if not math.isnan(v)]
         return measured[:: max(1, math.ceil(len(measured) / MOST_POINTS))]
 
 

@@ -1,4 +1,4 @@
-"""Real peers from their folders: the status that each writes every second, and the audit log of what left it."""
+"""Read real peers from their folders: the status that each writes every second, its events and its audit log."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from coterie.dashboard.tail import Tail
 from coterie.running.folders import CIRCLE, RunEntry, finite, sequence, table
 from coterie.running.state import FRESH, process_lives
 
-KEPT_RECORDS = 60  # of each audit log, to look at
-LAST_LINES = 3  # of what a peer printed, shown when it is gone
+KEPT_RECORDS = 60  # of each audit log, for display
+LAST_LINES = 3  # of a peer's output, shown when it is gone
 WORKING = {"train": "training", "evaluate": "evaluating", "predict": "computing", "compute": "computing"}
 
 
-class Leaving:
-    """What left one peer, from its audit log. The log is read, not verified: `coterie audit` does that."""
+class SentArtifacts:
+    """The artifacts one peer sent, from its audit log. The log is not verified; `coterie audit` verifies it."""
 
     def __init__(self, path: Path) -> None:
         self.tail = Tail(path)
-        self._forget()
+        self._reset()
 
-    def _forget(self) -> None:
+    def _reset(self) -> None:
         self.by_artifact: Counter[str] = Counter()  # bytes
         self.times: Counter[str] = Counter()
         self.to: Counter[str] = Counter()  # bytes, by recipient
@@ -35,9 +35,9 @@ class Leaving:
         self.recent: deque[dict[str, Any]] = deque(maxlen=KEPT_RECORDS)
 
     def look(self) -> None:
-        anew, records = self.tail.look()
-        if anew:
-            self._forget()
+        replaced, records = self.tail.look()
+        if replaced:
+            self._reset()
         for record in records:
             if record.get("event") != "artifact":
                 continue
@@ -58,8 +58,8 @@ class Leaving:
             self.pairs[to, name] += size
             self.recent.append(kept)
 
-    def told(self) -> dict[str, Any]:
-        """Everything that a page shows of it."""
+    def as_json(self) -> dict[str, Any]:
+        """The data that the page shows."""
         return {
             "artifacts": [[name, self.times[name], self.by_artifact[name]] for name in sorted(self.by_artifact)],
             "to": [[to, size, *self._parts(to)] for to, size in sorted(self.to.items())],
@@ -71,12 +71,12 @@ class Leaving:
 
 
 class PeerFolder:
-    """One real peer's folder, looked at again and again: that is how it is known to have been gone and come back."""
+    """One real peer's folder, polled to notice when the peer goes and comes back."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.name = folder, folder.name
         self.events = Tail(folder / "events.jsonl")
-        self.leaving = Leaving(folder / "audit.jsonl")
+        self.leaving = SentArtifacts(folder / "audit.jsonl")
         self.status: dict[str, Any] = {}
         self.architecture = ""
         self.gone_since = 0.0
@@ -87,7 +87,7 @@ class PeerFolder:
             status = json.loads((self.folder / "status.json").read_text(encoding="utf-8"))
             self.status = status if isinstance(status, dict) else {}
         except (OSError, ValueError, RecursionError):
-            pass  # not there yet
+            pass  # not written yet
         self.leaving.look()
         if self.is_gone():
             self.gone_since = self.gone_since or time.time()
@@ -95,13 +95,13 @@ class PeerFolder:
             self.gone_since, self.back_since = 0.0, time.time()
 
     def read_events(self) -> tuple[bool, list[dict[str, Any]]]:
-        """The tail's answer; what it trains is in its first record."""
-        anew, records = self.events.look()
+        """Whether the file was replaced, and its new records; the first record holds the peer's architecture."""
+        replaced, records = self.events.look()
         for record in records[:1]:
-            kinds = record.get("architectures")
-            if isinstance(kinds, list) and kinds:
-                self.architecture = str(kinds[0])
-        return anew, records
+            architectures = record.get("architectures")
+            if isinstance(architectures, list) and architectures:
+                self.architecture = str(architectures[0])
+        return replaced, records
 
     @property
     def number(self) -> int | None:
@@ -116,14 +116,14 @@ class PeerFolder:
         return max(0.0, time.time() - written) if isinstance(written, int | float) else 0.0
 
     def is_gone(self) -> bool:
-        """It had a process, and did not say goodbye."""
+        """Whether its process ended or fell silent without signing off."""
         process, here = self.status.get("process"), socket.gethostname()
         if not isinstance(process, int):
             return False
         return self.age() > FRESH or (self.status.get("host", here) == here and not process_lives(process))
 
     def state(self) -> tuple[str, str]:
-        """One word, and the rest as text."""
+        """The state in one word, with details as text."""
         s = self.status
         if not s:
             return "starting", ""
@@ -132,20 +132,20 @@ class PeerFolder:
         if s.get("error"):
             return "failed", str(s["error"])
         if s.get("state") == "done":
-            return "done", "still serves others" if s.get("process") else ""
+            return "done", "still serving other peers" if s.get("process") else ""
         if s.get("process") is None:
             return "stopped", ""
         if s.get("waits_for"):
             names = [str(name) for name in sequence(s.get("awaits"))]
             more = f" and {len(names) - 4} more" if len(names) > 4 else ""
-            whom = f" from {', '.join(names[:4])}{more}" if names else ""
-            return "waiting", f"for {s['waits_for']}{whom}"
+            sources = f" from {', '.join(names[:4])}{more}" if names else ""
+            return "waiting", f"for {s['waits_for']}{sources}"
         if s.get("state") == "running":
             return WORKING.get(str(s.get("doing")), "working"), ""
         return str(s.get("state")), ""
 
-    def last_words(self) -> str:
-        """The end of what its process printed, where `coterie up` kept it."""
+    def last_output(self) -> str:
+        """The last lines its process printed, where `coterie up` kept them."""
         try:
             with (self.folder / "output.txt").open("rb") as file:
                 file.seek(0, 2)
@@ -157,7 +157,7 @@ class PeerFolder:
 
 
 class RealPeers:
-    """The members of a circle on this machine, or the one peer whose folder it is."""
+    """The members of a circle on this machine, or a single peer."""
 
     def __init__(self, run: RunEntry) -> None:
         self.run = run
@@ -177,11 +177,11 @@ class RealPeers:
                 yield member.number, member
 
     def absent(self) -> set[int]:
-        """Who cannot be waited for: gone, or stopped."""
+        """Peers not to wait for: gone or stopped."""
         return {number for number, m in self.by_number() if m.state()[0] in ("gone", "stopped")}
 
     def seen_by_others(self) -> dict[int, dict[str, Any]]:
-        """What the peers that are alive say of each other, by number."""
+        """What live peers report about each other, by number."""
         seen: dict[int, dict[str, Any]] = {}
         for _, member in self.by_number():
             for other in [] if member.is_gone() else map(table, sequence(member.status.get("peers"))):

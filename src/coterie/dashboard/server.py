@@ -1,4 +1,4 @@
-"""The dashboard's answers over HTTP: the page and its parts, the stream of what changes, and what it may ask for."""
+"""The dashboard's HTTP server: the page and its assets, the stream of changes, and the control requests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from coterie.dashboard.watch import RunWatcher
 
 TYPES = {".js": "text/javascript", ".css": "text/css", ".html": "text/html", ".svg": "image/svg+xml"}
 LONGEST_BODY = 10_000  # bytes
-# A report is a page of its own: it may run its script, but as a stranger to the dashboard.
+# A report may run its own script, but sandboxed from the dashboard.
 REPORT_POLICY = (
     "sandbox allow-scripts allow-downloads; default-src 'none'; style-src 'unsafe-inline'; "
     "script-src 'unsafe-inline'; img-src data: blob:"
@@ -28,18 +28,18 @@ REPORT_POLICY = (
 
 
 def assets(control: bool) -> dict[str, tuple[bytes, str]]:
-    """Every file of the page, by name, with its type: nothing else is ever served by name."""
-    found: dict[str, tuple[bytes, str]] = {}
-    marks = resources.files("coterie.report") / "marks.css"  # colours and marks are those of the reports
+    """Every file of the page by name, with its media type. Nothing else is served by name."""
+    files: dict[str, tuple[bytes, str]] = {}
+    marks = resources.files("coterie.report") / "marks.css"  # the same colours and marks as in the reports
     for entry in (marks, *(resources.files("coterie.dashboard") / "assets").iterdir()):
         suffix = Path(entry.name).suffix
         if suffix in TYPES:
-            found[entry.name] = entry.read_bytes(), TYPES[suffix]
-    page = found["index.html"][0].replace(
+            files[entry.name] = entry.read_bytes(), TYPES[suffix]
+    page = files["index.html"][0].replace(
         b'data-control="no"', b'data-control="yes"' if control else b'data-control="no"'
     )
-    found["index.html"] = page, TYPES[".html"]
-    return found
+    files["index.html"] = page, TYPES[".html"]
+    return files
 
 
 class Dashboard:
@@ -60,10 +60,10 @@ class Dashboard:
             Route("/api/peer", self._peer),
             Route("/api/presets", self._presets),
             Route("/report", self._report),
-            Route("/api/start", self._asked(self._start), methods=["POST"]),
-            Route("/api/pause", self._asked(lambda c, given: c.pause(_text(given, "run"))), methods=["POST"]),
-            Route("/api/resume", self._asked(lambda c, given: c.resume(_text(given, "run"))), methods=["POST"]),
-            Route("/api/stop", self._asked(lambda c, given: c.stop(_text(given, "run"))), methods=["POST"]),
+            Route("/api/start", self._action(self._start), methods=["POST"]),
+            Route("/api/pause", self._action(lambda c, given: c.pause(_text(given, "run"))), methods=["POST"]),
+            Route("/api/resume", self._action(lambda c, given: c.resume(_text(given, "run"))), methods=["POST"]),
+            Route("/api/stop", self._action(lambda c, given: c.stop(_text(given, "run"))), methods=["POST"]),
         ]
         guard = Middleware(Guard, host=host, port=port, token=token, names=names)
         return Starlette(routes=routes, middleware=[guard])
@@ -88,14 +88,14 @@ class Dashboard:
         return JSONResponse((await self.watcher.list()).after(0)["set"].get("runs", {}))
 
     async def _peer(self, request: Request) -> Response:
-        """One peer: its curve, and what left it."""
+        """One peer: its curve and the artifacts it sent."""
         await self.watcher.list()
         watched = await self.watcher.view(request.query_params.get("run", ""))
         number = request.query_params.get("peer", "")
         if watched is None or not number.isdecimal() or len(number) > 6:
             return _no("There is no such run or peer.", 404)
         view = watched.view
-        left = [m.leaving.told() for n, m in view.real.by_number() if n == int(number)] if view.real else []
+        left = [m.leaving.as_json() for n, m in view.real.by_number() if n == int(number)] if view.real else []
         return JSONResponse({"curve": view.history.curve(int(number)), "left": left[0] if left else None})
 
     async def _presets(self, _: Request) -> Response:
@@ -114,7 +114,7 @@ class Dashboard:
     def _start(control: Control, given: dict[str, Any]) -> str:
         return control.start(_text(given, "experiment"), _text(given, "words"))
 
-    def _asked(self, do: Callable[[Control, dict[str, Any]], str | None]) -> Callable[[Request], Awaitable[Response]]:
+    def _action(self, do: Callable[[Control, dict[str, Any]], str | None]) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
             if self.control is None:
                 return _no("The dashboard is read-only. Start it with --control to start and stop runs.", 403)

@@ -1,7 +1,7 @@
-"""Values by section and key, each with the version in which it last changed: what a page must be told, and no more.
+"""Versioned values by section and key, from which a page gets only what changed since its version.
 
-A stream only remembers which version its page has. So a page that reads slowly costs no memory: it is told of the
-newest values when it reads again, and never of those between.
+A stream only remembers the version of its page. So a slow page costs no memory: when it reads again, it gets the newest
+values and skips those in between.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ Sections = dict[str, dict[str, Any]]
 class Versions:
     def __init__(self) -> None:
         self.version = 0
-        self.since_reset = 1  # the first version after everything was thrown away
+        self.since_reset = 1  # the first version after the last reset
         self._values: dict[tuple[str, str], tuple[int, Any]] = {}
 
     def put(self, sections: Sections) -> bool:
-        """Take these values; whether any of them is new."""
+        """Store these values. Returns whether any changed."""
         version, changed = self.version + 1, False
         for section, values in sections.items():
             for key, value in values.items():
@@ -30,17 +30,17 @@ class Versions:
         return changed
 
     def keys(self, section: str) -> set[str]:
-        """What a section holds (a value of None says that it holds it no more)."""
+        """The keys of a section (a value of None marks a removed key)."""
         return {key for (where, key), (_, value) in self._values.items() if where == section and value is not None}
 
     def reset(self) -> None:
-        """The run began anew: pages drop what they have."""
+        """The run restarted: pages drop their values."""
         self._values.clear()
         self.version += 1
         self.since_reset = self.version
 
     def after(self, version: int) -> dict[str, Any]:
-        """What changed after this version; everything, and that it is everything, for who is new or was reset."""
+        """The changes after this version; all values, marked `anew`, for a new page or after a reset."""
         anew = version < self.since_reset
         changed: Sections = {}
         for (section, key), (when, value) in self._values.items():

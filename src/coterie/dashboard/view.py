@@ -1,4 +1,4 @@
-"""Everything that a page shows of one run, from its files, as values that are sent when they have changed."""
+"""Collect everything that the page shows of one run from its files, as versioned values."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from coterie.running.state import FAILED, KILLED, RUNNING, SILENT
 
 SHOWN_OFFENCES = 30
 SHOWN_LEAVING = 40
-IT = "it"  # the key of a section that has one value
+IT = "it"  # the key of a section with a single value
 
 
 class RunView:
-    """One run that somebody looks at."""
+    """A run shown by at least one page."""
 
     def __init__(self, run: RunEntry) -> None:
         self.run = run
@@ -30,31 +30,31 @@ class RunView:
         self._tail = Tail(run.folder / "events.jsonl")
 
     def refresh(self) -> bool:
-        """Read what is new; whether there is more to read at once."""
+        """Read what is new. Returns whether there is more to read immediately."""
         if self.real:
             self.real.look()
         members = list(self.real.members.values()) if self.real else []
         tails = [m.events for m in members] if self.real else [self._tail]
-        found = [m.read_events() for m in members] if self.real else [self._tail.look()]
-        if any(anew for anew, _ in found):
-            self._begin_anew(tails)
+        updates = [m.read_events() for m in members] if self.real else [self._tail.look()]
+        if any(replaced for replaced, _ in updates):
+            self._restart(tails)
             return True
-        for _, records in found:
+        for _, records in updates:
             for record in records:
                 self.history.see(record)
-        self._learn_the_truth()
+        self._read_true_clusters()
         self.versions.put(self._sections(tails))
         return any(tail.behind for tail in tails)
 
-    def _begin_anew(self, tails: list[Tail]) -> None:
-        """A file was replaced (a run was resumed, or a peer came back): take everything in again."""
+    def _restart(self, tails: list[Tail]) -> None:
+        """Read everything again: a file was replaced because a run was resumed or a peer came back."""
         self.history = History()
         for tail in tails:
             tail.rewind()
         self.versions.reset()
 
-    def _learn_the_truth(self) -> None:
-        """Real peers do not know the true clusters; the log that `coterie up` makes of theirs at the end does."""
+    def _read_true_clusters(self) -> None:
+        """Real peers do not know the true clusters; the merged log that `coterie up` writes at the end has them."""
         if self.run.kind != CIRCLE or self.history.start.get("clusters") or self.run.summary() is None:
             return
         with suppress(OSError, ValueError), (self.run.folder / "events.jsonl").open("rb") as file:
@@ -99,8 +99,8 @@ class RunView:
         if self.real:
             by_number = {number: member.architecture for number, member in self.real.by_number()}
             return [by_number.get(peer, "") for peer in range(self.history.peers)]
-        found = self.history.start.get("architectures", [])
-        return found if isinstance(found, list) and len(found) >= self.history.peers > 0 else []
+        architectures = self.history.start.get("architectures", [])
+        return architectures if isinstance(architectures, list) and len(architectures) >= self.history.peers > 0 else []
 
     def _figures(
         self, state: dict[str, Any], absent: set[int], summary: dict[str, Any] | None, tails: list[Tail]
@@ -117,23 +117,21 @@ class RunView:
         }  # fmt: skip
 
     def _rows(self, state: dict[str, Any]) -> dict[str, dict[str, Any]]:
-        """Of a simulation: what its process says while it runs, else where its events end."""
+        """The peers of a simulation: their status while it runs, afterwards the state in which their events end."""
         doings = {str(d.get("peer")): d for d in state["doings"]} if state["state"] == RUNNING else {}
         rows = {}
         for peer in range(self.history.peers):
-            word, detail = (
-                _doing(doings[str(peer)]) if str(peer) in doings else self._where_it_ended(peer, state["state"])
-            )
+            word, detail = _doing(doings[str(peer)]) if str(peer) in doings else self._final_state(peer, state["state"])
             rows[str(peer)] = self._row(peer, str(peer), word, detail, [])
         return rows
 
-    def _where_it_ended(self, peer: int, state: str) -> tuple[str, str]:
+    def _final_state(self, peer: int, state: str) -> tuple[str, str]:
         h = self.history
         if peer in h.gone:
             return "gone", f"left in round {h.gone[peer]}"
         if h.at.get(peer, 0) >= h.rounds:
             return "done", ""
-        return ("away", f"sat out round {h.away[peer]}") if peer in h.away else (_ended(state), "")
+        return ("away", f"missed round {h.away[peer]}") if peer in h.away else (_ended(state), "")
 
     def _real_rows(self) -> dict[str, dict[str, Any]]:
         assert self.real is not None
@@ -141,12 +139,12 @@ class RunView:
         for number, member in self.real.by_number():
             word, detail = member.state()
             rows[str(number)] = self._row(number, member.name, word, detail, _remarks(member, seen.get(number, {})))
-            if number >= self.history.peers:  # a server, or one that came later than the run was made for
+            if number >= self.history.peers:  # a server, or a peer that joined late
                 rows[str(number)]["round"] = finite(member.status.get("round")) or 0
-        if self.run.kind == PEER:  # of the others it knows what they announce of themselves
+        if self.run.kind == PEER:  # it knows other peers only from what they announce
             for number, about in seen.items():
                 word = "gone" if about["silent"] else about["state"]
-                detail = "as this peer sees it"
+                detail = "as seen by this peer"
                 rows[str(number)] = self._row(number, about["name"], word, detail, _seen(about)) | {
                     "round": about["round"]
                 }
@@ -159,7 +157,7 @@ class RunView:
         if peer in h.not_finite:
             remarks = ["its model is not finite", *remarks]
         if h.offended[name]:
-            remarks = [*remarks, f"{h.offended[name]} of its artifacts were dropped"]
+            remarks = [*remarks, f"{h.offended[name]} of its artifacts dropped"]
         return {
             "name": name, "state": word, "detail": detail, "round": h.at.get(peer, 0),
             "validation": h.validation.get(peer), "test": h.test.get(peer), "bytes": h.received[peer],
@@ -167,33 +165,33 @@ class RunView:
         }  # fmt: skip
 
     def _errors(self, state: dict[str, Any], tails: list[Tail]) -> list[dict[str, str]]:
-        found = []
+        errors = []
         if state["state"] == FAILED:
-            found.append(_error("The run failed.", state["error"], state["traceback"]))
+            errors.append(_error("The run failed.", state["error"], state["traceback"]))
         if state["state"] == KILLED:
-            found.append(_error("The run's process is gone, without a word.", self._after_a_kill()))
+            errors.append(_error("The run's process ended without an error message.", self._after_kill()))
         for number, member in self.real.by_number() if self.real else ():
             if member.is_gone():
-                found.append(
-                    _error(f"{member.name} (number {number}) is gone.", member.state()[1], member.last_words())
+                errors.append(
+                    _error(f"{member.name} (number {number}) is gone.", member.state()[1], member.last_output())
                 )
             if member.status.get("error"):
-                found.append(_error(f"{member.name} (number {number}) failed.", str(member.status["error"])))
+                errors.append(_error(f"{member.name} (number {number}) failed.", str(member.status["error"])))
         troubles = [*(tail.trouble for tail in tails), self.history.trouble]
         troubles += [m.leaving.tail.trouble for m in self.real.members.values()] if self.real else []
-        found += [_error("A file is damaged.", trouble) for trouble in troubles if trouble]
+        errors += [_error("A file is damaged.", trouble) for trouble in troubles if trouble]
         for offence in list(self.history.offences)[: -SHOWN_OFFENCES - 1 : -1]:
-            head = f"Peer {offence['peer']} dropped what {offence['sender']} sent in round {offence['round']}."
-            found.append(_error(head, str(offence["what"])))
-        return found
+            head = f"Peer {offence['peer']} dropped an artifact from {offence['sender']} in round {offence['round']}."
+            errors.append(_error(head, str(offence["what"])))
+        return errors
 
-    def _after_a_kill(self) -> str:
-        said = "It was killed, or the machine went down."
+    def _after_kill(self) -> str:
+        reason = "It was killed, or the machine went down."
         command = {SIMULATION: "coterie run --resume", CIRCLE: "coterie up --resume"}.get(self.run.kind)
-        return f"{said} In a terminal, {command} and its folder go on from its last checkpoint." if command else said
+        return f"{reason} To continue from its last checkpoint, run {command} with its folder." if command else reason
 
     def _leaving(self) -> dict[str, Any]:
-        """What left the peers: from audit logs where there are some, else what the events count."""
+        """The artifacts that peers sent: from audit logs where available, otherwise counted from events."""
         h = self.history
         if not self.real:
             artifacts = [[name, h.messages[name], h.bytes[name]] for name in sorted(h.bytes)]
@@ -207,7 +205,9 @@ class RunView:
                 total[1] += size
             newest_first = list(member.leaving.recent)[: -SHOWN_LEAVING - 1 : -1]
             recent += [{"from": member.name, **record} for record in newest_first]
-        recent.sort(key=lambda record: str(record["time"]), reverse=True)  # stable: in one second, each one's order
+        recent.sort(
+            key=lambda record: str(record["time"]), reverse=True
+        )  # a stable sort keeps each peer's order within a second
         senders = [
             [m.name, m.leaving.times.total(), m.leaving.by_artifact.total()]
             for _, m in sorted(self.real.by_number(), key=lambda pair: pair[0])
@@ -217,11 +217,11 @@ class RunView:
 
 
 def _doing(doing: dict[str, Any]) -> tuple[str, str]:
-    """What the process of a simulation says of a participant."""
-    whom = ", ".join(f"{peer}" for peer in sequence(doing.get("waits_for")))
+    """A participant's state and details, from the status of the simulation's process."""
+    sources = ", ".join(f"{peer}" for peer in sequence(doing.get("waits_for")))
     more = f" and {doing['waits_for_more']} more" if doing.get("waits_for_more") else ""
-    what = f"'{doing['artifact']}'" if doing.get("artifact") else ""
-    detail = " ".join(part for part in (what and f"for {what}", whom and f"from {whom}{more}") if part)
+    artifact = f"'{doing['artifact']}'" if doing.get("artifact") else ""
+    detail = " ".join(part for part in (artifact and f"for {artifact}", sources and f"from {sources}{more}") if part)
     return str(doing.get("state")), detail
 
 
@@ -235,10 +235,12 @@ def _remarks(member: PeerFolder, seen: dict[str, Any]) -> list[str]:
 
 
 def _seen(seen: dict[str, Any]) -> list[str]:
-    """What others say of a peer."""
+    """Remarks of other peers about a peer."""
     remarks = []
     if seen.get("silent"):
-        remarks.append(f"silent for {', '.join(seen['silent'][:3])}{' and others' if len(seen['silent']) > 3 else ''}")
+        remarks.append(
+            f"no answer to {', '.join(seen['silent'][:3])}{' and others' if len(seen['silent']) > 3 else ''}"
+        )
     if seen.get("offences"):
         remarks.append(f"{seen['offences']} offences")
     if seen.get("trouble"):
@@ -251,7 +253,7 @@ def _error(head: str, text: str = "", more: str = "") -> dict[str, str]:
 
 
 def _selected(summary: dict[str, Any] | None) -> dict[str, Any] | None:
-    """The test figures of a finished run: of the last round, and of each peer's round selected by validation."""
+    """The test accuracies of a finished run: in the last round, and in each peer's round selected by validation."""
     accuracy = table(table(summary).get("accuracy"))
-    found = {key: finite(table(accuracy.get(key)).get("mean")) for key in ("last", "selected")}
-    return found if found["last"] is not None else None
+    means = {key: finite(table(accuracy.get(key)).get("mean")) for key in ("last", "selected")}
+    return means if means["last"] is not None else None

@@ -1,4 +1,4 @@
-"""Who looks at what: runs are read only while a page shows them, and once however many pages do."""
+"""Watch run folders and stream changes to pages. A run is read only while a page shows it, once for all pages."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from coterie.dashboard.versions import Versions
 from coterie.dashboard.view import RunView
 from coterie.running.folders import RunEntry, find_runs
 
-LIST_EVERY = 1.0  # seconds between two looks at the folders
-VIEW_EVERY = 0.5  # and at a run that somebody watches
-LARGE = 150  # peers; of such a run, pages are told half as often
-READ_FOR = 0.25  # seconds at a time, of a file that is not read to its end yet
-IDLE = 60.0  # seconds after which a run that nobody looks at is forgotten
-ALIVE_EVERY = 10.0  # seconds between signs of life on a quiet stream
+LIST_EVERY = 1.0  # seconds between two scans of the folders
+VIEW_EVERY = 0.5  # seconds between two reads of a run that a page shows
+LARGE = 150  # peers; runs with more are updated half as often
+READ_FOR = 0.25  # seconds per turn while a file is not read to its end yet
+IDLE = 60.0  # seconds after which a run that no page shows is dropped
+ALIVE_EVERY = 10.0  # seconds between keep-alives on a quiet stream
 MOST_VIEWS = 16
 
 RUNS = "runs"
 
 
 class Watched:
-    """A view and when it was last read and wanted."""
+    """A view, with the times when it was last read and last requested."""
 
     def __init__(self, run: RunEntry) -> None:
         self.view = RunView(run)
@@ -48,18 +48,18 @@ class RunWatcher:
         self.runs: dict[str, RunEntry] = {}
         self.listed = Versions()
         self.stopping = False
-        self.more_rows: Any = None  # what else belongs into the list: runs that were just started
+        self.more_rows: Any = None  # adds rows to the list: runs that were just started
         self._lock = asyncio.Lock()
         self._looked = 0.0
         self._watched: dict[str, Watched] = {}
 
     async def list(self, at_once: bool = False) -> Versions:
-        """The list of runs, not older than a second."""
+        """The list of runs, at most a second old."""
         async with self._lock:
             if at_once or time.monotonic() - self._looked >= LIST_EVERY:
                 await asyncio.to_thread(self._look)
                 self._looked = time.monotonic()
-                self._forget_the_idle()
+                self._drop_idle()
         return self.listed
 
     def _look(self) -> None:
@@ -70,7 +70,7 @@ class RunWatcher:
         vanished = self.listed.keys(RUNS) - rows.keys()
         self.listed.put({RUNS: {**rows, **dict.fromkeys(vanished)}})
 
-    def _forget_the_idle(self) -> None:
+    def _drop_idle(self) -> None:
         now = time.monotonic()
         by_use = sorted(self._watched, key=lambda id: self._watched[id].wanted)
         for id in by_use:
@@ -79,7 +79,7 @@ class RunWatcher:
                 del self._watched[id]
 
     async def view(self, id: str) -> Watched | None:
-        """A run as it is now (or half a second ago); None if there is none of this id."""
+        """The current state of a run (at most half a second old); None if there is no run with this id."""
         if id not in self.runs:
             return None
         run = self.runs[id]
@@ -89,39 +89,39 @@ class RunWatcher:
         watched.wanted = time.monotonic()
         async with watched.lock:
             if time.monotonic() - watched.read >= watched.pace:
-                watched.behind = await asyncio.to_thread(_read_on, watched.view)
+                watched.behind = await asyncio.to_thread(_read_more, watched.view)
                 watched.read = time.monotonic()
         return watched
 
     async def stream(self, id: str) -> AsyncIterator[bytes]:
-        """What a page must be told, for as long as it listens: the list, and the run that it shows."""
-        listed = seen = 0
+        """The changes to send to a page while it is connected: the list of runs, and the run that it shows."""
+        listed = version = 0
         missing = False
-        told = time.monotonic()
+        sent = time.monotonic()
         yield b"retry: 2000\n\n"
         while not self.stopping:
             now = time.monotonic()
             versions = await self.list()
             if versions.version > listed:
                 yield _message("runs", versions.after(listed))
-                listed, told = versions.version, now
+                listed, sent = versions.version, now
             watched = await self.view(id) if id else None
-            if watched is not None and watched.view.versions.version > seen:
-                changes = watched.view.versions.after(seen)
+            if watched is not None and watched.view.versions.version > version:
+                changes = watched.view.versions.after(version)
                 yield _message("run", changes)
-                seen, told = changes["version"], now
+                version, sent = changes["version"], now
             elif id and watched is None and not missing:
                 yield _message("missing", {"run": id})
-                seen, told = 0, now
+                version, sent = 0, now
             missing = bool(id) and watched is None
-            if now - told >= ALIVE_EVERY:
+            if now - sent >= ALIVE_EVERY:
                 yield b": still here\n\n"
-                told = now
+                sent = now
             await asyncio.sleep(max(0.02, watched.pace if watched else VIEW_EVERY))
 
 
-def _read_on(view: RunView) -> bool:
-    """Read for a moment; whether there is more."""
+def _read_more(view: RunView) -> bool:
+    """Read for a moment. Returns whether there is more."""
     until = time.monotonic() + READ_FOR
     while view.refresh():
         if time.monotonic() > until:

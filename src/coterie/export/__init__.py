@@ -1,1 +1,1 @@
-"""What a run leaves to be used: every peer's model with all that is needed to predict with it, or to take it away."""
+"""Use the models of a finished run: predict with a peer's model, or export it."""

@@ -1,4 +1,4 @@
-"""A peer's model as a folder to take away: files that others can read, and manifest.json."""
+"""Export a peer's model to a folder: files that other programs can read, and manifest.json."""
 
 from __future__ import annotations
 
@@ -25,40 +25,40 @@ from coterie.training.plain import bind
 ONNX, SAFETENSORS = "onnx", "safetensors"
 FORMATS = (ONNX, SAFETENSORS)
 MANIFEST = "manifest.json"
-TOLERANCE = 1e-3  # of a probability, between a network and its ONNX file: rounding is a hundred times less
+TOLERANCE = 1e-3  # of a probability, between a network and its ONNX file; rounding is a hundred times smaller
 
 
 def check_folder(out: Path, overwrite: bool) -> None:
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return
     if not overwrite:
-        raise RunError(f"{out} exists already: choose another --out, or --overwrite it")
+        raise RunError(f"{out} already exists: choose another --out, or use --overwrite")
     if not (out / MANIFEST).exists():
-        raise RunError(f"{out} is not a folder that `coterie export` made: it is not overwritten")
+        raise RunError(f"{out} was not made by `coterie export`, so it is not overwritten: choose another --out")
 
 
 def export(personal: Personal, out: Path, form: str = ONNX, *, overwrite: bool = False) -> Manifest:
-    """Write the folder, whole or not at all; returns its manifest.
+    """Write the folder atomically. Returns its manifest.
 
-    ONNX files take raw values, and scale them. A network as safetensors takes scaled ones, by the manifest's numbers.
-    What came as ONNX stays so in either format.
+    ONNX files take raw values and scale them. A network as safetensors takes values scaled by the manifest's numbers.
+    Models received as ONNX stay ONNX in either format.
     """
     check_folder(out, overwrite)
     finite.check(personal)
     files = _files(personal, form)
     manifest = dataclasses.replace(personal.manifest, parts=tuple(part for part, _ in files))
-    half = out.with_name(f"{out.name}.tmp")
+    temporary = out.with_name(f"{out.name}.tmp")
     try:
-        shutil.rmtree(half, ignore_errors=True)
-        half.mkdir(parents=True)
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir(parents=True)
         for part, data in files:
-            (half / part.file).write_bytes(data)
-        write_json(half / MANIFEST, to_tree(manifest))
+            (temporary / part.file).write_bytes(data)
+        write_json(temporary / MANIFEST, to_tree(manifest))
         if out.exists():
             shutil.rmtree(out)
-        half.replace(out)
+        temporary.replace(out)
     except OSError as error:
-        shutil.rmtree(half, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
         raise RunError(f"{out} could not be written ({error}): is the disk full?") from error
     return manifest
 
@@ -78,29 +78,29 @@ def _files(personal: Personal, form: str) -> list[tuple[Part, bytes]]:
 
 
 def _as_onnx(part: Part, tensors: Tensors, m: Manifest) -> bytes:
-    """The network's file, once it has said the same as the network of some samples."""
+    """The network as ONNX, after checking that it agrees with the network on some samples."""
     model = network(part, tensors, m)
     try:
         content = to_onnx(bind(model), m.shape, m.scaling)
     except ModelError as error:
         raise ModelError(f"'{part.name}' ({part.architecture}): {error}. Use --format safetensors") from error
-    raw = _made_up(m)
-    said = of_network(model, m.scaling.of_raw(raw)).numpy()
-    if not np.isfinite(said).all():
+    raw = _synthetic_samples(m)
+    expected = of_network(model, m.scaling.of_raw(raw)).numpy()
+    if not np.isfinite(expected).all():
         raise ModelError(
-            f"'{part.name}' of {m.who} has diverged: what it says is no number. Train it with a lower rate"
+            f"'{part.name}' of {m.who} has diverged: its outputs are not finite. Train it with a lower learning rate"
         )
-    apart = np.abs(run_onnx(content, raw, part.name) - said)
-    if not apart.max() <= TOLERANCE:
+    differences = np.abs(run_onnx(content, raw, part.name) - expected)
+    if not differences.max() <= TOLERANCE:
         raise ModelError(
-            f"'{part.name}' ({part.architecture}) as ONNX says something else than the network, up to "
-            f"{apart.max():.3g}: its forward depends on values or on the batch's size. Use --format safetensors"
+            f"'{part.name}' ({part.architecture}) as ONNX differs from the network by up to {differences.max():.3g}: "
+            "its forward depends on values or on the batch's size. Use --format safetensors"
         )
     return content
 
 
-def _made_up(m: Manifest, count: int = 3) -> np.ndarray:
-    """Raw samples as a model may meet them. Of whole numbers 0 and 1: others may be ids that it does not have."""
+def _synthetic_samples(m: Manifest, count: int = 3) -> np.ndarray:
+    """Plausible raw samples. For integers only 0 and 1: larger ones may be ids that the model does not have."""
     rng = np.random.default_rng(0)
     if m.kind == INTEGERS:
         return rng.integers(2, size=(count, *m.shape)).astype(np.float32)
@@ -115,7 +115,7 @@ def _digest(data: bytes) -> str:
 
 
 def read(folder: Path) -> Personal:
-    """An exported folder, to predict with or to export again; raises RunError where it is damaged."""
+    """Read an exported folder, to predict with or to export again. Raises RunError if it is damaged."""
     path = folder / MANIFEST
     try:
         manifest = from_tree(json.loads(path.read_text(encoding="utf-8")))
@@ -131,5 +131,5 @@ def read(folder: Path) -> Personal:
 def _content(path: Path, part: Part) -> Tensors | bytes:
     data = path.read_bytes()
     if _digest(data) != part.sha256:
-        raise ValueError("it is not the file that was exported")
+        raise ValueError("its checksum differs from the manifest's")
     return data if path.suffix == f".{ONNX}" else load(data)

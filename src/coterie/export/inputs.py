@@ -1,4 +1,4 @@
-"""Samples to predict: a table, arrays, an image or a folder of images, as raw values."""
+"""Read samples to predict, as raw values: a table, arrays, an image or a folder of images."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class Samples:
 
 
 def read_samples(path: Path, manifest: Manifest) -> Samples:
-    """What a file or folder holds; raises DataError where that is not what the model takes."""
+    """Read a file or folder. Raises DataError if the samples do not fit the model."""
     if not path.exists():
-        raise DataError(f"{path}: there is no such file or folder")
+        raise DataError(f"there is no file or folder {path}")
     suffix = path.suffix.lower()
     if path.is_dir() or suffix in SUFFIXES:
         return _images(path, manifest)
@@ -41,7 +41,7 @@ def read_samples(path: Path, manifest: Manifest) -> Samples:
 
 
 def takes(manifest: Manifest) -> str:
-    """In words."""
+    """The model's input, in words."""
     if not manifest.are_images:
         numbers = "whole numbers" if manifest.kind == INTEGERS else "features"
         return f"rows of {'x'.join(map(str, manifest.shape))} {numbers}"
@@ -76,7 +76,7 @@ def _array(path: Path, manifest: Manifest) -> Array:
 def _check_whole(path: Path, raw: Array) -> None:
     broken = (raw != np.floor(raw)).any(axis=tuple(range(1, raw.ndim)))
     if broken.any():
-        raise DataError(f"{path}: the model takes whole numbers, and there are others {which_rows(broken)}")
+        raise DataError(f"{path}: the model takes whole numbers, but there are others {which_rows(broken)}")
     refuse_large_integers(path, raw)
 
 
@@ -100,18 +100,20 @@ def _table(path: Path, manifest: Manifest) -> Array:
     return np.concatenate([encode(path, table[column.name], column) for column in columns], axis=1)
 
 
-def _check_columns(path: Path, there: list[str], manifest: Manifest) -> None:
-    """By name where the columns have names; else they are counted, and taken in their order."""
+def _check_columns(path: Path, given: list[str], manifest: Manifest) -> None:
+    """Check columns by name if the model knows their names; otherwise only their number, as they are used in order."""
     if not manifest.columns:
-        if len(there) != manifest.shape[0]:
-            raise DataError(f"{path}: has {len(there)} columns, but the model takes {takes(manifest)}, in their order")
+        if len(given) != manifest.shape[0]:
+            raise DataError(f"{path}: has {len(given)} columns, but the model takes {takes(manifest)}, in order")
         return
     wanted = [column.name for column in manifest.columns]
-    missing, extra = [n for n in wanted if n not in there], [n for n in there if n not in wanted]
-    said = [f"{what} {_listed(names)}" for what, names in (("lacks", missing), ("has also", extra)) if names]
-    if said:
-        what = "column" if len(missing) + len(extra) == 1 else "columns"
-        raise DataError(f"{path}: {', and '.join(said)}: its {what} must be those that the model was trained on")
+    missing, extra = [n for n in wanted if n not in given], [n for n in given if n not in wanted]
+    faults = [f"{verb} {_listed(names)}" for verb, names in (("lacks", missing), ("also has", extra)) if names]
+    if faults:
+        noun = "column" if len(missing) + len(extra) == 1 else "columns"
+        raise DataError(
+            f"{path} {', and '.join(faults)}: it must have exactly the {noun} that the model was trained on"
+        )
 
 
 def _listed(names: list[str]) -> str:
@@ -130,7 +132,7 @@ def _images(path: Path, manifest: Manifest) -> Samples:
         raise DataError(f"{path}: holds no .png or .jpg files")
     raw = np.empty((len(files), *manifest.shape), dtype=np.uint8)
     for row, file in enumerate(files):
-        pixels = read_image(file, manifest.shape[0])  # colours become grey, and grey three equal colours
+        pixels = read_image(file, manifest.shape[0])  # colours become grey, and grey becomes three equal channels
         if pixels.shape != manifest.shape:
             has = f"{pixels.shape[2]}x{pixels.shape[1]}"
             raise DataError(f"{file}: {has} pixels, but the model takes {takes(manifest)}; resize it")
@@ -140,6 +142,6 @@ def _images(path: Path, manifest: Manifest) -> Samples:
 
 
 def _image_files(folder: Path) -> list[Path]:
-    """Those in the folder and in its subfolders, which may be classes; what is hidden stays so."""
-    found = (f for f in folder.rglob("*") if f.suffix.lower() in SUFFIXES and f.is_file())
-    return sorted(f for f in found if not any(part[0] == "." for part in f.relative_to(folder).parts))
+    """The images in the folder and its subfolders (which may be classes), without hidden ones."""
+    images = (f for f in folder.rglob("*") if f.suffix.lower() in SUFFIXES and f.is_file())
+    return sorted(f for f in images if not any(part[0] == "." for part in f.relative_to(folder).parts))

@@ -1,4 +1,4 @@
-"""What a peer's model, or its ensemble, says of samples."""
+"""Predict class probabilities with a peer's model or ensemble."""
 
 from __future__ import annotations
 
@@ -28,31 +28,31 @@ from coterie.training.plain import predict
 
 
 def probabilities(personal: Personal, raw: Array) -> Array:
-    """Of raw samples (N, ...), that of each class: float32 (N, classes)."""
+    """The probability of each class for raw samples (N, ...): float32 (N, classes)."""
     finite.check(personal)
     manifest = personal.manifest
     scaled = manifest.scaling.of_raw(raw)
-    said = []
+    outputs = []
     for part, content in zip(manifest.parts, personal.contents, strict=True):
-        given = raw.astype(np.float32) if part.takes == RAW else scaled
+        inputs = raw.astype(np.float32) if part.takes == RAW else scaled
         if isinstance(content, bytes):
-            said.append(torch.from_numpy(run_onnx(content, given, part.name)))
+            outputs.append(torch.from_numpy(run_onnx(content, inputs, part.name)))
         else:
-            said.append(of_network(network(part, content, manifest), given))
-        _check(said[-1], part, manifest, len(raw))
-    answer = voted(said, manifest.vote, manifest.weights) if manifest.vote else said[0]
-    odd = (~answer.isfinite()).any(1).nonzero()
-    if len(odd):
+            outputs.append(of_network(network(part, content, manifest), inputs))
+        _check(outputs[-1], part, manifest, len(raw))
+    answer = voted(outputs, manifest.vote, manifest.weights) if manifest.vote else outputs[0]
+    not_finite = (~answer.isfinite()).any(1).nonzero()
+    if len(not_finite):
         raise ModelError(
-            f"what {manifest.who} in {personal.source} says of {len(odd)} of {len(raw)} samples is not a number (the "
-            f"first of them is number {int(odd[0])}, counted from 0): are their values extreme, or has training "
-            f"diverged? Then {finite.REMEDY}, and run it anew"
+            f"the output of {manifest.who} in {personal.source} is not finite for {len(not_finite)} of {len(raw)} "
+            f"samples (first: number {int(not_finite[0])}, counted from 0). Either their values are extreme, or "
+            f"training diverged: then {finite.REMEDY}, and run it again"
         )
     return answer.numpy()
 
 
 def network(part: Part, tensors: Tensors, manifest: Manifest) -> Model:
-    """The network that these tensors are the weights of."""
+    """The network with these tensors as its weights."""
     table = parsing.build(ModelSettings, manifest.model, "model.")
     try:
         return _network(part, tensors, manifest, table)
@@ -60,7 +60,7 @@ def network(part: Part, tensors: Tensors, manifest: Manifest) -> Model:
         head = tensors.get("head.weight")
         if table.d_z or head is None or not is_import_path(part.architecture):
             raise
-        # Earlier versions told a module of one's own a width also where model.d_z was 0: its head says which.
+        # Earlier versions passed a user's module a width even if model.d_z was 0: its head has that width.
         with suppress(ModelError):
             return _network(part, tensors, manifest, replace(table, d_z=head.shape[1]))
         raise
@@ -76,7 +76,7 @@ def _network(part: Part, tensors: Tensors, manifest: Manifest, table: ModelSetti
         model.load({key: torch.from_numpy(tensor) for key, tensor in tensors.items()})
     except ArtifactError as error:
         raise ModelError(f"'{part.name}' is no longer a model of '{part.architecture}': {error}") from error
-    # Earlier versions left out a projector that a `Net` of one's own had.
+    # Earlier versions left out the projector of a user's `Net`.
     missing = [name for name in model if name not in tensors and not name.startswith("projector.")]
     if missing:
         raise ModelError(f"'{part.name}' is no longer a model of '{part.architecture}': it has no '{missing[0]}'")
@@ -90,7 +90,7 @@ def of_network(model: Model, samples: Array) -> Tensor:
 
 
 def run_onnx(content: bytes, samples: Array, name: str) -> Array:
-    """The probabilities that an ONNX model gives: in a sandbox, for it may be anybody's."""
+    """The probabilities of an ONNX model, run in a sandbox because it may come from any peer."""
     try:
         return _sandbox().probabilities(content, hashlib.sha256(content).hexdigest(), samples)
     except PortableError as error:
@@ -102,8 +102,8 @@ def _sandbox() -> Sandbox:
     return Sandbox()
 
 
-def _check(said: Tensor, part: Part, manifest: Manifest, count: int) -> None:
-    if said.shape != (count, len(manifest.classes)):
+def _check(output: Tensor, part: Part, manifest: Manifest, count: int) -> None:
+    if output.shape != (count, len(manifest.classes)):
         raise ModelError(
-            f"'{part.name}' says {tuple(said.shape)} of {count} samples, where {(count, len(manifest.classes))} is due"
+            f"'{part.name}' has output shape {tuple(output.shape)}, but expected {(count, len(manifest.classes))}"
         )

@@ -1,1 +1,1 @@
-"""How long a run will take, how much memory it needs and what it exchanges, before it is run: `coterie plan`."""
+"""`coterie plan`: predict a run's duration, memory and traffic before running it."""

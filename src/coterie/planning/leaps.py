@@ -1,27 +1,27 @@
-"""Which rounds of a long run are rehearsed, and for how many each of them stands."""
+"""Choose the rounds of a long run to rehearse, and how many rounds each of them represents."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from math import ceil
 
-FOR_ROUNDS = 8.0  # seconds for all that is not computing
+FOR_ROUNDS = 8.0  # seconds for everything except computing
 FIRST = 3  # rounds that are always rehearsed
-GOLDEN = 0.618  # spreads where in its stretch a round is: what is done in every tenth is met as often as it should be
+GOLDEN = 0.618  # spreads positions within stretches, so that periodic work is sampled in proportion
 
 
 class Leaps:
-    """All rounds while there is time for that, then one of each stretch of equal length; and the last.
+    """Rehearses all rounds while there is time, then one of each stretch of equal length, and the last round.
 
-    A leap ends one round before the one that counts: who follows others' steps has to find in again.
+    A leap ends one round before the round that counts, as a warm-up for peers that depend on the previous round.
     """
 
     def __init__(self, rounds: int, spent: Callable[[], float], for_rounds: float = FOR_ROUNDS) -> None:
-        """`spent` tells the seconds so far."""
+        """`spent` returns the seconds so far."""
         self.rounds, self.spent, self.for_rounds = rounds, spent, for_rounds
         self.stands_for = {0: 1, 1: 1}  # by round; 0 is the set-up
         self._next: dict[int, int] = {}
-        self._until = 1  # the last round that is stood for
+        self._until = 1  # the last round represented so far
         self._leaps = 0
 
     @property
@@ -29,7 +29,7 @@ class Leaps:
         return len(self.stands_for) - 1
 
     def following(self, round: int) -> int:
-        """The round to go on to. All participants ask, and get the same answer."""
+        """The next round to rehearse. All participants ask, and get the same answer."""
         if round not in self._next:
             self._next[round] = self._decide(round)
         return self._next[round]
@@ -46,16 +46,16 @@ class Leaps:
         return max(round + 1, counted - 1)
 
     def _stretch(self, round: int) -> int:
-        """For how many rounds the next one that counts stands. The last stands for itself."""
+        """The number of rounds that the next counted round represents. The last represents only itself."""
         left, each = self.for_rounds - self.spent(), self.spent() / self.rehearsed
-        to_do = self.rounds - 1 - self._until
-        if to_do <= 0 or round < FIRST or (to_do + 1) * each <= left:
+        remaining = self.rounds - 1 - self._until
+        if remaining <= 0 or round < FIRST or (remaining + 1) * each <= left:
             return 1
         leaps = max(1, int(left / each) // 2)
-        return min(to_do, max(2, ceil(to_do / leaps)))
+        return min(remaining, max(2, ceil(remaining / leaps)))
 
     def _place(self, length: int) -> int:
-        """Where in its stretch the round is that counts."""
+        """The position of the counted round within its stretch."""
         if length == 1:
             return 0
         self._leaps += 1

@@ -1,4 +1,4 @@
-"""A plan: the whole run is rehearsed in a temporary folder, without most of its computing."""
+"""Plan a run by rehearsing it in a temporary folder, without most of its computing."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from coterie.running import simulated
 from coterie.simulation.director import Simulation
 
 EXCHANGING, CHECKPOINTS = "exchanging, averaging, recording", "checkpoints"
-OF_A_RECORD = 6  # bytes of memory for each byte of a record's text, when the report is made
+MEMORY_PER_TEXT = 6  # bytes of memory per byte of an event's text, when the report is made
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run is going to take."""
+    """The predicted cost of a run."""
 
     method: str
     peers: int
     rounds: int
-    parts: dict[str, float]  # seconds, by what they are for: as a summary counts them
+    parts: dict[str, float]  # seconds by purpose, as counted in a summary
     around: float  # seconds before and after: reading the data, writing the report
-    bytes: dict[str, int]  # that peers exchange, by artifact
-    messages: dict[str, int]  # the same
-    busiest: int  # bytes of the peer (or server) that receives, or pushes, most
+    bytes: dict[str, int]  # exchanged by peers, by artifact
+    messages: dict[str, int]  # likewise
+    busiest: int  # bytes of the peer (or server) that receives or pushes most
     samples: int  # trained on, by all peers
-    memory: int  # bytes, at the most
-    rehearsed: int  # rounds; fewer than all: the others were taken to be like those
+    memory: int  # peak, in bytes
+    rehearsed: int  # rounds; if fewer than all, the others are extrapolated
     unforeseen: str = ""  # what depends on how well training goes
 
     @property
@@ -45,7 +45,7 @@ class Plan:
 
 @dataclass
 class _Watch:
-    """What comes to light while a run is rehearsed."""
+    """Collects figures while a run is rehearsed."""
 
     experiment: Experiment
     all_rounds: bool
@@ -56,30 +56,30 @@ class _Watch:
     of_peers: Counter[int] = field(default_factory=Counter)
 
     def start(self, simulation: Simulation) -> None:
-        """Put the rehearsal in the place of the trainer."""
+        """Replace the trainer by the rehearsal."""
         engine = self.experiment.engine
         self.began = time.perf_counter()
         self.rehearsal = rehearsal = Rehearsal(simulation, engine, self.all_rounds)
         simulation.stage.trainer.close()
         simulation.stage.trainer, simulation.following = rehearsal, rehearsal.leaps.following
-        simulation.without_checkpoints()  # they are priced apart
-        told = simulation.on_record
+        simulation.without_checkpoints()  # they are measured separately
+        original = simulation.on_record
 
-        def tell(record: PeerRound | PeerAway) -> None:
-            self.see(record, rehearsal.leaps.stands_for.get(record.round, 1))
-            if told:
-                told(record)
+        def on_record(record: PeerRound | PeerAway) -> None:
+            self.count(record, rehearsal.leaps.stands_for.get(record.round, 1))
+            if original:
+                original(record)
 
-        simulation.on_record = tell
+        simulation.on_record = on_record
 
-    def see(self, record: PeerRound | PeerAway, times: int) -> None:
+    def count(self, record: PeerRound | PeerAway, times: int) -> None:
         if isinstance(record, PeerRound):
-            self.bytes.update({name: times * count for name, count in record.bytes.items()})
-            self.messages.update({name: times * count for name, count in record.messages.items()})
+            self.bytes.update({name: times * n for name, n in record.bytes.items()})
+            self.messages.update({name: times * n for name, n in record.messages.items()})
             self.of_peers[record.peer] += times * sum(record.bytes.values())
 
     def plan(self, called: float, seconds: float, folder: Path) -> Plan:
-        """When it is done: it was called at this time, and its summary tells of so many seconds."""
+        """The plan after the rehearsal, which was called at time `called` and took `seconds` by its summary."""
         e, rehearsal = self.experiment, self.rehearsal
         assert rehearsal is not None
         before, whole = self.began - called, time.perf_counter() - called
@@ -93,25 +93,25 @@ class _Watch:
             messages=dict(sorted(self.messages.items())),
             busiest=max(self.of_peers.values(), default=0),
             samples=rehearsal.samples,
-            memory=memory.peak() + int(OF_A_RECORD * text * (e.rounds - rehearsed)),
+            memory=memory.peak() + int(MEMORY_PER_TEXT * text * (e.rounds - rehearsed)),
             rehearsed=rehearsed,
             unforeseen=e.method.unforeseen,
         )  # fmt: skip
 
     def _parts(self, rehearsal: Rehearsal, ending: float, folder: Path) -> dict[str, float]:
-        """`ending` are the seconds after the last computing, in which models are written."""
+        """`ending` is the time after the last computing, in which models are written."""
         every = self.experiment.engine.checkpoint
         checkpoints = (self.experiment.rounds - 1) // every if every else 0
-        found = {
+        parts = {
             **rehearsal.seconds(),
             EXCHANGING: rehearsal.engine + ending,
-            CHECKPOINTS: checkpoints * _of_checkpoint(rehearsal.simulation, folder) if checkpoints else 0.0,
+            CHECKPOINTS: checkpoints * _checkpoint_seconds(rehearsal.simulation, folder) if checkpoints else 0.0,
         }
-        return {what: seconds for what, seconds in found.items() if seconds}
+        return {purpose: seconds for purpose, seconds in parts.items() if seconds}
 
 
 def plan(experiment: Experiment, all_rounds: bool = False) -> Plan:
-    """Rehearse an experiment, of a long one some rounds or all; nothing is left of it."""
+    """Rehearse an experiment: all rounds, or some of a long run. Leaves no files behind."""
     engine = dataclasses.replace(experiment.engine, name=SIMULATION, address="", sinks=())
     e = dataclasses.replace(experiment, engine=engine)
     watch, called = _Watch(e, all_rounds), time.perf_counter()
@@ -125,8 +125,8 @@ def plan(experiment: Experiment, all_rounds: bool = False) -> Plan:
                 watch.rehearsal.close()
 
 
-def _of_checkpoint(simulation: Simulation, folder: Path) -> float:
-    """Seconds to write one, as it would be at the end."""
+def _checkpoint_seconds(simulation: Simulation, folder: Path) -> float:
+    """Seconds to write a checkpoint at the end of the run."""
     began = time.perf_counter()
     shelves = [packed(s.artifact) for s in simulation.shelves.until(simulation.rounds)]
     peers = [checkpoint.of_peer(peer) for peer in simulation.stage.peers.values()]

@@ -1,7 +1,7 @@
-"""A trainer that only pretends: of each kind of work it does some, with an eye on the clock, and counts all of it.
+"""A stub trainer that does and times a sample of each kind of work, and counts all of it.
 
-The method and the engine do not notice. What they ask for is answered as if training went well to the very end: models
-move on as they did when they were really trained, and predictions get better from round to round.
+The method and the engine run unchanged. Their requests are answered as if training went well to the end: models change
+as they did when they were really trained, and predictions improve from round to round.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from coterie.simulation.director import Simulation
 from coterie.training import Trainer
 
 TRAINING, EVALUATING, PREDICTING, COMPUTING = "training", "evaluating", "predicting", "other computing"
-STARTING = "getting started"  # what is slower the first time
-QUICK = 0.05  # seconds: functions that take less are called, and not answered from memory
-NOISE = 1e-6  # of losses, so that they are not equal
-SURE = 4.0  # the logit of the class that a made-up prediction names
+STARTING = "getting started"  # extra time of first calls
+QUICK = 0.05  # seconds: faster functions are always called, not answered from the cache
+NOISE = 1e-6  # added to losses so that they differ
+SURE = 4.0  # the logit of the predicted class in a synthetic prediction
 
 
 class Lot(NamedTuple):
-    """Jobs of one kind that were asked for at once."""
+    """Jobs of one kind that were requested together."""
 
     price: Price
-    places: list[int]  # among all that was asked for
+    places: list[int]  # indices among the requested jobs
     units: int  # of work
     side_by_side: int  # workers that share it
 
@@ -47,41 +47,41 @@ class Rehearsal(Trainer):
         self.simulation, self.workers = simulation, engine.workers
         self.prices = Prices(engine.workers)
         self.leaps = Leaps(simulation.rounds, lambda: self.passed, inf if all_rounds else FOR_ROUNDS)
-        self.calls: dict[str, Counter[Call]] = defaultdict(Counter)  # how often each was made, by what it was for
+        self.calls: dict[str, Counter[Call]] = defaultdict(Counter)  # number of calls, by purpose
         self.samples = 0  # trained on
-        self.engine = 0.0  # seconds of everything else, each round's as often as it stands for
-        self.passed = 0.0  # the same as they passed
-        self._moves: dict[Hashable, Tensor] = {}  # what training did to a model
-        self._answers: dict[Hashable, dict[int, Any]] = defaultdict(dict)  # of functions, by the size of what they got
+        self.engine = 0.0  # seconds of everything else, weighted by the rounds each round represents
+        self.passed = 0.0  # the same unweighted
+        self._moves: dict[Hashable, Tensor] = {}  # the change of a model by training, by kind of job
+        self._answers: dict[Hashable, dict[int, Any]] = defaultdict(dict)  # of functions, by the size of their input
         peers = simulation.stage.peers
         self._rng = np.random.default_rng(peers[0].seed)
         splits = [(p, data) for p in simulation.participants if (data := peers[p.id].data) is not None]
-        self._whose = {id(s): p for p, data in splits for s in (data.train, data.validation, data.test)}
-        self.left = time.perf_counter()  # when the engine last went on
+        self._owner = {id(s): p for p, data in splits for s in (data.train, data.validation, data.test)}
+        self.left = time.perf_counter()  # when control last returned to the engine
 
-    # -- instead of the trainer ----------------------------------------------------------------
+    # -- the trainer's interface ---------------------------------------------------------------
 
     def fit(self, jobs: Sequence[FitJob]) -> list[float]:
         losses = [0.0] * len(jobs)
-        with self._aside():
+        with self._engine_paused():
             self.samples += self._weight() * sum(map(work.amount, jobs))
             for lot in self._lots(TRAINING, jobs):
-                mine = [jobs[i] for i in lot.places]
-                done = self._train(lot.price, mine, super().fit)
-                for job in mine[done:]:
+                lot_jobs = [jobs[i] for i in lot.places]
+                done = self._train(lot.price, lot_jobs, super().fit)
+                for job in lot_jobs[done:]:
                     job.model.vector.add_(self._moves[work.kind(job)])
                 for i in lot.places:
                     losses[i] = lot.price.example
         return losses
 
     def evaluate(self, jobs: Sequence[AnyJob]) -> list[Score]:
-        with self._aside():
+        with self._engine_paused():
             self._measure(EVALUATING, jobs, super().evaluate)
             return [self._score(job.split) for job in jobs]
 
     def predict(self, jobs: Sequence[AnyJob]) -> list[Prediction]:
         answers: list[Any] = [None] * len(jobs)
-        with self._aside():
+        with self._engine_paused():
             for lot in self._measure(PREDICTING, jobs, super().predict):
                 for i in lot.places:
                     answers[i] = self._prediction(jobs[i].split, lot.price.example)
@@ -89,18 +89,18 @@ class Rehearsal(Trainer):
 
     def call(self, functions: Sequence[work.Function]) -> list[Any]:
         answers: list[Any] = [None] * len(functions)
-        with self._aside():
+        with self._engine_paused():
             for lot in self._lots(COMPUTING, functions):
-                mine = [functions[i] for i in lot.places]
-                for i, answer in zip(lot.places, self._called(lot.price, mine, super().call), strict=True):
+                lot_functions = [functions[i] for i in lot.places]
+                for i, answer in zip(lot.places, self._called(lot.price, lot_functions, super().call), strict=True):
                     answers[i] = answer
         return answers
 
     # -- measuring and counting ----------------------------------------------------------------
 
     @contextmanager
-    def _aside(self) -> Iterator[None]:
-        """What passes inside is ours; what passed since the last time was the engine's and the method's."""
+    def _engine_paused(self) -> Iterator[None]:
+        """Time inside counts for the rehearsal; the time since the last call counts for the engine and the method."""
         passed = time.perf_counter() - self.left
         self.passed += passed
         self.engine += self._weight() * passed
@@ -110,22 +110,22 @@ class Rehearsal(Trainer):
     def _weight(self) -> int:
         return self.leaps.stands_for.get(self.simulation.stage.computing, 1)
 
-    def _lots(self, what: str, jobs: Sequence[Any]) -> list[Lot]:
+    def _lots(self, purpose: str, jobs: Sequence[Any]) -> list[Lot]:
         by_kind: dict[Hashable, list[int]] = defaultdict(list)
         for i, job in enumerate(jobs):
             by_kind[work.kind(job)].append(i)
-        lots = [self._lot(what, kind, jobs, places) for kind, places in by_kind.items()]
+        lots = [self._lot(purpose, kind, jobs, places) for kind, places in by_kind.items()]
         if lots:
-            self.calls[what][tuple((x.price.number, x.units, x.side_by_side) for x in lots)] += self._weight()
+            self.calls[purpose][tuple((x.price.number, x.units, x.side_by_side) for x in lots)] += self._weight()
         return lots
 
-    def _lot(self, what: str, kind: Hashable, jobs: Sequence[Any], places: list[int]) -> Lot:
+    def _lot(self, purpose: str, kind: Hashable, jobs: Sequence[Any], places: list[int]) -> Lot:
         units = sum(work.amount(jobs[i]) for i in places)
         side_by_side = min(self.workers, self._pieces(jobs[places[0]], len(places)))
-        return Lot(self.prices.of(what, kind, len(places)), places, units, side_by_side)
+        return Lot(self.prices.of(purpose, kind, len(places)), places, units, side_by_side)
 
     def _pieces(self, job: Any, count: int) -> int:
-        """How many pieces so many such jobs are computed in."""
+        """The number of pieces in which `count` such jobs are computed."""
         if isinstance(job, PortableJob):
             return 1
         if not hasattr(job, "model"):  # a function
@@ -133,14 +133,14 @@ class Rehearsal(Trainer):
         chunk = self._chunk(job, count)
         return ceil(count / chunk) if chunk else 1 if job.model.architecture.draws else count
 
-    def _measure(self, what: str, jobs: Sequence[Any], do: Do) -> list[Lot]:
-        lots = self._lots(what, jobs)
+    def _measure(self, purpose: str, jobs: Sequence[Any], do: Do) -> list[Lot]:
+        lots = self._lots(purpose, jobs)
         for lot in lots:
             self.prices.measure(lot.price, [jobs[i] for i in lot.places], do)
         return lots
 
     def _train(self, price: Price, jobs: Sequence[FitJob], do: Do) -> int:
-        """Train some of these; returns how many."""
+        """Train some of these jobs. Returns how many."""
         first, kind = jobs[0].model.vector, work.kind(jobs[0])
         before = first.clone()
         done = len(self.prices.measure(price, jobs, do))
@@ -161,7 +161,7 @@ class Rehearsal(Trainer):
         return [known[max(size for size in known if size <= work.amount(f))] for f in functions]
 
     def _worth_calling(self, functions: Sequence[work.Function], known: Collection[int]) -> list[work.Function]:
-        """Those that get as much as none before: a few at a time, while there is time. Who gets least always."""
+        """Functions with a new input size: a few at a time, while there is time, and always the smallest."""
         new: dict[int, work.Function] = {}
         for function in functions:
             size, least = work.amount(function), min((*known, *new))
@@ -170,22 +170,22 @@ class Rehearsal(Trainer):
         return list(new.values())
 
     def seconds(self) -> dict[str, float]:
-        """What all of it would have taken, by what it was for."""
+        """The predicted seconds of all work, by purpose."""
         prices = list(self.prices.by_kind.values())
         each = [price.each() for price in prices]
-        found = {
-            what: sum(n * of_call(c, each, self.workers) for c, n in calls.items())
-            for what, calls in self.calls.items()
+        by_purpose = {
+            purpose: sum(n * of_call(c, each, self.workers) for c, n in calls.items())
+            for purpose, calls in self.calls.items()
         }
-        found[STARTING] = sum(price.once() for price in prices)
-        return found
+        by_purpose[STARTING] = sum(price.once() for price in prices)
+        return by_purpose
 
-    # -- made-up answers -----------------------------------------------------------------------
+    # -- synthetic answers ---------------------------------------------------------------------
 
     def _progress(self, split: Split) -> float:
-        """How far its peer is, from 0 to below 1."""
-        whose = self._whose.get(id(split))
-        round = whose.round if whose else self.simulation.stage.computing
+        """The progress of the split's peer, from 0 to below 1."""
+        owner = self._owner.get(id(split))
+        round = owner.round if owner else self.simulation.stage.computing
         return round / (self.simulation.rounds + 1)
 
     def _score(self, split: Split) -> Score:
@@ -193,12 +193,12 @@ class Rehearsal(Trainer):
         return Score(2 - progress + NOISE * self._rng.random(), progress)
 
     def _prediction(self, split: Split, example: Prediction) -> Prediction:
-        """As many samples right as the peer has got far, whatever the model; features as they were seen."""
+        """A prediction whose accuracy is the peer's progress, whatever the model; features are those of the example."""
         labels, classes = split.y.cpu().numpy(), example.logits.shape[1]
         away = self._rng.integers(1, max(classes, 2), len(labels))
         right = np.arange(len(labels)) < self._progress(split) * len(labels)
-        said = np.where(right, labels, (labels + away) % classes)
-        logits = SURE * np.eye(classes)[said] + self._rng.random((len(labels), classes))
+        predicted = np.where(right, labels, (labels + away) % classes)
+        logits = SURE * np.eye(classes)[predicted] + self._rng.random((len(labels), classes))
         rows = torch.arange(len(labels), device=example.features.device) % max(1, len(example.features))
         if example.trouble:
             logits *= np.nan

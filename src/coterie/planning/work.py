@@ -1,4 +1,4 @@
-"""What there is to compute, as a plan sees it: which jobs are alike, how much work each is, and a part of one."""
+"""Classify jobs for planning: their kind, their amount of work, and how to take part of a job."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ Job = FitJob | AnyJob | Function
 
 
 def kind(job: Job) -> Hashable:
-    """Jobs of one kind cost the same for each unit of work."""
+    """The kind of a job. Jobs of one kind cost the same per unit of work."""
     if isinstance(job, FitJob):
-        s = job.settings  # without the learning rate, which may be another one in every round
+        s = job.settings  # without the learning rate, which may change every round
         how = (s.epochs, s.batch, s.optimizer, s.momentum == 0, s.augment)
         return (job.model.architecture, job.loss, how, job.only, job.views, job.targets is None)
     if isinstance(job, EvaluateJob):
@@ -33,7 +33,7 @@ def kind(job: Job) -> Hashable:
 
 
 def amount(job: Job) -> int:
-    """Units of work: samples seen, or for a function the numbers that it is given."""
+    """Units of work: samples seen, or for a function the size of its inputs."""
     if isinstance(job, FitJob):
         return len(job.split) * job.settings.epochs * max(1, job.views)
     if isinstance(job, EvaluateJob | PortableJob):
@@ -50,7 +50,7 @@ def steps(job: Job) -> int:
 
 
 def part(job: Job, count: int) -> Job:
-    """The same with so many batches, once; a function is done whole or not at all."""
+    """The job reduced to `count` batches and one epoch; a function cannot be reduced."""
     if not isinstance(job, FitJob | EvaluateJob | PortableJob):
         return job
     rows = job.split.rows[: count * _batch(job)]
@@ -71,7 +71,7 @@ def _called(function: Function) -> Any:
 
 
 def _values(value: Any) -> Iterator[Any]:
-    """What a function is given, whatever it is wrapped in."""
+    """All inputs of a function, unwrapped."""
     if isinstance(value, partial):
         value = [*value.args, *value.keywords.values()]
     if isinstance(value, Mapping):

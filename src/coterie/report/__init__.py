@@ -1,4 +1,4 @@
-"""Tables, figures and pages from a run's events.
+"""Draw figures, tables and HTML reports from the events of a run.
 
 In a notebook:
 
@@ -7,7 +7,7 @@ In a notebook:
     run = coterie.report.open("runs/demo")
     run.accuracy()                           # shown by the notebook
     run.graph(round=20).save("graph.pdf")
-    coterie.report.figures("runs/compared")  # by name: of a run, a comparison or a sweep
+    coterie.report.figures("runs/compared")  # by name: from a run, a comparison or a sweep
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ __all__ = ["Figure", "NothingToDraw", "figures", "open"]
 
 
 def open(folder: str | Path) -> Run:
-    """The run in a folder, finished or not: `accuracy()`, `gains()`, `bytes()`, `time()`, `neighbours()`,
+    """Open the run in a folder, finished or not. `accuracy()`, `gains()`, `bytes()`, `time()`, `neighbours()`,
     `graph(round=)`, `matrix(round=)`, `classes()`, `notes()`, `embedding()`, `front()` and `walks()` draw its
-    figures. `baseline` is the run of its baseline, if there is one."""
+    figures. `baseline` is the baseline's run, if there is one."""
     from coterie.report.run import open_run
 
     return open_run(folder)
 
 
 def figures(folder: str | Path) -> dict[str, Figure]:
-    """The figures in the report of a run, a comparison or a sweep, by their name; `coterie.figures` saves them."""
-    from coterie.report.saving import drawn
+    """The figures in the report of a run, a comparison or a sweep, by name; `coterie.figures` saves them."""
+    from coterie.report.saving import figures_by_name
 
-    return drawn(folder)
+    return figures_by_name(folder)

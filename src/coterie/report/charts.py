@@ -1,4 +1,4 @@
-"""The charts of one run: accuracy over rounds, bytes and time, and neighbours against the truth."""
+"""The charts of one run: accuracy over rounds, bytes and time, and neighbours against the true clusters."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from coterie.report.measures import MAX_POINTS, Point, spread_out
 from coterie.report.svg import Plot, tick
 from coterie.report.timing import Curve
 
-MAX_LINE_POINTS = 40_000  # of all peers' lines together: each is thinned if there are more
-MAX_LINES = 200  # above this, peers' lines would only darken the picture: they show when picked out
-CROWD = 40  # above this, they are fainter
+MAX_LINE_POINTS = 40_000  # over all peers' lines: above this, each line is thinned
+MAX_LINES = 200  # above this, peers' lines would only darken the picture: they show when highlighted
+CROWD = 40  # above this, peers' lines are fainter
 SPLITS = ("test", "validation")
-BASELINE = "plain d3"  # how a baseline's line is drawn
+BASELINE = "plain d3"  # the classes of a baseline's line
 Ends = tuple[float, float]  # of an axis
 
 PeerLines = Mapping[int, Sequence[tuple[int, float]]]
 
 
-class Beside(NamedTuple):
-    """The mean of the baseline, to be drawn beside the run's own."""
+class BaselineLine(NamedTuple):
+    """The baseline's mean, drawn beside the run's."""
 
     name: str
     line: Sequence[tuple[float, float]]
@@ -34,14 +34,14 @@ class Beside(NamedTuple):
     def draw(self, plot: Plot, axis: ByteAxis | None = None) -> None:
         draw_line(plot, [x for x, _ in self.line], [y for _, y in self.line], BASELINE, f"{self.name}, mean", axis)
 
-    def key(self, what: str = "mean") -> Key:
-        return Key(BASELINE, f"baseline {self.name}, {what}")
+    def key(self, measure: str = "mean") -> Key:
+        return Key(BASELINE, f"baseline {self.name}, {measure}")
 
 
 def draw_line(
     plot: Plot, xs: Sequence[float], ys: Sequence[float], css: str, name: str, axis: ByteAxis | None = None
 ) -> None:
-    """A line; on an axis of bytes in two parts, before anything was exchanged and after, with dots across the break."""
+    """A line; on an axis of bytes in two parts, at 0 and after the first exchange, with dots across the break."""
     if axis is None:
         plot.line(xs, ys, css, name)
         return
@@ -55,22 +55,22 @@ def draw_line(
 
 
 def over_rounds(
-    found: Sequence[Point],
+    measured: Sequence[Point],
     peers: PeerLines,
     rounds: int,
     split: str,
     ends: Ends | None = None,
-    beside: Beside | None = None,
+    baseline: BaselineLine | None = None,
 ) -> Figure:
-    """Every peer's line and the mean, round by round, on the test or on the validation data."""
-    if not found:
+    """Every peer's line and the mean, round by round, on the test or validation data."""
+    if not measured:
         raise NothingToDraw("No peer was measured.")
-    shown = spread_out(found, MAX_POINTS)
+    shown = spread_out(measured, MAX_POINTS)
     means = [p.test if split == "test" else p.validation for p in shown]
     quantiles = [p.test_quantiles if split == "test" else p.validation_quantiles for p in shown]
     xs = [float(p.round) for p in shown]
     lines = [v for line in peers.values() for _, v in line]
-    every = [*xs, *(x for x, _ in beside.line)] if beside else xs
+    every = [*xs, *(x for x, _ in baseline.line)] if baseline else xs
     plot = Plot((min(1.0, *every), max(rounds, *every)), ends or tenths_around([*means, *lines]))
     plot.axes("round", f"{split} accuracy", tick, whole=True)
     plot.band(xs, [q[0] for q in quantiles], [q[3] for q in quantiles], split)
@@ -80,27 +80,27 @@ def over_rounds(
         some = spread_out(line, most)
         plot.line([r for r, _ in some], [v for _, v in some], f"{split} {kind}", f"peer {peer}", dot=False)
     plot.line(xs, means, "halo", dot=False)
-    if beside:
-        beside.draw(plot)
+    if baseline:
+        baseline.draw(plot)
     plot.line(xs, means, f"{split} mean", "mean of all peers")
     longest = max(len(line) for line in peers.values())
-    own = "Each peer on its own test data." if split == "test" else "Rounds are selected on this data, never on test."
-    caption = ["Thick line: mean over peers. Band: the middle 80% of peers.", own]
+    data = "Each peer on its own test data." if split == "test" else "Rounds are selected on this data, not on test."
+    caption = ["Thick line: mean over peers. Band: the middle 80% of peers.", data]
     if len(peers) > MAX_LINES:
-        caption.append(f"The lines of the {len(peers):,} peers show when they are picked out.")
+        caption.append(f"Highlight a peer to see its line; {len(peers):,} lines would hide each other.")
     if longest > most:
-        caption.append(f"Of each peer's {longest} measured rounds, {most} are drawn.")
+        caption.append(f"{most} of each peer's {longest} measured rounds are drawn.")
     label = f"Mean {split} accuracy over rounds: {percent(means[-1])} in round {shown[-1].round}"
     one = [] if len(peers) > MAX_LINES else [Key(f"{split} peer", "one peer")]
-    keys = (Key(f"{split} mean", "mean"), *one, *([beside.key()] if beside else []))
+    keys = (Key(f"{split} mean", "mean"), *one, *([baseline.key()] if baseline else []))
     return Figure(f"accuracy-{split}", "Accuracy over rounds", plot.svg(label), " ".join(caption), keys)
 
 
 def architectures(lines: Mapping[str, Sequence[tuple[int, float]]], rounds: int, split: str, ends: Ends) -> Figure:
-    """The mean of the peers of each architecture, round by round, where peers have several."""
+    """The mean accuracy of each architecture, round by round, where peers have several."""
     lines = {name: spread_out(line, MAX_POINTS) for name, line in lines.items() if line}
     if not lines:
-        raise NothingToDraw("All peers have the same architecture, or each has several, or none was measured.")
+        raise NothingToDraw("All peers have the same architecture, each peer has several, or no peer was measured.")
     every = [float(round) for line in lines.values() for round, _ in line]
     plot = Plot((min(1.0, *every), max(rounds, *every)), ends)
     plot.axes("round", f"{split} accuracy", tick, whole=True)
@@ -108,48 +108,48 @@ def architectures(lines: Mapping[str, Sequence[tuple[int, float]]], rounds: int,
         plot.line([float(r) for r, _ in line], [v for _, v in line], f"{colour_and_dash(i)} mean", name)
     ending = ", ".join(f"{name} {percent(line[-1][1])}" for name, line in lines.items())
     keys = tuple(Key(f"{colour_and_dash(i)} mean", name) for i, name in enumerate(lines))
-    caption = "Means over the peers that have the architecture, each on its own data."
-    label = f"Mean {split} accuracy by architecture over rounds: at last {ending}"
+    caption = "Mean over the peers with the architecture, each on its own data."
+    label = f"Mean {split} accuracy by architecture over rounds: finally {ending}"
     return Figure(f"accuracy-architectures-{split}", "Accuracy by architecture", plot.svg(label), caption, keys)
 
 
-def over_bytes(found: Sequence[Point], ends: Ends | None = None, beside: Beside | None = None) -> Figure:
-    """Mean accuracy against what had been exchanged by then, on a logarithmic axis."""
-    if not found or not found[-1].bytes:
+def over_bytes(measured: Sequence[Point], ends: Ends | None = None, baseline: BaselineLine | None = None) -> Figure:
+    """Mean accuracy against the bytes exchanged so far, on a logarithmic axis."""
+    if not measured or not measured[-1].bytes:
         raise NothingToDraw("Nothing was exchanged.")
-    shown = spread_out(found, MAX_POINTS)
+    shown = spread_out(measured, MAX_POINTS)
     xs = [float(p.bytes) for p in shown]
-    axis = ByteAxis([*xs, *(x for x, _ in beside.line)] if beside else xs)
+    axis = ByteAxis([*xs, *(x for x, _ in baseline.line)] if baseline else xs)
     means = {"validation": [p.validation for p in shown], "test": [p.test for p in shown]}
     plot = Plot(axis.ends, ends or tenths_around([v for line in means.values() for v in line]))
     axis.draw(plot, "exchanged by all peers so far, logarithmic", "mean accuracy", tick)
-    if beside:
-        beside.draw(plot, axis)
+    if baseline:
+        baseline.draw(plot, axis)
     for split, line in means.items():
         draw_line(plot, xs, line, split, split, axis)
     label = f"Mean accuracy against bytes exchanged, up to {size(shown[-1].bytes)}"
-    caption = "Mean over peers, against all bytes by the end of that round."
+    caption = "Mean over peers, against all bytes exchanged by the end of the round."
     if axis.has_nothing:
-        caption += " At 0, left of the break: nothing exchanged yet."
-    keys = _split_keys(beside)
+        caption += " Left of the break, at 0: nothing exchanged yet."
+    keys = _split_keys(baseline)
     return Figure("accuracy-bytes", "Accuracy against bytes exchanged", plot.svg(label), caption, keys)
 
 
-def over_time(curves: Mapping[str, Curve], ends: Ends | None = None, beside: Beside | None = None) -> Figure:
+def over_time(curves: Mapping[str, Curve], ends: Ends | None = None, baseline: BaselineLine | None = None) -> Figure:
     """Mean accuracy against simulated time."""
     curves = {split: curve for split, curve in curves.items() if curve}
     if not curves or not curves["test"][-1][0]:
         raise NothingToDraw("Not every peer was measured, or no simulated time has passed.")
-    end = max(curve[-1][0] for curve in [*curves.values(), *([beside.line] if beside and beside.line else [])])
+    end = max(curve[-1][0] for curve in [*curves.values(), *([baseline.line] if baseline and baseline.line else [])])
     plot = Plot((0.0, end), ends or tenths_around([v for curve in curves.values() for _, v in curve]))
     plot.axes("simulated seconds", "mean accuracy", tick)
-    if beside:
-        beside.draw(plot)
+    if baseline:
+        baseline.draw(plot)
     for split, curve in curves.items():
         plot.line([t for t, _ in curve], [v for _, v in curve], split, split)
     label = f"Mean accuracy against simulated time, up to {end:.3g} seconds"
-    caption = "Mean over peers, each as it was last measured, from when all have been. Measuring takes no time."
-    return Figure("accuracy-time", "Accuracy against simulated time", plot.svg(label), caption, _split_keys(beside))
+    caption = "Mean over peers' latest measurements, once all have been measured. Measuring takes no simulated time."
+    return Figure("accuracy-time", "Accuracy against simulated time", plot.svg(label), caption, _split_keys(baseline))
 
 
 def neighbours(
@@ -159,22 +159,20 @@ def neighbours(
     known: bool,
     means: Mapping[str, float],
 ) -> Figure:
-    """Neighbour lists and averaging weights against the truth: a line for each that there is. `means` are those over
-    all rounds."""
+    """Neighbour lists and averaging weights against the true clusters: a line for each available score. `means` are
+    the means over all rounds."""
     lines: dict[str, Mapping[int, float]] = {}
-    told = []
+    definitions = []
     if scores:
         lines["precision"] = {r: s.precision for r, s in scores.items()}
         lines["recall"] = {r: s.recall for r, s in scores.items()}
-        told.append("Precision: the share of a peer's neighbours that are of its true cluster.")
-        told.append("Recall: the share of its true cluster that are its neighbours.")
+        definitions.append("Precision: the share of a peer's neighbours that belong to its true cluster.")
+        definitions.append("Recall: the share of its true cluster that are its neighbours.")
     if masses:
         lines["mass"] = masses
-        told.append("Mass: the share of a peer's averaging weight, its own included, that lies on its true cluster.")
+        definitions.append("Mass: the share of a peer's averaging weight, its own included, on its true cluster.")
     if not lines:
-        raise NothingToDraw(
-            "This method keeps no lists of neighbours." if known else "The true clusters are not known."
-        )
+        raise NothingToDraw("This method keeps no neighbour lists." if known else "The true clusters are not known.")
     shown = {r for line in lines.values() for r in line}
     plot = Plot((min(1.0, *shown), max(rounds, *shown)), (0.0, 1.0))
     plot.axes("round", "share", tick, whole=True)
@@ -182,18 +180,20 @@ def neighbours(
         xs = sorted(line)
         plot.line(xs, [line[x] for x in xs], name, name)
     ending = ", ".join(f"{name} {tick(line[max(line)])}" for name, line in lines.items())
-    label = f"Neighbours against the true clusters over rounds: at last {ending}"
+    label = f"Neighbours against the true clusters over rounds: finally {ending}"
     over_rounds = ", ".join(f"{name} {percent(value)}" for name, value in means.items())
-    caption = " ".join([*told, "Means over peers.", *([f"Over all rounds: {over_rounds}."] if over_rounds else [])])
+    caption = " ".join(
+        [*definitions, "Means over peers.", *([f"Over all rounds: {over_rounds}."] if over_rounds else [])]
+    )
     keys = tuple(Key(name, name) for name in lines)
     return Figure("neighbours", "Neighbours against the true clusters", plot.svg(label), caption, keys)
 
 
 def tenths_around(values: Sequence[float]) -> tuple[float, float]:
-    """The ends of an axis: whole tenths around all that is shown."""
+    """The ends of an axis: whole tenths around all values."""
     low, high = math.floor(min(values) * 10 + 1e-6) / 10, math.ceil(max(values) * 10 - 1e-6) / 10
     return (low, high) if high > low else (max(0.0, low - 0.1), min(1.0, high + 0.1))
 
 
-def _split_keys(beside: Beside | None) -> tuple[Key, ...]:
-    return (*(Key(split, split) for split in SPLITS), *([beside.key("test")] if beside else []))
+def _split_keys(baseline: BaselineLine | None) -> tuple[Key, ...]:
+    return (*(Key(split, split) for split in SPLITS), *([baseline.key("test")] if baseline else []))

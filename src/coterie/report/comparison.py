@@ -1,4 +1,4 @@
-"""The page of a comparison: the table, and the curves of every variant with the interval over its seeds."""
+"""The HTML report of a comparison or sweep: the table, and curves of every variant with intervals over seeds."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from coterie.report.svg import Plot, circle, named, number, tick
 from coterie.report.tables import open_table
 
 SCRIPTS = ("pick.js", "lines.js", "pdf.js", "save.js")
-MANY = 4  # variants: the bands of more are fainter, for they overlap
+MANY = 4  # variants; the bands of more are fainter because they overlap
 MAX_DOTS = 300  # of one variant
 MAX_LABEL = 22  # characters at the side of the dots
 
@@ -43,57 +43,60 @@ def write_comparison(
     alone: Mapping[str, str] | None = None,
     places: sweep.Places | None = None,
 ) -> None:
-    """Write the page of a comparison: `variants` are the folders of each label's runs, one for each seed, and
-    `command` is what makes it again. `alone` names, of each label, the one whose peers train alone under the same
-    settings: by default the one label whose method is Local. Of a sweep, `places` are the labels' places in its grid.
+    """Write the page of a comparison. `variants` are the folders of each label's runs, one for each seed; `command`
+    recreates it. `alone` maps each label to the label whose peers train alone under the same settings (default: the
+    one label whose method is `local`). For a sweep, `places` are the labels' positions in its grid.
     """
-    found = [Seeds(label, folders) for label, folders in variants.items() if folders]
+    compared = [Seeds(label, folders) for label, folders in variants.items() if folders]
     top = open_table("Comparison", "One row for each variant.", head, rows, names=(0,))
     about = "".join(f'<p class="soft">{escape(note)}</p>' for note in notes)
     about += f"<p><code>{escape(command)}</code></p>" if command else ""
-    parts = [f'<section class="results"><h2>Results</h2>{top}{about}</section>', sections(found, alone, places).html()]
-    parts += [_gain_table(found, alone), _links(path, found)]
-    said = [f"{count(len(s.runs), 'seed')}, {percent(_mean(s))} in the mean over peers" for s in found]
-    data = {"what": "variant", "names": [s.label for s in found], "about": said}
+    parts = [
+        f'<section class="results"><h2>Results</h2>{top}{about}</section>',
+        sections(compared, alone, places).html(),
+    ]
+    parts += [_gain_table(compared, alone), _links(path, compared)]
+    descriptions = [f"{count(len(s.runs), 'seed')}, {percent(_mean(s))} in the mean over peers" for s in compared]
+    data = {"what": "variant", "names": [s.label for s in compared], "about": descriptions}
     write_whole(path, pages.page(title, parts, data, SCRIPTS))
 
 
 def sections(
-    found: Sequence[Seeds], alone: Mapping[str, str] | None = None, places: sweep.Places | None = None
+    variants: Sequence[Seeds], alone: Mapping[str, str] | None = None, places: sweep.Places | None = None
 ) -> pages.Sections:
-    """The figures of a comparison; those of a sweep's grid first."""
-    ends = accuracy_axis(found)
+    """The figures of a comparison; for a sweep, those of its grid first."""
+    ends = accuracy_axis(variants)
     made = pages.Sections()
     chosen_by_first = {split.capitalize(): split for split in ("validation", "test")}
     for heading, make in sweep.figures(places or {}):
-        made.add(partial(_switched, "Accuracy on", chosen_by_first, partial(make, found)), heading)
+        made.add(partial(_switched, "Accuracy on", chosen_by_first, partial(make, variants)), heading)
     for split in SPLITS:
-        made.add(partial(over_rounds, found, split, ends), f"{split.capitalize()} accuracy over rounds")
+        made.add(partial(over_rounds, variants, split, ends), f"{split.capitalize()} accuracy over rounds")
     at = partial(_switched, "Accuracy on", {split.capitalize(): split for split in SPLITS})
-    made.add(partial(at, partial(over_bytes, found, ends)), "Accuracy against bytes exchanged")
-    made.add(partial(at, partial(over_time, found, ends)), "Accuracy against simulated time")
-    made.add(partial(dots, found, ends), "Peer by peer")
-    made.add(partial(_switched, "Round", OPTIONS, partial(gain_curves, found, alone)), f"{HEADING} against local")
+    made.add(partial(at, partial(over_bytes, variants, ends)), "Accuracy against bytes exchanged")
+    made.add(partial(at, partial(over_time, variants, ends)), "Accuracy against simulated time")
+    made.add(partial(dots, variants, ends), "Peer by peer")
+    made.add(partial(_switched, "Round", OPTIONS, partial(gain_curves, variants, alone)), f"{HEADING} against local")
     return made
 
 
-def accuracy_axis(found: Sequence[Seeds]) -> Ends:
-    """The ends of the accuracy axis of all charts, so that they can be compared by eye: whole tenths around all
-    intervals and all peers."""
-    bands = [curve(split) for s in found for curve in (s.over_rounds, s.over_time) for split in SPLITS]
+def accuracy_axis(variants: Sequence[Seeds]) -> Ends:
+    """The ends of the accuracy axis, the same in all charts so that they can be compared by eye: whole tenths around
+    all intervals and all peers."""
+    bands = [curve(split) for s in variants for curve in (s.over_rounds, s.over_time) for split in SPLITS]
     shown = [v for b in bands for m, r in zip(b.means, b.reach, strict=True) for v in (m - r, m + r)]
-    shown += [v for s in found for v in s.per_peer()]
+    shown += [v for s in variants for v in s.per_peer()]
     return tenths_around([max(0.0, min(shown)), min(1.0, max(shown))]) if shown else (0.0, 1.0)
 
 
 def lines(
-    found: Sequence[Seeds], measure: Measure, x: str, split: str, ends: Ends, axis: ByteAxis | None = None
+    variants: Sequence[Seeds], measure: Measure, x: str, split: str, ends: Ends, axis: ByteAxis | None = None
 ) -> Figure:
     """A line and the interval over seeds for each variant."""
-    bands = {seeds.label: measure(seeds) for seeds in found}
+    bands = {seeds.label: measure(seeds) for seeds in variants}
     shown = {label: b for label, b in bands.items() if b.xs}
     if not shown:
-        raise NothingToDraw("No round was measured in all seeds.")
+        raise NothingToDraw("No round was measured under all seeds.")
     if axis is not None:
         plot = Plot(axis.ends, ends)
         axis.draw(plot, x, f"{split} accuracy", tick)
@@ -104,23 +107,23 @@ def lines(
     for i, label in enumerate(bands):
         if label in shown:
             _line(plot, shown[label], style(i), label, axis, "one-of-many" if len(bands) > MANY else "")
-    best = ", ".join(f"{label} {percent(b.means[-1])}" for label, b in shown.items())
+    final = ", ".join(f"{label} {percent(b.means[-1])}" for label, b in shown.items())
     caption = "Mean over peers and seeds; band: the 95% interval over seeds (Student's t)."
-    if any(len(seeds.runs) < 2 for seeds in found):
-        caption += " Of one seed alone, there is no interval."
+    if any(len(seeds.runs) < 2 for seeds in variants):
+        caption += " A single seed has no interval."
     if len(bands) > COLOURS:
-        caption += f" Of {len(bands)} variants, those after the first {COLOURS} are grey: point at them to see which."
+        caption += f" Variants after the first {COLOURS} of {len(bands)} are grey: point at a line to see its name."
     if axis is not None and axis.has_nothing:
-        caption += " At 0, left of the break: nothing exchanged"
-        caption += "; the upright stroke is the interval." if any(any(b.reach) for b in shown.values()) else "."
+        caption += " Left of the break, at 0: nothing exchanged"
+        caption += "; the vertical stroke is the interval." if any(any(b.reach) for b in shown.values()) else "."
     keys = tuple(Key(style(i), label) for i, label in enumerate(bands))
     name = f"{split}-{x.split()[0]}"
-    return Figure(name, "Accuracy", plot.svg(f"{split} accuracy against {x}; at last: {best}"), caption, keys)
+    return Figure(name, "Accuracy", plot.svg(f"{split} accuracy against {x}; finally {final}"), caption, keys)
 
 
 def _line(plot: Plot, shown: Band, css: str, label: str, axis: ByteAxis | None, faint: str) -> None:
     edges = [(max(plot.y[0], m - r), min(plot.y[1], m + r)) for m, r in zip(shown.means, shown.reach, strict=True)]
-    some = [i for i, x in enumerate(shown.xs) if axis is None or x]  # a band has no width where nothing is exchanged
+    some = [i for i, x in enumerate(shown.xs) if axis is None or x]  # a band has no width where x is 0
     if any(shown.reach) and some:
         xs = [shown.xs[i] if axis is None else axis.at(shown.xs[i]) for i in some]
         plot.band(xs, [edges[i][0] for i in some], [edges[i][1] for i in some], f"{css} {faint}".strip(), label)
@@ -129,31 +132,31 @@ def _line(plot: Plot, shown: Band, css: str, label: str, axis: ByteAxis | None, 
     draw_line(plot, shown.xs, shown.means, css, label, axis)
 
 
-def over_rounds(found: Sequence[Seeds], split: str, ends: Ends) -> Figure:
-    return lines(found, lambda seeds: seeds.over_rounds(split), "round", split, ends)
+def over_rounds(variants: Sequence[Seeds], split: str, ends: Ends) -> Figure:
+    return lines(variants, lambda seeds: seeds.over_rounds(split), "round", split, ends)
 
 
-def over_bytes(found: Sequence[Seeds], ends: Ends, split: str) -> Figure:
-    axis = ByteAxis(x for s in found for x in s.over_bytes(split).xs)
-    if not any(any(s.over_bytes(split).xs) for s in found):
+def over_bytes(variants: Sequence[Seeds], ends: Ends, split: str) -> Figure:
+    axis = ByteAxis(x for s in variants for x in s.over_bytes(split).xs)
+    if not any(any(s.over_bytes(split).xs) for s in variants):
         raise NothingToDraw("Nothing was exchanged.")
 
     def measure(seeds: Seeds) -> Band:
-        all_of_it = seeds.over_bytes(split)
-        if all_of_it.xs and not all_of_it.xs[-1]:  # who exchanges nothing is one dot: where it ends
-            return Band(all_of_it.xs[-1:], all_of_it.means[-1:], all_of_it.reach[-1:])
-        return all_of_it
+        curve = seeds.over_bytes(split)
+        if curve.xs and not curve.xs[-1]:  # a variant that exchanges nothing is one dot, its final value
+            return Band(curve.xs[-1:], curve.means[-1:], curve.reach[-1:])
+        return curve
 
-    return lines(found, measure, "bytes exchanged by all peers so far, logarithmic", split, ends, axis)
-
-
-def over_time(found: Sequence[Seeds], ends: Ends, split: str) -> Figure:
-    return lines(found, lambda seeds: seeds.over_time(split), "simulated seconds", split, ends)
+    return lines(variants, measure, "bytes exchanged by all peers so far, logarithmic", split, ends, axis)
 
 
-def dots(found: Sequence[Seeds], ends: Ends) -> Figure:
-    """Every peer of every seed as a dot, a row for each variant."""
-    values = {seeds.label: sorted(seeds.per_peer()) for seeds in found}
+def over_time(variants: Sequence[Seeds], ends: Ends, split: str) -> Figure:
+    return lines(variants, lambda seeds: seeds.over_time(split), "simulated seconds", split, ends)
+
+
+def dots(variants: Sequence[Seeds], ends: Ends) -> Figure:
+    """Every peer under every seed as a dot, with a row for each variant."""
+    values = {seeds.label: sorted(seeds.per_peer()) for seeds in variants}
     everything = [v for row in values.values() for v in row]
     if not everything:
         raise NothingToDraw("No peer was measured.")
@@ -169,39 +172,39 @@ def dots(found: Sequence[Seeds], ends: Ends) -> Figure:
         if row:
             x, y = plot.at(float(np.mean(row)), i)
             plot.parts.append(f'<path class="mark" d="M{number(x)} {number(y - 11)}v22"{named(label)}/>')
-    caption = "A dot is one peer of one seed, at its round of best validation; it is moved up or down only to be seen."
-    caption += " The upright stroke is the mean."
+    caption = "A dot is one peer under one seed, at its round of best validation; its vertical offset has no meaning."
+    caption += " The vertical stroke is the mean."
     if any(len(row) > MAX_DOTS for row in values.values()):
-        caption += f" Of each variant, at most {MAX_DOTS} dots are drawn, evenly spread in order of accuracy."
+        caption += f" At most {MAX_DOTS} dots are drawn per variant, evenly spaced in order of accuracy."
     label = "Test accuracy of every peer; means: " + ", ".join(
         f"{name} {percent(float(np.mean(row)))}" for name, row in values.items() if row
     )
     return Figure("peers", "Peer by peer", plot.svg(label), caption)
 
 
-def twins(found: Sequence[Seeds]) -> dict[str, str]:
-    """Of each label the one that trains alone, if there is one and only one such label."""
-    alone = [s.label for s in found if s.runs and all(run.start.method == LOCAL for run in s.runs)]
-    return {s.label: alone[0] for s in found} if len(alone) == 1 else {}
+def local_counterparts(variants: Sequence[Seeds]) -> dict[str, str]:
+    """Each label's counterpart that trains alone, if exactly one label does."""
+    alone = [s.label for s in variants if s.runs and all(run.start.method == LOCAL for run in s.runs)]
+    return {s.label: alone[0] for s in variants} if len(alone) == 1 else {}
 
 
-def _gains(found: Sequence[Seeds], alone: Mapping[str, str] | None, at: str) -> dict[int, list[float]]:
-    """What every peer of every seed gains against training alone, of each variant (by number) that has such runs."""
-    twin, by_label = twins(found) if alone is None else alone, {s.label: s for s in found}
-    gained = {}
-    for i, seeds in enumerate(found):
-        its = by_label.get(twin.get(seeds.label, ""))
-        if its is not None and its is not seeds:
-            gained[i] = seeds.gains_against(its, at)
+def _gains(variants: Sequence[Seeds], alone: Mapping[str, str] | None, at: str) -> dict[int, list[float]]:
+    """Gains of every peer under every seed against training alone, for each variant (by index) with such runs."""
+    counterparts = local_counterparts(variants) if alone is None else alone
+    by_label, gained = {s.label: s for s in variants}, {}
+    for i, seeds in enumerate(variants):
+        counterpart = by_label.get(counterparts.get(seeds.label, ""))
+        if counterpart is not None and counterpart is not seeds:
+            gained[i] = seeds.gains_against(counterpart, at)
     return {i: values for i, values in gained.items() if values}
 
 
-def gain_curves(found: Sequence[Seeds], alone: Mapping[str, str] | None, at: str) -> Figure:
-    """What every peer of every seed gains against training alone, sorted: a line for each variant."""
-    values = _gains(found, alone, at)
+def gain_curves(variants: Sequence[Seeds], alone: Mapping[str, str] | None, at: str) -> Figure:
+    """Gains of every peer under every seed against training alone, sorted, with a line for each variant."""
+    values = _gains(variants, alone, at)
     if not values:
         raise NothingToDraw(
-            "There are no runs of `local` on the same splits; `coterie compare` has them unless --no-local is given."
+            "There are no runs of `local` on the same splits; `coterie compare` adds them unless --no-local is given."
         )
     plot = Plot((0.0, 100.0), around(v for row in values.values() for v in row))
     plot.axes(
@@ -211,21 +214,21 @@ def gain_curves(found: Sequence[Seeds], alone: Mapping[str, str] | None, at: str
     for i, row in values.items():
         ranked = list(enumerate(sorted(row, reverse=True)))
         places = [(100 * (rank + 0.5) / len(row), 100 * v) for rank, v in spread_out(ranked, MAX_POINTS)]
-        plot.line([x for x, _ in places], [y for _, y in places], style(i), found[i].label, dot=len(places) == 1)
-    means = ", ".join(f"{found[i].label} {points(float(np.mean(row)))}" for i, row in values.items())
-    caption = f"Every peer of every seed: its test accuracy {ROUNDS[at]}, minus its accuracy in `local` on that seed."
-    caption += " Where a line crosses zero, peers to its left gain, and peers to its right lose."
-    keys = tuple(Key(style(i), found[i].label) for i in values)
+        plot.line([x for x, _ in places], [y for _, y in places], style(i), variants[i].label, dot=len(places) == 1)
+    means = ", ".join(f"{variants[i].label} {points(float(np.mean(row)))}" for i, row in values.items())
+    caption = f"Every peer under every seed: its test accuracy {ROUNDS[at]}, minus its accuracy in `local`."
+    caption += " Peers left of where a line crosses zero gain; peers right of it lose."
+    keys = tuple(Key(style(i), variants[i].label) for i in values)
     label = f"Gain of each peer against local, sorted; means in points: {means}"
     return Figure(f"gain-{at}", HEADING, plot.svg(label), caption, keys)
 
 
-def _gain_table(found: Sequence[Seeds], alone: Mapping[str, str] | None) -> str:
+def _gain_table(variants: Sequence[Seeds], alone: Mapping[str, str] | None) -> str:
     parts = []
     for at, when in ROUNDS.items():
-        rows = table_rows({found[i].label: values for i, values in _gains(found, alone, at).items()})
+        rows = table_rows({variants[i].label: values for i, values in _gains(variants, alone, at).items()})
         if rows:
-            parts.append(open_table("Who gains and who loses", f"Against local, {when}.", TABLE_HEAD, rows, names=(0,)))
+            parts.append(open_table("Peers that gain or lose", f"Against local, {when}.", TABLE_HEAD, rows, names=(0,)))
     if not parts:
         return ""
     return f"<details><summary>{HEADING} against local</summary>{''.join(parts)}</details>"
@@ -239,26 +242,26 @@ def _colour(number: int) -> str:
     return colour(number) if number < COLOURS else "plain"
 
 
-def _switched(what: str, options: Mapping[str, str], make: Callable[[str], Figure]) -> pages.Switch:
-    """A figure for each option, between which the page's script switches."""
-    return pages.Switch(what, {name: make(option) for name, option in options.items()})
+def _switched(label: str, options: Mapping[str, str], make: Callable[[str], Figure]) -> pages.Switch:
+    """A figure for each option; the page's script switches between them."""
+    return pages.Switch(label, {name: make(option) for name, option in options.items()})
 
 
 def _mean(seeds: Seeds) -> float | None:
-    found = seeds.per_peer()
-    return float(np.mean(found)) if found else None
+    accuracies = seeds.per_peer()
+    return float(np.mean(accuracies)) if accuracies else None
 
 
-def _links(path: Path, found: Sequence[Seeds]) -> str:
-    """To the report of every run that has one."""
+def _links(path: Path, variants: Sequence[Seeds]) -> str:
+    """Links to the report of every run that has one."""
     items = []
-    for seeds in found:
+    for seeds in variants:
         links = []
         for folder, run in zip(seeds.folders, seeds.runs, strict=True):
             report = folder / "report.html"
             if report.exists():
-                way = Path(os.path.relpath(report.resolve(), path.parent.resolve())).as_posix()
-                links.append(f'<a href="{quote(way)}">{escape(seeds.label)}, seed {run.start.seed}</a>')
+                relative = Path(os.path.relpath(report.resolve(), path.parent.resolve())).as_posix()
+                links.append(f'<a href="{quote(relative)}">{escape(seeds.label)}, seed {run.start.seed}</a>')
         if links:
             items.append(f"<li>{', '.join(links)}</li>")
-    return f"<section><h2>The report of each run</h2><ul>{''.join(items)}</ul></section>" if items else ""
+    return f"<section><h2>Reports of the runs</h2><ul>{''.join(items)}</ul></section>" if items else ""

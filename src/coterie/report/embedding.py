@@ -1,5 +1,5 @@
-"""Peers' classes in a plane, where a method notes a vector for each: the mean of latent features, as in MAPL's
-Figure 4c (which has samples), or a prototype."""
+"""Project the peers' classes onto a plane, where a method notes a vector for each: the mean of latent features, as in
+MAPL's Figure 4c (which shows samples), or a prototype."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ MAX_MARKS = 1000  # of one round
 
 
 class Kind(NamedTuple):
-    """What is drawn, and how people call it."""
+    """A kind of vector, and the words for it."""
 
     name: str  # of the figure's file
     title: str
-    mark: str  # what a mark is
+    mark: str  # description of a mark
     vectors: str
 
 
@@ -33,41 +33,41 @@ EMBEDDINGS = {
     "features": Kind(
         "embedding",
         "Latent features",
-        "the mean over one peer's training samples of one class, in the latent space that its head reads",
+        "the mean over one peer's training samples of one class, in the latent space that its head takes as input",
         "means of latent features",
     ),
     "prototypes": Kind(
         "prototypes",
         "Prototypes",
-        "one peer's prototype of one class that it has samples of, as it shared it",
+        "one peer's shared prototype of a class that it has samples of",
         "prototypes",
     ),
 }
 
 
 def kinds_of(events: Sequence[Event]) -> list[str]:
-    """Which of the kinds were noted."""
+    """The kinds that were noted."""
     return [kind for kind in EMBEDDINGS if noted(events, kind)]
 
 
 def rounds_of(events: Sequence[Event], kind: str) -> list[int]:
-    """The first and the last round in which they were noted: one plane is made for both."""
-    found = noted(events, kind)
-    return sorted({min(found), max(found)}) if found else []
+    """The first and the last round in which they were noted; both share one projection."""
+    vectors = noted(events, kind)
+    return sorted({min(vectors), max(vectors)}) if vectors else []
 
 
 def embedding(events: Sequence[Event], kind: str, round: int | None = None) -> Figure:
-    """Each peer's vectors of the classes that it holds, in one of these rounds (the last)."""
+    """Each peer's vectors for the classes that it holds, in the first or last noted round (default: last)."""
     what = EMBEDDINGS[kind]
     start, rounds = started(events), rounds_of(events, kind)
     if not rounds:
-        raise NothingToDraw(f"This method notes no {what.vectors} of classes.")
+        raise NothingToDraw(f"This method notes no {what.vectors} for classes.")
     shown = rounds[-1] if round is None else round
     if shown not in rounds:
-        raise NothingToDraw(f"{what.title} are drawn of round {' and '.join(map(str, rounds))}, not of round {shown}")
-    found = noted(events, kind)
-    marks = [(r, peer, k) for r in rounds for peer, row in found[r].items() for k in row]
-    at, kept = in_plane(np.array([found[r][peer][k] for r, peer, k in marks], dtype=np.float64))
+        raise NothingToDraw(f"{what.title} are drawn for round {' and '.join(map(str, rounds))}, not for round {shown}")
+    vectors = noted(events, kind)
+    marks = [(r, peer, k) for r in rounds for peer, row in vectors[r].items() for k in row]
+    at, kept = in_plane(np.array([vectors[r][peer][k] for r, peer, k in marks], dtype=np.float64))
     here = [(peer, k, x, y) for (r, peer, k), (x, y) in zip(marks, _placed(at).tolist(), strict=True) if r == shown]
     every = -(-len(here) // MAX_MARKS)
     colours = cluster_colours(start)
@@ -78,9 +78,9 @@ def embedding(events: Sequence[Event], kind: str, round: int | None = None) -> F
     label = f"{what.title} of {len({peer for peer, *_ in here}):,} peers in a plane, in round {shown}"
     caption = (
         f"A mark is {what.mark}; the number is the class{', the colour the true cluster' if colours else ''}. "
-        f"Directions of {what.vectors}, projected onto the two principal components of those of {_and(rounds)} "
-        f"together, which hold {kept:.0%} of their variance: what is apart here is apart, what is together here need "
-        f"not be."
+        f"Directions of {what.vectors}, projected onto the two principal components of all those of {_and(rounds)}, "
+        f"which explain {kept:.0%} of the variance: marks far apart here are far apart, but marks close together here "
+        f"need not be close."
     )
     if every > 1:
         caption += f" One of {every} marks is drawn."
@@ -90,7 +90,7 @@ def embedding(events: Sequence[Event], kind: str, round: int | None = None) -> F
 
 
 def in_plane(vectors: Floats) -> tuple[Floats, float]:
-    """Their two principal components, with signs that are always the same; and the share of the variance in these."""
+    """The first two principal components, with deterministic signs, and the share of variance that they explain."""
     centred = vectors - vectors.mean(0)
     _, sizes, axes = np.linalg.svd(centred, full_matrices=False)
     axes = axes[:2]
@@ -101,7 +101,7 @@ def in_plane(vectors: Floats) -> tuple[Floats, float]:
 
 
 def _placed(at: Floats) -> Floats:
-    """As large as fits, one scale for both directions."""
+    """Scaled to fit, with the same scale in both directions."""
     low, high = at.min(0), at.max(0)
     scale = (SIDE - 2 * RADIUS - 8) / max(float((high - low).max()), 1e-9)
     placed: Floats = (at - (low + high) / 2) * scale * np.array([1, -1]) + SIDE / 2

@@ -1,4 +1,4 @@
-"""FedPAE: the ensembles that each peer had to choose from, and the one that it chose."""
+"""FedPAE's Pareto fronts: the ensembles each peer could choose from, and the one it chose."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from coterie.report.summary import started
 from coterie.report.svg import Plot, circle, named, number, tick
 
 MAX_PEERS = 200
-FENCE = 3.0  # times the distance between the quartiles: what is farther from them is outlying
-FEW = 0.05  # of all marks: so many (or one) may be left out of the axes
+FENCE = 3.0  # times the interquartile range: values farther away from the quartiles are outliers
+FEW = 0.05  # share of all marks (or one mark) that the axes may leave out
 ROUNDING = 1e-5  # the ends of an axis are rounded
-MAX_NAMED = 5  # of these, in the caption
+MAX_NAMED = 5  # of the marks left out, in the caption
 
 Place = tuple[float, float]  # strength and diversity
 
 
 class Choice(NamedTuple):
-    """A peer's last search, and what it predicts with at its end."""
+    """A peer's last search, and the ensemble it predicts with at the end."""
 
     peer: int
     round: int  # of the search
     front: list[Place]  # by strength
-    chosen: Place | None  # of the search; old runs do not tell
-    alone: Place | None  # its own models
-    notes: dict[str, Any]  # of its last round that has an ensemble
+    chosen: Place | None  # by the search; old runs did not record it
+    alone: Place | None  # of its own models
+    notes: dict[str, Any]  # of its last round with an ensemble
 
 
 def choices(events: Sequence[Event]) -> list[Choice]:
@@ -53,12 +53,11 @@ def choices(events: Sequence[Event]) -> list[Choice]:
     ]  # fmt: skip
 
 
-def most_of(values: Sequence[float]) -> tuple[float, float]:
-    """The ends of an axis that shows all values; but for a few outlying ones, if these would squeeze all others into
-    less than half of it.
+def axis_ends(values: Sequence[float]) -> tuple[float, float]:
+    """The ends of an axis that shows all values, except for a few outliers that would squeeze the others into less
+    than half of it.
 
-    Outlying are those more than three times the distance between the quartiles below or above these (Tukey's outer
-    fences).
+    Outliers are more than three interquartile ranges below or above the quartiles (Tukey's outer fences).
     """
     low, high = np.quantile(values, (0.25, 0.75))
     reach = FENCE * (high - low)
@@ -70,42 +69,42 @@ def most_of(values: Sequence[float]) -> tuple[float, float]:
 
 
 def fronts(events: Sequence[Event]) -> Figure:
-    """The Pareto front of each peer's last search, and which of its ensembles had the best vote."""
-    found = choices(events)[:MAX_PEERS]
-    if not found:
+    """The Pareto front of each peer's last search, with the ensemble that voted best."""
+    shown_choices = choices(events)[:MAX_PEERS]
+    if not shown_choices:
         raise NothingToDraw("This method does not choose ensembles.")
-    marks = [p for c in found for p in (*c.front, c.chosen, c.alone) if p is not None]
-    weak, strong = most_of([s for s, _ in marks])
-    least, most = most_of([d for _, d in marks])
+    marks = [p for c in shown_choices for p in (*c.front, c.chosen, c.alone) if p is not None]
+    weak, strong = axis_ends([s for s, _ in marks])
+    least, most = axis_ends([d for _, d in marks])
     plot = Plot(tenths_around([weak, strong]), (min(0.0, least), (most or 1.0) * 1.05))
     plot.axes("strength: mean validation accuracy of the members", "diversity", "{:.2g}".format, x_tick=tick)
-    for c in found:
+    for c in shown_choices:
         name = f"peer {c.peer}"
         shown = [p for p in c.front if _inside(plot, p)]
         plot.line([s for s, _ in shown], [d for _, d in shown], "c0 thin peer", name, dot=False)
         plot.parts += [circle(*plot.at(s, d), 2, "swarm c0", name) for s, d in shown]
-    for c in found:
+    for c in shown_choices:
         name = f"peer {c.peer}"
         if c.alone and _inside(plot, c.alone):
             x, y = (number(v) for v in plot.at(*c.alone))
             plot.parts.append(f'<path class="ring c1" d="M{x} {y}m-4 -4h8v8h-8z"{named(name)}/>')
         if c.chosen and _inside(plot, c.chosen):
             plot.parts.append(circle(*plot.at(*c.chosen), 5, "star c0", name))
-    outside = _outside(plot, found)
+    outside = _outside(plot, shown_choices)
     plot.parts += [_pointer(plot, place, css, f"peer {peer}", about) for peer, place, css, about in outside]
-    label = f"Strength and diversity of the ensembles on {len(found)} peers' Pareto fronts"
+    label = f"Strength and diversity of the ensembles on {len(shown_choices)} peers' Pareto fronts"
     caption = (
-        "A line is what one peer's last search found: no ensemble on it is beaten in both. Of these and of its own "
-        "models alone, a peer takes the one with the best vote on its validation data, so nobody does worse there "
-        "than alone. Diversity is of ensembles of one size: of one's own models, if they are fewer or more, it is not "
-        "on quite the same scale."
+        "A line is the Pareto front of one peer's last search: no ensemble on it is beaten in both strength and "
+        "diversity. From these ensembles and its own models alone, a peer takes the one with the best vote on its "
+        "validation data, so no peer does worse there than alone. Diversity depends on the size of an ensemble: for "
+        "a peer's own models, if they are fewer or more, the scale differs slightly."
     )
     if outside:
         named_ones = "; ".join(about for *_, about in outside[:MAX_NAMED])
         more = f"; and {len(outside) - MAX_NAMED} more" if len(outside) > MAX_NAMED else ""
-        caption += f" Outside of the axes, marked by a triangle at their edge: {named_ones}{more}."
-    if all(c.chosen is None for c in found):
-        caption += " This run does not tell where on its front a peer's choice lies."
+        caption += f" Outside the axes, marked by a triangle at the edge: {named_ones}{more}."
+    if all(c.chosen is None for c in shown_choices):
+        caption += " This run did not record where on its front each peer's choice lies."
     keys = (Key("c0 thin", "a peer's front"), Key("c0", "chosen", "star"), Key("c1", "its own models alone", "square"))
     return Figure("front", "Pareto fronts and chosen ensembles", plot.svg(label), caption, keys)
 
@@ -115,11 +114,11 @@ def _inside(plot: Plot, place: Place) -> bool:
     return all(low - ROUNDING <= value <= high + ROUNDING for value, (low, high) in both)
 
 
-def _outside(plot: Plot, found: Sequence[Choice]) -> list[tuple[int, Place, str, str]]:
-    """The marks that the axes leave out: whose, where, in which colour, and what it says."""
-    marks = [(c.peer, place, "c0", "front") for c in found for place in c.front]
-    marks += [(c.peer, c.chosen, "c0", "choice") for c in found if c.chosen]
-    marks += [(c.peer, c.alone, "c1", "own models") for c in found if c.alone]
+def _outside(plot: Plot, shown: Sequence[Choice]) -> list[tuple[int, Place, str, str]]:
+    """The marks outside the axes: the peer, the place, the colour class and a description."""
+    marks = [(c.peer, place, "c0", "front") for c in shown for place in c.front]
+    marks += [(c.peer, c.chosen, "c0", "choice") for c in shown if c.chosen]
+    marks += [(c.peer, c.alone, "c1", "own models") for c in shown if c.alone]
     return [
         (peer, place, css, f"peer {peer}'s {what} at {tick(place[0])}, {place[1]:.2g}")
         for peer, place, css, what in marks
@@ -128,9 +127,9 @@ def _outside(plot: Plot, found: Sequence[Choice]) -> list[tuple[int, Place, str,
 
 
 def _pointer(plot: Plot, place: Place, css: str, name: str, about: str) -> str:
-    """A triangle at the edge that points to where the mark would be."""
+    """A triangle at the edge of the plot that points to where the mark would be."""
     at = [min(max(v, ends[0]), ends[1]) for v, ends in zip(place, (plot.x, plot.y), strict=True)]
-    along = (float(np.sign(place[0] - at[0])), float(np.sign(at[1] - place[1])))  # up is less, in a drawing
+    along = (float(np.sign(place[0] - at[0])), float(np.sign(at[1] - place[1])))  # y grows downwards in SVG
     x, y = plot.at(*at)
     tip = (x - 2 * along[0], y - 2 * along[1])
     foot = (tip[0] - 8 * along[0], tip[1] - 8 * along[1])
@@ -141,15 +140,15 @@ def _pointer(plot: Plot, place: Place, css: str, name: str, about: str) -> str:
 
 
 def rows(events: Sequence[Event]) -> list[list[str]]:
-    """For a table: what each peer chose at last, and what that was worth on its validation data."""
-    found = []
+    """Table rows: each peer's final choice, and its accuracy on the peer's validation data."""
+    table = []
     for c in choices(events)[:MAX_PEERS]:
         authors = Counter(str(name).partition("/")[0] for name in c.notes.get("members", []))
-        whose = ", ".join(f"{'own' if a == str(c.peer) else f'peer {a}'} x{n}" for a, n in authors.items())
-        worth = [c.notes.get(key) for key in ("together", "alone")]
-        shown = [f"{100 * v:.1f}%" if isinstance(v, int | float) else "–" for v in worth]
-        found.append([str(c.peer), str(c.round), str(len(c.front)), whose or "–", *shown])
-    return found
+        sources = ", ".join(f"{'own' if a == str(c.peer) else f'peer {a}'} x{n}" for a, n in authors.items())
+        accuracies = [c.notes.get(key) for key in ("together", "alone")]
+        shown = [f"{100 * v:.1f}%" if isinstance(v, int | float) else "–" for v in accuracies]
+        table.append([str(c.peer), str(c.round), str(len(c.front)), sources or "–", *shown])
+    return table
 
 
 def _place(record: PeerRound, key: str) -> Place | None:

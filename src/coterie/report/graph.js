@@ -1,7 +1,7 @@
-/* The collaboration graph: one slider over rounds moves its drawing and its matrix.
+/* The collaboration graph: a slider over rounds updates its drawing and its matrix.
 
-   Both were drawn by graph_figures.py and matrix.py for the last round, with one path for each shade. Here these
-   paths get what they have in another round, by the same rules. */
+   graph_figures.py and matrix.py drew both for the last round, with one path for each shade. This script refills these
+   paths for another round, by the same rules. */
 
 const BEND = 0.12;
 const STEP = matchMedia("(prefers-reduced-motion: reduce)").matches ? 1000 : 200; // milliseconds, while it plays
@@ -18,7 +18,7 @@ function showGraph(section, graph) {
   let kind = graph.kinds[0];
   let at = kind.frames.length - 1;
 
-  /* ---- what is drawn ---- */
+  /* ---- drawing ---- */
 
   const shadeOf = (share) => Math.ceil((share * edgePaths.length) / 100 - 1e-9);
   const short = (value) => +value.toFixed(2);
@@ -67,28 +67,28 @@ function showGraph(section, graph) {
     fill(cellPaths, strokes);
   }
 
-  /* The colour bar of what is shown. */
+  /* The labels of the colour bar. */
   function drawScale({ what, numbers }) {
     const bar = matrix.querySelector(".scale");
-    const text = (share, told) => {
+    const text = (share, label) => {
       const made = svgElement("text", { x: 16, y: short(bar.dataset.height * (1 - share) + 4), "text-anchor": "start" });
-      made.textContent = told;
+      made.textContent = label;
       return made;
     };
-    bar.querySelector(".numbers").replaceChildren(...numbers.map(([share, told]) => text(share, told)));
+    bar.querySelector(".numbers").replaceChildren(...numbers.map(([share, label]) => text(share, label)));
     bar.querySelector(".what").textContent = what;
   }
 
   const own = drawing.querySelector(".own");
-  const said = element("p", { className: "soft said-of-graph" });
-  said.setAttribute("role", "status");
+  const status = element("p", { className: "soft said-of-graph" });
+  status.setAttribute("role", "status");
 
   function drawOwn(shown) {
     own.replaceChildren();
     matrix.querySelector(".cross")?.remove();
     const peer = placeOf.get(picked);
     if (peer === undefined) {
-      said.textContent = "Pick a peer out to see whom it takes from, and who takes from it.";
+      status.textContent = "Highlight a peer to see which peers it takes from, and which take from it.";
       return;
     }
     const takes = shown.filter(([cell]) => Math.floor(cell / count) === peer);
@@ -99,9 +99,9 @@ function showGraph(section, graph) {
     const cross = `M0 ${peer * unit}h400v${unit}h-400zM${peer * unit} 0v400h${unit}v-400z`;
     matrix.querySelector("g").append(svgElement("path", { class: "cross", d: cross }));
     const named = (cell, share) => `${graph.peers[cell]}${kind.weighed ? ` (${weight(share)})` : ""}`;
-    const from = takes.map(([c, s]) => named(c % count, s)).join(", ") || "nobody";
-    const to = gives.map(([c]) => graph.peers[Math.floor(c / count)]).join(", ") || "nobody";
-    said.textContent = `${picked} in round ${kind.frames[at][0]} takes from ${from} (solid); taken by ${to} (dashed).`;
+    const from = takes.map(([c, s]) => named(c % count, s)).join(", ") || "no peer";
+    const to = gives.map(([c]) => graph.peers[Math.floor(c / count)]).join(", ") || "no peers";
+    status.textContent = `${picked} in round ${kind.frames[at][0]} takes from ${from} (solid); ${to} take from it (dashed).`;
   }
 
   const weight = (share) => ((share / 100) * kind.most).toPrecision(2);
@@ -170,10 +170,10 @@ function showGraph(section, graph) {
     showing.append(kinds);
     controls.append(showing);
   }
-  section.querySelector(".pair").before(said);
+  section.querySelector(".pair").before(status);
   pickListeners.push(() => drawOwn(entries(kind.frames[at])));
 
-  /* ---- names of nodes and cells, and a table instead of the pictures ---- */
+  /* ---- tooltips of nodes and cells, and a table as an alternative to the pictures ---- */
 
   for (const node of drawing.querySelectorAll(".node")) {
     const about = data.about[data.names.indexOf(node.dataset.name)];
@@ -182,7 +182,7 @@ function showGraph(section, graph) {
     node.append(title);
   }
 
-  /* What a cell of the matrix says, while the pointer is on it. */
+  /* A tooltip for the cell of the matrix under the pointer. */
   const cells = matrix.querySelector(".field");
   const tip = svgElement("text", { class: "said tip", x: 200, y: 392, "text-anchor": "middle" });
   matrix.querySelector("g").append(tip);
@@ -202,7 +202,7 @@ function showGraph(section, graph) {
   const head = element("tr", {}, ...["peer", "takes from"].map((text) => element("th", { scope: "col", textContent: text })));
   const scroll = element("div", { className: "scroll", tabIndex: 0 });
   scroll.setAttribute("role", "region");
-  scroll.setAttribute("aria-label", "Who takes from whom");
+  scroll.setAttribute("aria-label", "Which peer takes from which");
   scroll.append(element("table", {}, caption, element("thead", {}, head), body));
   const table = element("details", {}, element("summary", { textContent: "The graph of this round as a table" }), scroll);
   table.addEventListener("toggle", () => { if (table.open) fillTable(); });
@@ -216,7 +216,7 @@ function showGraph(section, graph) {
     }
     body.replaceChildren(...rows.map((row, i) => element("tr", {},
       element("th", { scope: "row", textContent: graph.peers[i] }),
-      element("td", { className: "name", textContent: row.join(", ") || "nobody" }))));
+      element("td", { className: "name", textContent: row.join(", ") || "no peer" }))));
   }
 
   draw();

@@ -1,4 +1,4 @@
-"""The collaboration graph of one round, as a drawing and as a matrix."""
+"""Draw the collaboration graph of one round, as a node diagram and as a matrix."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from coterie.report.graphs import KINDS, Frame, Graph, frame, values_of
 from coterie.report.layout import places
 from coterie.report.marks import colour
 from coterie.report.matrix import SHADES, Floats, Scale, heat_map, shade_of
-from coterie.report.ordering import cluster_colours, cluster_groups, cluster_keys, order, told
+from coterie.report.ordering import cluster_colours, cluster_groups, cluster_keys, order, order_sentence
 from coterie.report.svg import circle, figure, number, text
 
-WIDTH = 440.0  # of the drawing, which is as high as it must be
-BEND = 0.12  # of an edge, as a share of its length: there and back are two lines
-NUMBERED = 60  # peers: up to so many, nodes are large enough for their numbers
+WIDTH = 440.0  # of the drawing; its height follows from the layout
+BEND = 0.12  # of an edge, as a share of its length: so that both directions are visible
+NUMBERED = 60  # peers: up to this many, nodes are large enough for their numbers
 
 
 def radius_of(peers: int) -> float:
@@ -30,22 +30,22 @@ def place_peers(graph: Graph) -> Floats:
 
 
 def drawing(graph: Graph, at: Floats, round: int) -> Figure:
-    """Peers as nodes that keep their places, and who takes how much from whom as edges."""
+    """Peers as nodes at fixed positions, and how much each takes from another as edges."""
     shown = frame(round, graph.matrix(round), graph.most)
     what = KINDS[graph.kind]
     label = f"The graph of round {round}: {len(shown.cells):,} {what} between {len(graph.peers):,} peers"
     parts = [*_edges(shown, at), '<g class="own"></g>', *_nodes(graph, at)]
-    most = f" The strongest edges are {graph.most:.2g}." if graph.kind == "weights" else ""
+    most = f" The strongest edge is {graph.most:.2g}." if graph.kind == "weights" else ""
     caption = (
-        f"An edge bends to its left, seen from the peer that takes.{most} Peers have one place in all rounds: near "
-        f"those they took most from in the last tenth of the rounds. What they take of themselves is left out."
+        f"An edge bends to the left, seen from the peer that takes.{most} A peer keeps its position in all rounds, "
+        "near the peers it took most from in the last tenth of the rounds. Weights of peers on themselves are left out."
     )
     height = float(at[:, 1].max()) + _margin(graph)
     return Figure("graph", "Drawing", figure(WIDTH, height, label, parts), caption, cluster_keys(graph.start, "dot"))
 
 
 def matrix(graph: Graph, round: int) -> Figure:
-    """The same as a matrix: a row is a peer, a column is whom it takes from."""
+    """The graph as a matrix: a row is a peer, a column a peer it takes from."""
     start, most = graph.start, graph.most_of_cells
     groups = cluster_groups(start, graph.peers)
     values = graph.matrix(round) / most
@@ -56,11 +56,11 @@ def matrix(graph: Graph, round: int) -> Figure:
     names = [str(peer) for peer in graph.peers]
     drawn = heat_map(values, (400, 400), label, axes, groups, groups, names, names, scale_of(graph))
     full = f"The full colour is {most:.2g}. " if graph.kind == "weights" or graph.is_thinned else ""
-    return Figure("matrix", "Matrix", drawn, full + told(start), cluster_keys(start, "patch"))
+    return Figure("matrix", "Matrix", drawn, full + order_sentence(start), cluster_keys(start, "patch"))
 
 
 def scale_of(graph: Graph) -> Scale:
-    """What the colours of its matrix stand for."""
+    """The meaning of the colours of its matrix."""
     if graph.kind == "weights":
         return Scale(graph.most_of_cells, "mean averaging weight" if graph.is_thinned else "averaging weight")
     if graph.is_thinned:
@@ -69,7 +69,7 @@ def scale_of(graph: Graph) -> Scale:
 
 
 def _edges(shown: Frame, at: Floats) -> list[str]:
-    """One path for each shade, which the page's slider fills anew for each round."""
+    """One path for each shade, which the page's slider refills for each round."""
     peers = len(at)
     strokes: list[list[str]] = [[] for _ in range(SHADES + 1)]
     shades = shade_of(np.array(shown.shares) / 100)
@@ -85,7 +85,7 @@ def _edges(shown: Frame, at: Floats) -> list[str]:
 
 
 def edge(start: Floats, stop: Floats) -> str:
-    """graph.js draws it in the same way."""
+    """A curved edge. Keep in step with graph.js."""
     (x, y), (to_x, to_y) = start.tolist(), stop.tolist()
     middle = ((x + to_x) / 2 + BEND * (to_y - y), (y + to_y) / 2 - BEND * (to_x - x))
     return f"M{number(x)} {number(y)}Q{number(middle[0])} {number(middle[1])} {number(to_x)} {number(to_y)}"

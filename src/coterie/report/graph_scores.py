@@ -1,4 +1,4 @@
-"""The collaboration graph against the truth."""
+"""Score the collaboration graph against the true clusters: precision, recall and mass."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ from typing import NamedTuple
 
 
 class Neighbourhood(NamedTuple):
-    """Averages over peers; 0 where no peer has any."""
+    """Means over peers; 0 where no peer has a score."""
 
     precision: float  # the share of a peer's neighbours that are of its cluster
     recall: float  # the share of a peer's cluster (itself left out) that are its neighbours
 
 
 def neighbour_scores(lists: Mapping[int, Sequence[int]], clusters: Sequence[int]) -> Neighbourhood:
-    """A peer without neighbours has no precision and is left out of that mean; one that is alone in its
-    cluster has no recall. Whoever has no cluster (a server) is nobody's neighbour."""
+    """A peer without neighbours has no precision and is left out of that mean; a peer alone in its cluster has no
+    recall. A server has no cluster and never counts as a neighbour."""
     sizes = Counter(clusters)
     precisions, recalls = [], []
     for peer, neighbours in lists.items():
         others = {j for j in neighbours if j != peer and j < len(clusters)}
-        kin = sum(clusters[j] == clusters[peer] for j in others)
-        of_its_kind = sizes[clusters[peer]] - 1
+        in_cluster = sum(clusters[j] == clusters[peer] for j in others)
+        others_in_cluster = sizes[clusters[peer]] - 1
         if others:
-            precisions.append(kin / len(others))
-        if of_its_kind:
-            recalls.append(kin / of_its_kind)
+            precisions.append(in_cluster / len(others))
+        if others_in_cluster:
+            recalls.append(in_cluster / others_in_cluster)
     return Neighbourhood(_mean(precisions), _mean(recalls))
 
 
 def mass_inside(rows: Mapping[int, Mapping[int, float]], clusters: Sequence[int]) -> float | None:
-    """The share of a peer's weight, its own included, that lies on its true cluster: the mean over peers.
+    """The share of a peer's weight, its own included, on its true cluster, averaged over peers.
 
-    Each row is divided by its sum. One without weight is left out; None where no peer has any. Whoever has no
-    cluster (a server) gets no weight.
+    Each row is divided by its sum. Rows without weight are left out; None where no peer has any. A server has no
+    cluster, so weight on it does not count.
     """
     shares = []
     for peer, row in sorted(rows.items()):

@@ -1,4 +1,4 @@
-"""Who averages with whom, as text for a terminal."""
+"""Draw the averaging weights of a run as text for the terminal."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ WIDTH = 80  # columns of the terminal
 MAX_CELLS = 40  # along one side: above this, neighbouring peers share a cell
 
 
-class Pens(NamedTuple):
-    """What a map is drawn with."""
+class Glyphs(NamedTuple):
+    """The characters that a map is drawn with."""
 
     shades: str  # from nothing to the largest weight
     upright: str
@@ -26,21 +26,21 @@ class Pens(NamedTuple):
     crossing: str
 
 
-BLOCKS = Pens(" ░▒▓█", "│", "─", "┼")
-ASCII = Pens(" .:*#", "|", "-", "+")
+BLOCKS = Glyphs(" ░▒▓█", "│", "─", "┼")
+ASCII = Glyphs(" .:*#", "|", "-", "+")
 
 
 def heat_map(events: Sequence[Event], encoding: str | None = "utf-8") -> str:
-    """The collaboration weights of the last round that tells of any: row by row, how much a peer takes of each.
+    """The averaging weights of the last round that has any: each row shows how much one peer takes from each other.
 
-    Empty where nobody noted weights. `encoding` is that of the output: what it cannot print is drawn in ASCII.
+    Empty where no peer noted weights. `encoding` is the output's; if it lacks block characters, the map is in ASCII.
     """
     start = started(events)
-    found = _last(events, start.peers)
-    if found is None:
+    last = _last_weights(events, start.peers)
+    if last is None:
         return ""
-    round, weights = found
-    pens = BLOCKS if _prints(encoding, "".join(BLOCKS)) else ASCII
+    round, weights = last
+    glyphs = BLOCKS if _prints(encoding, "".join(BLOCKS)) else ASCII
     groups, by = _cells(start)
     cells = [cell for group in groups for cell in group]
     shown = _means(weights, cells)
@@ -49,20 +49,20 @@ def heat_map(events: Sequence[Event], encoding: str | None = "utf-8") -> str:
     wide = 2 if label + 1 + 2 * len(cells) + len(groups) - 1 <= WIDTH else 1
 
     def line(row: Floats) -> str:
-        drawn = (pens.shades[_shade(value, most)] * wide for value in row.tolist())
-        return pens.upright.join("".join(next(drawn) for _ in group) for group in groups)
+        drawn = (glyphs.shades[_shade(value, most)] * wide for value in row.tolist())
+        return glyphs.upright.join("".join(next(drawn) for _ in group) for group in groups)
 
-    between = " " * (label + 1) + pens.crossing.join(pens.level * (wide * len(group)) for group in groups)
-    lines = [f"the weights of round {round}: a row is a peer, a column whom it takes from"]
+    between = " " * (label + 1) + glyphs.crossing.join(glyphs.level * (wide * len(group)) for group in groups)
+    lines = [f"weights of round {round}: a row is a peer, a column a peer it takes from"]
     rows = iter(shown)
     for i, group in enumerate(groups):
         lines += [between] if i else []
         lines += [f"{cell[0]:>{label}} {line(next(rows))}".rstrip() for cell in group]
-    return "\n".join([*lines, *_legend(start, pens, most, by, len(groups))])
+    return "\n".join([*lines, *_legend(start, glyphs, most, by, len(groups))])
 
 
-def _last(events: Sequence[Event], peers: int) -> tuple[int, Floats] | None:
-    """The last round with weights on peers, and these: peers x peers, nothing in the row of who noted none."""
+def _last_weights(events: Sequence[Event], peers: int) -> tuple[int, Floats] | None:
+    """The last round with weights on peers, and its weights (peers x peers; a row of zeros if a peer noted none)."""
     for round, rows in reversed(noted(events, "weights").items()):
         entries = [(i, int(j), float(w)) for i, row in rows.items() for j, w in row.items() if int(j) < peers]
         if entries:
@@ -82,17 +82,21 @@ def _prints(encoding: str | None, text: str) -> bool:
 
 
 def _cells(start: RunStarted) -> tuple[list[list[list[int]]], int]:
-    """The peers of each cell, cell by cell, cluster by cluster; and how many share a cell at the most.
+    """The peers of each cell, by cluster, and the largest number of peers in a cell.
 
-    Cells do not reach across clusters, unless there are too many of these for lines between them.
+    A cell never spans two clusters, unless there are too many clusters for lines between them.
     """
     clusters = start.clusters or [0] * start.peers
     order = sorted(range(start.peers), key=lambda p: (clusters[p], p))
-    kinds = [list(members) for _, members in groupby(order, key=lambda p: clusters[p])]
-    if len(kinds) > MAX_CELLS // 2:
-        kinds = [order]
-    by = next(n for n in range(1, start.peers + 1) if sum(-(-len(kind) // n) for kind in kinds) <= MAX_CELLS)
-    return [[kind[at : at + by] for at in range(0, len(kind), by)] for kind in kinds], by
+    members_by_cluster = [list(members) for _, members in groupby(order, key=lambda p: clusters[p])]
+    if len(members_by_cluster) > MAX_CELLS // 2:
+        members_by_cluster = [order]
+    by = next(
+        n
+        for n in range(1, start.peers + 1)
+        if sum(-(-len(cluster) // n) for cluster in members_by_cluster) <= MAX_CELLS
+    )
+    return [[cluster[at : at + by] for at in range(0, len(cluster), by)] for cluster in members_by_cluster], by
 
 
 def _means(weights: Floats, cells: Sequence[Sequence[int]]) -> Floats:
@@ -106,13 +110,13 @@ def _means(weights: Floats, cells: Sequence[Sequence[int]]) -> Floats:
 
 
 def _shade(value: float, most: float) -> int:
-    """The nearest of the shades, which divide what lies between 0 and the largest into equal steps."""
+    """The index of the nearest shade; shades are equal steps from 0 to the largest weight."""
     steps = len(BLOCKS.shades) - 1
     return max(0, math.floor(steps * value / most + 0.5)) if most > 0 else 0
 
 
-def _legend(start: RunStarted, pens: Pens, most: float, by: int, groups: int) -> list[str]:
-    lines = [f"{pens.shades[-1]} is {most:.2g}, the largest; '{pens.shades}' are equal steps from 0 to it"]
+def _legend(start: RunStarted, glyphs: Glyphs, most: float, by: int, groups: int) -> list[str]:
+    lines = [f"{glyphs.shades[-1]} is the largest weight, {most:.2g}; '{glyphs.shades}' are equal steps from 0 to it"]
     if start.clusters is not None:
         parted = ", with lines between clusters" if groups > 1 else ""
         lines.append(f"peers are sorted by true cluster{parted}")

@@ -1,4 +1,4 @@
-"""report.html of one run, from the run's events and its summary alone."""
+"""Write report.html of one run from its events and summary alone."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from coterie.report import fronts, walks
 from coterie.report import page as pages
 from coterie.report.embedding import EMBEDDINGS, kinds_of, rounds_of
 from coterie.report.figure import OddNotes, drawn_from
-from coterie.report.gains import HEADING, LOCAL, OPTIONS, gains, told
+from coterie.report.gains import HEADING, LOCAL, OPTIONS, gain_sentence, gains
 from coterie.report.graph_figures import scale_of
 from coterie.report.graphs import KINDS, Frame, Graph
 from coterie.report.noted import charts as charts_of_notes
@@ -32,7 +32,7 @@ def write_report(events: Sequence[Event], summary: dict[str, Any], path: Path) -
 
 
 def report_again(folder: Path, path: Path | None = None) -> Path:
-    """Write the report of the run in a folder, with its baseline if there is one; returns the file."""
+    """Write the report of the run in a folder, with its baseline if there is one. Returns the file."""
     path = path or folder / "report.html"
     write_whole(path, page_of(open_run(folder)))
     return path
@@ -46,10 +46,10 @@ def page_of(run: Run) -> str:
     start, events, summary = run.start, run.events, run.summary
     amounts = f"{count(start.peers, 'peer')} · {count(start.rounds, 'round')}"
     title = f"{short_name(start.method)} · seed {start.seed} · {amounts}"
-    said_first = [_about(events, start), *_failure(summary), *_mixture(summary), _headline(summary)]
-    parts = [*said_first, _beside_baseline(run), sections(run).html()]
-    of_peers = [_peer_table(run), architecture_table(start, summary)]
-    tables = [round_table(run.points, run.scores, run.masses), *of_peers, *_own_tables(events)]
+    top = [_about(events, start), *_failure(summary), *_mixture(summary), _headline(summary)]
+    parts = [*top, _baseline_section(run), sections(run).html()]
+    peer_tables = [_peer_table(run), architecture_table(start, summary)]
+    tables = [round_table(run.points, run.scores, run.masses), *peer_tables, *_method_tables(events)]
     names = [f"peer {p}" for p in range(start.peers)]
     data = {"what": "peer", "names": names, "about": _about_peers(start), "graph": _graph_data(run)}
     return pages.page(title, [*parts, *tables], data, SCRIPTS)
@@ -57,34 +57,34 @@ def page_of(run: Run) -> str:
 
 def sections(run: Run) -> pages.Sections:
     """The figures of a run."""
-    found = pages.Sections()
-    found.add(partial(_accuracy, run), "Accuracy over rounds")
-    found.add(partial(_architectures, run), "Accuracy by architecture", say=False)
+    figures = pages.Sections()
+    figures.add(partial(_accuracy, run), "Accuracy over rounds")
+    figures.add(partial(_architectures, run), "Accuracy by architecture", list_missing=False)
     against = f" against {run.baseline.name}" if run.baseline else ""
-    found.add(partial(_gains, run), HEADING + against, say=run.start.method != LOCAL)
-    found.add(run.bytes, "Accuracy against bytes exchanged")
-    found.add(run.time, "Accuracy against simulated time")
-    found.add(run.neighbours, "Neighbours against the true clusters")
-    found.add(partial(_graph, run), "Who works with whom", "wide graph")
+    figures.add(partial(_gains, run), HEADING + against, list_missing=run.start.method != LOCAL)
+    figures.add(run.bytes, "Accuracy against bytes exchanged")
+    figures.add(run.time, "Accuracy against simulated time")
+    figures.add(run.neighbours, "Neighbours against the true clusters")
+    figures.add(partial(_graph, run), "Collaboration graph", "wide graph")
     for kind in kinds_of(run.events):
-        found.add(
+        figures.add(
             partial(_embedding, run, kind),
-            f"The peers' classes in a plane: {EMBEDDINGS[kind].vectors}",
+            f"Projection of the peers' classes: {EMBEDDINGS[kind].vectors}",
             "wide",
-            say=False,
+            list_missing=False,
         )
-    found.add(run.front, "Pareto fronts and chosen ensembles", say=False)  # of single methods: nobody misses them
-    found.add(run.walks, "The walk of each expert", say=False)
-    found.add(run.classes, "Who holds which classes")
-    found.add(partial(_notes, run), "What the method noted", "wide", say=False)
-    return found
+    figures.add(run.front, "Pareto fronts and chosen ensembles", list_missing=False)  # only some methods have them
+    figures.add(run.walks, "Routes of the experts", list_missing=False)
+    figures.add(run.classes, "Classes held by each peer")
+    figures.add(partial(_notes, run), "Notes of the method", "wide", list_missing=False)
+    return figures
 
 
 # -- the top ---------------------------------------------------------------------------------------
 
 
 def _about(events: Sequence[Event], start: RunStarted) -> str:
-    """What the figures below are of."""
+    """Facts about the run, in one line."""
     known = "true clusters known" if start.clusters is not None else "true clusters not known"
     made = f"coterie {start.version}" if start.version else "coterie"
     facts = [*([f"data: {start.data}"] if start.data else []), known, made]
@@ -92,12 +92,12 @@ def _about(events: Sequence[Event], start: RunStarted) -> str:
         facts.append(f"{count(len(gone), 'peer')} left for good before the end")
     away = sum(e.until is not None for e in of_kind(events, PeerAway))
     if away:
-        facts.append(f"{count(away, 'round')} sat out by single peers")
+        facts.append(f"{count(away, 'round')} missed by single peers")
     return f'<p class="soft">{escape("; ".join(facts))}.</p>'
 
 
 def _failure(summary: Mapping[str, Any]) -> list[str]:
-    """What a reader must know before any figure."""
+    """A warning for the top of the page if the run diverged."""
     if "not_finite" not in summary:
         return []
     text = not_finite_peers(summary["not_finite"], summary["peers"])
@@ -105,9 +105,9 @@ def _failure(summary: Mapping[str, Any]) -> list[str]:
 
 
 def _mixture(summary: Mapping[str, Any]) -> list[str]:
-    """A run that went on with other sources than it began with says so first of all."""
+    """A warning for the top of the page if the run was resumed with other sources than it began with."""
     changes = "; ".join(map(str, summary.get("mixture", [])))
-    return [f"<p><strong>A mixture: {escape(changes)}.</strong></p>"] if changes else []
+    return [f"<p><strong>Mixed sources: {escape(changes)}.</strong></p>"] if changes else []
 
 
 def _headline(summary: Mapping[str, Any]) -> str:
@@ -117,8 +117,8 @@ def _headline(summary: Mapping[str, Any]) -> str:
         tiles.append((f"Mean test accuracy, {name}", percent(spread["mean"]), _spread(spread)))
     alone = summary.get("beside", {}).get("alone")
     if alone:
-        tiles.append(("With one's own models alone", percent(alone["mean"]), _spread(alone)))
-    others = {"mixture": "With the mixture of all its models", "own": "With its own model alone"}
+        tiles.append(("With a peer's own models alone", percent(alone["mean"]), _spread(alone)))
+    others = {"mixture": "With a mixture of all of a peer's models", "own": "With a peer's own model alone"}
     for name, text in others.items():
         if spread := summary.get("beside", {}).get(name):
             tiles.append((text, percent(spread["mean"]), _spread(spread)))
@@ -127,8 +127,8 @@ def _headline(summary: Mapping[str, Any]) -> str:
         by = ", ".join(f"{name} {show(n)}" for name, n in summary[key]["by_artifact"].items())
         tiles.append((f"{key.capitalize()} exchanged", show(total), by if total else "nothing was exchanged"))
     idle = summary.get("idle", {}).get("mean")
-    waited = f"; {percent(idle)} of it waiting for others" if idle else ""
-    tiles.append(("Simulated time", duration(summary["simulated_seconds"]), f"on the peers' virtual clock{waited}"))
+    waited = f"; {percent(idle)} of it spent waiting for other peers" if idle else ""
+    tiles.append(("Simulated time", duration(summary["simulated_seconds"]), f"on the virtual clock{waited}"))
     if "neighbours" in summary:
         for key, value in summary["neighbours"].items():
             about = "of the weight inside the true cluster" if key == "mass" else "against the true clusters"
@@ -141,23 +141,23 @@ def _headline(summary: Mapping[str, Any]) -> str:
     return f"<dl>{''.join(cells)}</dl>"
 
 
-def _beside_baseline(run: Run) -> str:
-    """The figures of the run and of its baseline, one below the other."""
+def _baseline_section(run: Run) -> str:
+    """A table of the run and its baseline."""
     if run.baseline is None:
         return ""
     head, rows = side_by_side([run.summary, run.baseline.summary])
     caption = "On the same splits. Test accuracy: last round, selected by validation, mean of the worst tenth of peers."
     shown = open_table("The run and its baseline", caption, head, rows, names=(0,))
-    found = gains(run.summary, run.baseline.summary)
-    said = f'<p class="soft">{escape(told(found.values(), run.baseline.name))}</p>' if found else ""
-    return f'<section class="results"><h2>Beside its baseline</h2>{shown}{said}</section>'
+    gained = gains(run.summary, run.baseline.summary)
+    sentence = f'<p class="soft">{escape(gain_sentence(gained.values(), run.baseline.name))}</p>' if gained else ""
+    return f'<section class="results"><h2>Comparison with the baseline</h2>{shown}{sentence}</section>'
 
 
 def _peer_table(run: Run) -> str:
     if run.baseline is None:
         return peer_table(run.events, run.start, run.summary)
-    found = gains(run.summary, run.baseline.summary)
-    return peer_table(run.events, run.start, run.summary, found, run.baseline.name)
+    gained = gains(run.summary, run.baseline.summary)
+    return peer_table(run.events, run.start, run.summary, gained, run.baseline.name)
 
 
 def _spread(spread: Mapping[str, Any]) -> str:
@@ -167,12 +167,12 @@ def _spread(spread: Mapping[str, Any]) -> str:
 
 
 def _about_peers(start: RunStarted) -> list[str]:
-    """What is said of a peer beside its number."""
-    found = []
+    """A description of each peer: its true cluster and architecture."""
+    descriptions = []
     for p in range(start.peers):
         cluster = [f"true cluster {start.clusters[p]}"] if start.clusters is not None else []
-        found.append(", ".join([*cluster, *start.architectures[p : p + 1]]))
-    return found
+        descriptions.append(", ".join([*cluster, *start.architectures[p : p + 1]]))
+    return descriptions
 
 
 # -- the figures -----------------------------------------------------------------------------------
@@ -192,29 +192,29 @@ def _gains(run: Run) -> pages.Switch:
     return pages.Switch("Round", {name: run.gains(at) for name, at in OPTIONS.items()})
 
 
-def _notes(run: Run) -> pages.Beside:
-    """Charts of the numbers that a method notes of its own."""
+def _notes(run: Run) -> pages.SideBySide:
+    """Charts of the custom numbers that the method notes."""
     drawn, others = charts_of_notes(run.events)
-    return pages.Beside(list(drawn.values()), f'<p class="soft">{escape(others)}</p>' if others else "")
+    return pages.SideBySide(list(drawn.values()), f'<p class="soft">{escape(others)}</p>' if others else "")
 
 
-def _graph(run: Run) -> pages.Beside:
+def _graph(run: Run) -> pages.SideBySide:
     """Drawing and matrix of the last round, which the page's slider moves."""
     about = " ".join(f"{_title(graph)} of {_rounds(graph)}." for graph in run.graphs)
     above = f'<p class="soft">{escape(about)}</p><div class="controls"></div>'
-    return pages.Beside([run.graph(), run.matrix()], above)
+    return pages.SideBySide([run.graph(), run.matrix()], above)
 
 
-def _embedding(run: Run, kind: str) -> pages.Beside:
-    """Before and after, where there are both."""
+def _embedding(run: Run, kind: str) -> pages.SideBySide:
+    """The first and the last round noted, where they differ."""
     last = run.embedding(of=kind)
-    return pages.Beside([*(run.embedding(round, kind) for round in rounds_of(run.events, kind)[:-1]), last])
+    return pages.SideBySide([*(run.embedding(round, kind) for round in rounds_of(run.events, kind)[:-1]), last])
 
 
 def _rounds(graph: Graph) -> str:
     if len(graph.kept) == len(graph.rounds):
         return count(len(graph.rounds), "round")
-    return f"{len(graph.kept)} of {len(graph.rounds)} rounds, evenly spread"
+    return f"{len(graph.kept)} of {len(graph.rounds)} rounds, evenly spaced"
 
 
 def _title(graph: Graph) -> str:
@@ -222,7 +222,7 @@ def _title(graph: Graph) -> str:
 
 
 def _graph_data(run: Run) -> object:
-    """What the slider shows: the same as above, for every round that there is room for."""
+    """The data for the slider: the graph of every round that fits on the page."""
     if not run.graphs:
         return None
     return {
@@ -243,21 +243,30 @@ def _graph_data(run: Run) -> object:
 
 
 def _packed(frames: Sequence[Frame]) -> list[list[object]]:
-    """Cells as steps from the one before: shorter."""
+    """Frames with delta-encoded cells, to keep the page small."""
     return [
         [f.round, [b - a for a, b in zip([0, *f.cells], f.cells, strict=False)], f.shares]
         for f in frames
     ]  # fmt: skip
 
 
-def _own_tables(events: Sequence[Event]) -> Iterator[str]:
-    """Of single methods, as an alternative to their figures; what cannot be read was said among these."""
+def _method_tables(events: Sequence[Event]) -> Iterator[str]:
+    """Tables for single methods, as an alternative to their figures. Unreadable notes are reported with the figures."""
     with suppress(OddNotes), drawn_from("members"):
         if chosen := fronts.rows(events):
-            head = ["peer", "last search, round", "ensembles on its front", "chosen models of", "vote", "own alone"]
-            caption = "What each peer predicts with at its end. Accuracy of the vote on its validation data."
+            head = [
+                "peer",
+                "last search, round",
+                "ensembles on its front",
+                "chosen models from",
+                "vote",
+                "own models alone",
+            ]
+            caption = "Each peer's final ensemble, and the accuracy of its vote on the peer's validation data."
             yield table("Chosen ensembles", caption, head, chosen, names=(3,))
     with suppress(OddNotes), drawn_from("hop"):
         if walked := walks.rows(events):
-            head = ["expert", "hops", "peers visited", "sent on anew", "last stops"]
-            yield table("The experts' walks", "Peers by number, the last stops in order.", head, walked, names=(0, 4))
+            head = ["expert", "hops", "peers visited", "sent on again", "last stops"]
+            yield table(
+                "Routes of the experts", "Peers by number; the last stops in order.", head, walked, names=(0, 4)
+            )

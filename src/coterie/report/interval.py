@@ -1,4 +1,4 @@
-"""How sure a mean over seeds is."""
+"""A mean over seeds with its 95% confidence interval."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LEVEL = 0.95
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over seeds and the half-width of its 95% interval (Student's t); None where there is one seed only."""
+    """A mean over seeds and the half-width of its 95% interval (Student's t); None with a single seed."""
 
     mean: float
     half: float | None

@@ -1,4 +1,4 @@
-"""Where the peers of a graph are placed: near whom they take most from."""
+"""Lay out the peers of a graph: each near the peers it takes most from."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ MANY = 300  # peers
 
 
 def places(weights: Floats, width: float, margin: float) -> Floats:
-    """Of each peer x and y, in a box that is at least as wide as high: by springs (Fruchterman and Reingold).
+    """x and y of each peer, in a box at least as wide as high, by a spring layout (Fruchterman and Reingold).
 
-    The same weights give the same places. They begin on a circle, in their order, so that who has nobody stays apart.
+    The layout is deterministic. Peers start on a circle in their order, so that unconnected peers stay apart.
     """
     peers = len(weights)
     if peers == 1:
@@ -22,12 +22,12 @@ def places(weights: Floats, width: float, margin: float) -> Floats:
     angle = 2 * np.pi * np.arange(peers) / peers - np.pi / 2
     at = np.column_stack([np.cos(angle), np.sin(angle)])
     pull = np.maximum(weights, weights.T)
-    pull = pull / (pull.sum(1).mean() or 1.0) * 6  # as if everybody had about six springs, however many there are
-    near = 1.6 / np.sqrt(peers)  # the length at which one spring and the push apart are equal
+    pull = pull / (pull.sum(1).mean() or 1.0) * 6  # as if each peer had about six springs, however many peers there are
+    near = 1.6 / np.sqrt(peers)  # the length at which one spring balances the repulsion
     steps = STEPS if peers <= MANY else STEPS_OF_MANY
     for step in range(steps):
         distance = np.maximum(_distances(at), 1e-3)
-        move = _pushed(at, near**2 / distance**2 - pull * distance / near)
+        move = _moves(at, near**2 / distance**2 - pull * distance / near)
         move -= at * (0.6 * peers * near**2)  # towards the middle
         length = np.maximum(np.sqrt((move**2).sum(1, keepdims=True)), 1e-9)
         at = at + move / length * np.minimum(length, 0.12 * (1 - step / steps))
@@ -40,26 +40,26 @@ def _distances(at: Floats) -> Floats:
     return distances
 
 
-def _pushed(at: Floats, force: Floats) -> Floats:
-    """How far each is moved by forces along the lines to all others: the sum over j of force * (at - at_j)."""
+def _moves(at: Floats, force: Floats) -> Floats:
+    """The displacement of each peer by pairwise forces: the sum over j of force * (at - at_j)."""
     moves: Floats = at * force.sum(1, keepdims=True) - force @ at
     return moves
 
 
 def _kept_apart(at: Floats, least: float) -> Floats:
-    """Push those that lie upon each other apart, until they touch at the most."""
+    """Push overlapping peers apart until they at most touch."""
     for _ in range(40):
         distance = _distances(at)
         np.fill_diagonal(distance, np.inf)
         close = distance < least
         if not close.any():
             break
-        at = at + 0.3 * _pushed(at, np.where(close, least / np.maximum(distance, 1e-6) - 1, 0.0))
+        at = at + 0.3 * _moves(at, np.where(close, least / np.maximum(distance, 1e-6) - 1, 0.0))
     return at
 
 
 def _fitted(at: Floats, width: float, margin: float) -> Floats:
-    """The same, as wide as fits and not higher than it must be; lying, if it stood."""
+    """The layout scaled to the width, turned by 90 degrees if it is higher than wide."""
     extent = np.ptp(at, axis=0)
     at = at[:, ::-1] if extent[1] > extent[0] else at
     scale = (width - 2 * margin) / max(float(extent.max()), 1e-9)

@@ -1,4 +1,4 @@
-"""The legend of a figure, drawn below it: part of the picture, so that every saved form has it."""
+"""Draw a figure's legend below it, as part of the picture, so that saved files have it too."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import NamedTuple
 
 from coterie.report.svg import number, text, text_width
 
-LINE, MARK = 38.0, 20.0  # from the left of an entry to its text, which is behind a line or another mark
+LINE, MARK = 38.0, 20.0  # from the left of an entry to its text: past a line sample, past another mark
 MARGIN, GAP = 8.0, 20.0  # left of a row; between two entries
 ABOVE, ROW = 8.0, 17.0  # space over the legend; height of a line of text
 BOX = re.compile(r'viewBox="0 0 (\S+) (\S+)"')
 
 
 class Key(NamedTuple):
-    """An entry of a legend: how it is drawn (classes of marks.css), and what it stands for."""
+    """A legend entry: how it is drawn (classes of marks.css), and its text."""
 
     css: str
     text: str
@@ -24,7 +24,7 @@ class Key(NamedTuple):
 
 
 def with_legend(drawing: str, keys: Sequence[Key]) -> str:
-    """The drawing, made higher by a legend of these keys."""
+    """The drawing, extended downwards by a legend of these keys."""
     box = BOX.search(drawing)
     if not keys or box is None:
         return drawing
@@ -37,7 +37,7 @@ def with_legend(drawing: str, keys: Sequence[Key]) -> str:
 
 
 def _entries(keys: Sequence[Key], width: float, top: float) -> tuple[list[str], float]:
-    """Entries from left to right, in as many rows as they need, and the height of these rows."""
+    """Entries from left to right, in as many rows as needed, and the total height of the rows."""
     parts: list[str] = []
     x, y, lines_in_row = MARGIN, 0.0, 1
     for key in keys:
@@ -53,10 +53,10 @@ def _entries(keys: Sequence[Key], width: float, top: float) -> tuple[list[str], 
     return parts, y + ROW * lines_in_row
 
 
-def _wrapped(what: str, room: float) -> list[str]:
-    """The text in lines that have room."""
-    wide = text_width(what)
-    return textwrap.wrap(what, max(8, int(len(what) * room / wide))) or [""] if wide > room else [what]
+def _wrapped(text: str, width: float) -> list[str]:
+    """The text in lines that fit the width."""
+    needed = text_width(text)
+    return textwrap.wrap(text, max(8, int(len(text) * width / needed))) or [""] if needed > width else [text]
 
 
 def _sample(key: Key) -> str:

@@ -1,13 +1,13 @@
-/* Charts with lines: what is under the pointer, or has the focus, is named. */
+/* Line charts: a tooltip names the line under the pointer or with the focus. */
 
-const REACH = 14; // how near to a line the pointer must be, in units of the drawing
+const REACH = 14; // largest distance from the pointer to a line, in units of the drawing
 
 function readLine(path) {
   const points = path.getAttribute("d").slice(1).split("L").map((point) => point.split(" ").map(Number));
   return { path, name: path.dataset.name, points };
 }
 
-/* The point of a line that is nearest to a place along x: of equal ones the last. */
+/* The point of a line nearest to x; the last one on a tie. */
 function nearestAlong(points, x) {
   let low = 0;
   let high = points.length - 1;
@@ -19,7 +19,7 @@ function nearestAlong(points, x) {
   return Math.abs(points[low][0] - x) < Math.abs(points[high][0] - x) ? points[low] : points[high];
 }
 
-/* A number of bytes in the unit that people read it in. */
+/* A number of bytes in a readable unit. */
 function inBytes(amount) {
   const units = ["B", "kB", "MB", "GB", "TB", "PB"];
   let unit = 0;
@@ -31,7 +31,7 @@ function chart(drawing) {
   const [left, bottom, right, top] = drawing.dataset.box.split(" ").map(Number);
   const [x0, x1, y0, y1] = drawing.dataset.ends.split(" ").map(Number);
   const paths = [...drawing.querySelectorAll("path.line[data-name]")];
-  let lines = null; // read when they are first needed
+  let lines = null; // read lazily
   const tip = svgElement("g", { class: "tip" });
   drawing.append(tip);
 
@@ -43,7 +43,7 @@ function chart(drawing) {
     return `${value} at ${drawing.dataset.x.split(",")[0]} ${+across.toPrecision(4)}`;
   }
 
-  function tell(name, point) {
+  function showTip(name, point) {
     tip.replaceChildren();
     if (!name) return;
     const [x, y] = point;
@@ -66,9 +66,9 @@ function chart(drawing) {
       if (off < best.off) best = { off, line, point };
     }
     hover(best.line?.path ?? null);
-    tell(best.line?.name ?? "", best.point);
+    showTip(best.line?.name ?? "", best.point);
   });
-  drawing.addEventListener("pointerleave", () => { hover(null); tell(""); });
+  drawing.addEventListener("pointerleave", () => { hover(null); showTip(""); });
 
   let hovered = null;
   function hover(path) {
@@ -77,7 +77,7 @@ function chart(drawing) {
     hovered?.classList.add("hovered");
   }
 
-  /* One stop for the tab key; the arrows go from line to line. */
+  /* One tab stop per chart; the arrow keys move from line to line. */
   if (!paths.length) return;
   drawing.setAttribute("role", "group");
   for (const child of drawing.children) {
@@ -88,8 +88,8 @@ function chart(drawing) {
     path.setAttribute("role", "img");
     path.setAttribute("aria-label", `${path.dataset.name}, ${valueAt(end(path))}`);
     path.setAttribute("tabindex", "-1");
-    path.addEventListener("focus", () => { hover(path); tell(path.dataset.name, end(path)); });
-    path.addEventListener("blur", () => { hover(null); tell(""); });
+    path.addEventListener("focus", () => { hover(path); showTip(path.dataset.name, end(path)); });
+    path.addEventListener("blur", () => { hover(null); showTip(""); });
   }
   paths.at(-1).setAttribute("tabindex", "0"); // the mean, where there is one
   drawing.addEventListener("keydown", (event) => {

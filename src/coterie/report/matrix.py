@@ -1,4 +1,4 @@
-"""Matrices as SVG: cells from nothing to the full colour, with groups marked at the sides."""
+"""Draw a matrix as SVG: cells shaded from empty to the full colour, with groups marked at the sides."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Floats = NDArray[np.float64]
 SHADES = 12
 MAX_CELLS = 200  # along one side
 MAX_LABELS = 24  # of groups, along one side
-LARGEST = 14.0  # size of a text: on phones
+LARGEST = 14.0  # text size, on phones
 BAR_SPACE = 74.0  # right of the cells
 
 
 class Scale(NamedTuple):
-    """What the colours of the cells stand for, told by a colour bar: from nothing to `most`, the full colour."""
+    """The meaning of the cells' colours, shown by a colour bar from 0 to `most`, the full colour."""
 
     most: float
     what: str
@@ -31,13 +31,13 @@ class Scale(NamedTuple):
     whole: bool = False  # only whole numbers occur
 
     def numbers(self, about: int = 5) -> list[tuple[float, str]]:
-        """Round numbers: at which share of the full colour, and their text."""
+        """Labels of the colour bar: the share of the full colour, and the text."""
         most = self.most or 1.0
         return [(round(value / most, 4), self.show(value)) for value in ticks(0.0, most, about, self.whole)]
 
 
 class Group(NamedTuple):
-    """Rows or columns that belong together, in units of the matrix before it was thinned."""
+    """Rows or columns that belong together, in indices of the matrix before thinning."""
 
     start: int
     stop: int
@@ -46,7 +46,7 @@ class Group(NamedTuple):
 
 
 def thinned(matrix: Floats) -> Floats:
-    """The matrix with at most MAX_CELLS rows and columns: neighbours are averaged where there are more."""
+    """The matrix reduced to at most MAX_CELLS rows and columns by averaging neighbours."""
     for axis in (0, 1):
         by = math.ceil(matrix.shape[axis] / MAX_CELLS)
         if by > 1:
@@ -58,7 +58,7 @@ def thinned(matrix: Floats) -> Floats:
 
 
 def shade_of(values: Floats) -> NDArray[np.int64]:
-    """From 0 (nothing) to SHADES; what is more than nothing has a shade."""
+    """From 0 (empty) to SHADES; any positive value gets a shade."""
     shades: NDArray[np.int64] = np.clip(np.ceil(values * SHADES - 1e-9), 0, SHADES).astype(np.int64)
     return shades
 
@@ -74,10 +74,10 @@ def heat_map(
     column_names: Sequence[str] = (),
     scale: Scale | None = None,
 ) -> str:
-    """Cells from nothing (0) to the full colour (1); groups are coloured at the sides, with lines between.
+    """Cells from empty (0) to the full colour (1). Groups are coloured at the sides and separated by lines.
 
-    The sides have names of rows and columns, as many as there is room for; without such, those of the groups.
-    `scale` is what a bar beside the cells tells of their colours.
+    The sides show as many names of rows and columns as fit, or the names of the groups if there are none.
+    `scale` adds a colour bar.
     """
     width, height = size
     left, top = 30.0 + (_widest(row_names) or 12.0), (36.0 if columns or column_names else 20.0)
@@ -104,7 +104,7 @@ def heat_map(
 
 
 def _bar(scale: Scale, x: float, height: float) -> list[str]:
-    """The colours from below to above, and numbers beside them, which the page's slider may change."""
+    """The colour bar, from bottom to top, with labels that the page's slider may change."""
     step = height / SHADES
     shades = [
         f'<rect class="swatch" opacity="{s / SHADES:.2f}" y="{number(height - s * step)}" width="12" '
@@ -116,19 +116,19 @@ def _bar(scale: Scale, x: float, height: float) -> list[str]:
         *shades,
         f'<rect class="rim" width="12" height="{number(height)}"/>',
         '<g class="numbers">',
-        *(text(16, height * (1 - share) + 4, told, "start") for share, told in scale.numbers(_how_many(height))),
+        *(text(16, height * (1 - share) + 4, label, "start") for share, label in scale.numbers(_label_count(height))),
         "</g>",
         text(BAR_SPACE - 18, height / 2, scale.what, css="what", turn=-90),
         "</g>",
     ]
 
 
-def _how_many(height: float) -> int:
+def _label_count(height: float) -> int:
     return min(5, max(2, int(height / 60)))
 
 
 def _shades(cells: Floats) -> list[str]:
-    """One path for each shade, a stroke for each run of cells in a row: small, and sharp at any size."""
+    """One path per shade, one stroke per run of equal cells in a row: a small file, sharp at any size."""
     strokes: list[list[str]] = [[] for _ in range(SHADES + 1)]
     for y, row in enumerate(shade_of(cells)):
         edges = [0, *(np.flatnonzero(np.diff(row)) + 1).tolist(), len(row)]
@@ -138,7 +138,7 @@ def _shades(cells: Floats) -> list[str]:
 
 
 def _sides(groups: Sequence[Group], unit: float, width: float, height: float, upright: bool, named: bool) -> list[str]:
-    """The coloured strip along one side, the names of the groups if these are `named`, and the lines that part them."""
+    """The coloured strip along one side, the groups' names if `named`, and the lines between groups."""
     parts = []
     every = math.ceil(len(groups) / MAX_LABELS)
     for i, g in enumerate(groups):
@@ -165,6 +165,6 @@ def _widest(names: Sequence[str]) -> float:
 
 
 def _fitting(names: Sequence[str], unit: float, room: float) -> list[tuple[float, str]]:
-    """Those that there is room for if each takes so much of it, and where they are."""
+    """The names that fit if each takes `room`, with their positions."""
     every = math.ceil(room / unit)
     return [((i + 0.5) * unit, name) for i, name in enumerate(names) if i % every == 0]

@@ -1,4 +1,4 @@
-"""What the charts of accuracy show, from a run's events: by round and over peers, and by peer."""
+"""Accuracy series for the charts, from a run's events: per round over all peers, per peer, per architecture."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class Point(NamedTuple):
-    """One round that was measured, over the peers that were measured in it."""
+    """A measured round: statistics over the peers measured in it."""
 
     round: int
     peers: int
@@ -26,11 +26,11 @@ class Point(NamedTuple):
     test: float
     validation_quantiles: list[float]
     test_quantiles: list[float]
-    bytes: int  # by all participants, up to and with this round
+    bytes: int  # exchanged by all participants, up to and including this round
 
 
 def points(events: Sequence[Event]) -> list[Point]:
-    """The rounds that were measured (peers only, not a server)."""
+    """The measured rounds (peers only, without a server)."""
     peers = started(events).peers
     scores: dict[int, list[tuple[float, float]]] = defaultdict(list)
     received: Counter[int] = Counter()
@@ -38,60 +38,60 @@ def points(events: Sequence[Event]) -> list[Point]:
         received[r.round] += sum(r.bytes.values())
         if r.peer < peers and r.test is not None and r.validation is not None:
             scores[r.round].append((r.validation, r.test))
-    found, so_far = [], 0
+    measured, so_far = [], 0
     for round in sorted(received):
         so_far += received[round]
         if round in scores:
             both = np.array(scores[round])
             validation, test = both.mean(axis=0).tolist()
             bands = np.quantile(both, QUANTILES, axis=0).T.tolist()
-            found.append(Point(round, len(both), validation, test, bands[0], bands[1], so_far))
-    return found
+            measured.append(Point(round, len(both), validation, test, bands[0], bands[1], so_far))
+    return measured
 
 
 def by_peer(events: Sequence[Event], split: str) -> dict[int, list[tuple[int, float]]]:
-    """Of each peer its measured rounds, and the accuracy in them on its test or validation data."""
+    """For each peer: its measured rounds, with the accuracy on its test or validation data."""
     peers = started(events).peers
-    found: dict[int, list[tuple[int, float]]] = defaultdict(list)
+    lines: dict[int, list[tuple[int, float]]] = defaultdict(list)
     for r in of_kind(events, PeerRound):
         value = getattr(r, split)
         if r.peer < peers and value is not None:
-            found[r.peer].append((r.round, value))
-    return {peer: sorted(found[peer]) for peer in sorted(found)}
+            lines[r.peer].append((r.round, value))
+    return {peer: sorted(lines[peer]) for peer in sorted(lines)}
 
 
 def by_architecture(events: Sequence[Event], split: str) -> dict[str, list[tuple[int, float]]]:
-    """Of each architecture the rounds in which peers that have it were measured, and the mean of these; empty where all
-    peers have the same."""
-    of_peers = by_peer(events, split)
-    found: dict[str, list[tuple[int, float]]] = {}
+    """For each architecture: the rounds in which its peers were measured, with their mean; empty where all peers have
+    the same architecture."""
+    peer_lines = by_peer(events, split)
+    lines: dict[str, list[tuple[int, float]]] = {}
     for architecture, peers in peers_by_architecture(started(events)).items():
         rounds: dict[int, list[float]] = defaultdict(list)
-        for round, value in (point for p in peers for point in of_peers.get(p, [])):
+        for round, value in (point for p in peers for point in peer_lines.get(p, [])):
             rounds[round].append(value)
-        found[architecture] = [(round, float(np.mean(rounds[round]))) for round in sorted(rounds)]
-    return found
+        lines[architecture] = [(round, float(np.mean(rounds[round]))) for round in sorted(rounds)]
+    return lines
 
 
 def spread_out(values: Sequence[T], most: int) -> list[T]:
-    """At most so many of them, evenly spread, with the first and the last."""
+    """At most `most` of the values, evenly spaced, always with the first and the last."""
     if len(values) <= most:
         return list(values)
     return [values[i] for i in np.linspace(0, len(values) - 1, most).astype(int).tolist()]
 
 
 def neighbour_points(events: Sequence[Event]) -> dict[int, Neighbourhood]:
-    """Precision and recall of (at most MAX_POINTS) rounds; empty where these cannot be known."""
+    """Precision and recall of at most MAX_POINTS rounds; empty where the truth is unknown."""
     return neighbours_by_round(_some_rounds(events, "neighbours"))
 
 
 def mass_points(events: Sequence[Event]) -> dict[int, float]:
-    """The share of the weights inside the clusters in (at most MAX_POINTS) rounds; empty where it cannot be known."""
+    """The share of the weights inside the clusters, of at most MAX_POINTS rounds; empty where the truth is unknown."""
     return mass_by_round(_some_rounds(events, "weights"))
 
 
-def _some_rounds(events: Sequence[Event], what: str) -> list[Event]:
-    """The events without all but MAX_POINTS of the rounds in which somebody noted this."""
-    noted = sorted({r.round for r in of_kind(events, PeerRound) if what in r.notes})
+def _some_rounds(events: Sequence[Event], name: str) -> list[Event]:
+    """The events, with at most MAX_POINTS of the rounds in which a peer noted this name."""
+    noted = sorted({r.round for r in of_kind(events, PeerRound) if name in r.notes})
     kept = set(spread_out(noted, MAX_POINTS))
     return [e for e in events if not isinstance(e, PeerRound) or e.round in kept]

@@ -1,4 +1,4 @@
-"""Charts of the numbers of its own that a method notes: the mean over peers, round by round, with its spread."""
+"""Charts of the custom numbers a method notes: the mean over peers, round by round, with its spread."""
 
 from __future__ import annotations
 
@@ -18,79 +18,81 @@ from coterie.report.svg import Plot
 
 BAND = (0.1, 0.9)  # quantiles over peers: the middle 80%
 MAX_LABEL = 30  # characters at the side of a chart
-MAX_NAMED = 10  # of those that are not drawn
+MAX_NAMED = 10  # of the names that are not drawn
 
 
 @dataclass
 class Noted:
-    """What was noted under one name."""
+    """The numbers noted under one name."""
 
     name: str
     peers: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))  # by round
     server: dict[int, float] = field(default_factory=dict)
-    who: set[int] = field(default_factory=set)
-    left_out: int = 0  # values that are no finite numbers
+    noted_by: set[int] = field(default_factory=set)
+    left_out: int = 0  # values that are not finite numbers
 
 
-def own_numbers(events: Sequence[Event]) -> list[Noted]:
-    """Of each name that has a number, in the order in which they were first noted."""
-    found: dict[str, Noted] = {}
+def custom_numbers(events: Sequence[Event]) -> list[Noted]:
+    """The numbers noted under each name, in the order in which the names were first noted."""
+    by_name: dict[str, Noted] = {}
     peers = started(events).peers
     for r in of_kind(events, PeerRound):
         for name, value in notes.numbers(r.notes).items():
-            entry = found.setdefault(name, Noted(name))
+            entry = by_name.setdefault(name, Noted(name))
             if value is None:
                 entry.left_out += 1
             elif r.peer < peers:
                 entry.peers[r.round].append(value)
-                entry.who.add(r.peer)
+                entry.noted_by.add(r.peer)
             else:
                 entry.server[r.round] = value
-    return [entry for entry in found.values() if entry.peers or entry.server]
+    return [entry for entry in by_name.values() if entry.peers or entry.server]
 
 
 def chart(noted: Noted, file: str, peers: int, rounds: int) -> Figure:
-    """Over rounds; `file` is the name of its file, if it is saved."""
+    """One name's numbers over rounds; `file` is the name of the file if the chart is saved."""
     name = notes.shown(noted.name)
     xs = [float(r) for r in spread_out(sorted(noted.peers), MAX_POINTS)]
     means = [notes.mean(noted.peers[int(x)]) for x in xs]
     low, high = ([float(np.quantile(noted.peers[int(x)], q)) for x in xs] for q in BAND)
-    of_server = [(float(r), noted.server[r]) for r in spread_out(sorted(noted.server), MAX_POINTS)]
-    every = [*xs, *(x for x, _ in of_server)]
-    plot = Plot((min(1.0, *every), max(rounds, *every)), _around([*low, *high, *means, *(y for _, y in of_server)]))
+    server_line = [(float(r), noted.server[r]) for r in spread_out(sorted(noted.server), MAX_POINTS)]
+    every = [*xs, *(x for x, _ in server_line)]
+    plot = Plot((min(1.0, *every), max(rounds, *every)), _around([*low, *high, *means, *(y for _, y in server_line)]))
     plot.axes("round", name if len(name) <= MAX_LABEL else f"{name[: MAX_LABEL - 1]}…", _tick, whole=True)
     plot.band(xs, low, high, "c0")
     plot.line(xs, means, "c0 mean", "mean of the peers that noted it")
-    plot.line([x for x, _ in of_server], [y for _, y in of_server], "c1 d1", "server")
-    told = []
+    plot.line([x for x, _ in server_line], [y for _, y in server_line], "c1 d1", "server")
+    caption = []
     if noted.peers:
-        told.append("Line: mean over the peers that noted it. Band: the middle 80% of them.")
-        told.append(f"Noted by {len(noted.who):,} of {count(peers, 'peer')}, in {count(len(noted.peers), 'round')}.")
+        caption.append("Line: mean over the peers that noted it. Band: the middle 80% of them.")
+        caption.append(
+            f"Noted by {len(noted.noted_by):,} of {count(peers, 'peer')}, in {count(len(noted.peers), 'round')}."
+        )
     if noted.left_out:
-        told.append(f"{count(noted.left_out, 'value')} left out: not a finite number, or too large to be drawn.")
+        caption.append(f"{count(noted.left_out, 'value')} left out: not finite, or too large to draw.")
     keys = [Key("c0 mean", "mean")] * bool(noted.peers) + [Key("c1 d1", "server")] * bool(noted.server)
-    ending = means[-1] if means else of_server[-1][1]
-    label = f"{name} over rounds: at last {_tick(ending)}"
-    return Figure(file, name, plot.svg(label), " ".join(told), tuple(keys))
+    ending = means[-1] if means else server_line[-1][1]
+    label = f"{name} over rounds: finally {_tick(ending)}"
+    return Figure(file, name, plot.svg(label), " ".join(caption), tuple(keys))
 
 
 def charts(events: Sequence[Event]) -> tuple[dict[str, Figure], str]:
-    """A chart for each of the first names, by name; and what is to be said of the others."""
-    found, start = own_numbers(events), started(events)
-    if not found:
-        raise NothingToDraw("The method notes no numbers of its own: `me.note(name=1.0)`.")
+    """A chart for each of the first names, by name, and a sentence about the names not drawn."""
+    entries, start = custom_numbers(events), started(events)
+    if not entries:
+        raise NothingToDraw("The method notes no custom numbers (`me.note(name=1.0)` notes one).")
     tags = notes.Tags()
-    drawn = {e.name: chart(e, f"note-{tags.of(e.name)}", start.peers, start.rounds) for e in found[: notes.MOST]}
-    others = [notes.shown(entry.name) for entry in found[notes.MOST :]]
+    drawn = {e.name: chart(e, f"note-{tags.of(e.name)}", start.peers, start.rounds) for e in entries[: notes.MOST]}
+    others = [notes.shown(entry.name) for entry in entries[notes.MOST :]]
     if not others:
         return drawn, ""
     named = ", ".join(others[:MAX_NAMED])
     more = f" and {len(others) - MAX_NAMED:,} more" if len(others) > MAX_NAMED else ""
-    return drawn, f"Of {len(found):,} names {len(drawn)} are drawn; in events.jsonl alone are: {named}{more}."
+    return drawn, f"Of {len(entries):,} names {len(drawn)} are drawn; in events.jsonl alone are: {named}{more}."
 
 
 def _around(values: Sequence[float]) -> tuple[float, float]:
-    """The ends of an axis: a little beyond the values, also where all are the same."""
+    """The ends of an axis, slightly beyond the values, even where all values are equal."""
     low, high = min(values), max(values)
     margin = 0.05 * (high - low)
     if margin <= 1e-9 * max(abs(low), abs(high)):

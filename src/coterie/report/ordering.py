@@ -1,4 +1,4 @@
-"""In which order figures show the peers, and which of them belong together."""
+"""The order, groups and colours of peers in figures."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ MAX_KEYS = 12  # clusters in a legend
 
 
 def order(start: RunStarted) -> tuple[list[int], str]:
-    """The peers in their order, and what that order is called."""
-    everyone = range(start.peers)
+    """The peers in order, and the name of that order."""
+    peers = range(start.peers)
     if start.clusters is not None:
         clusters = start.clusters
-        return sorted(everyone, key=lambda p: (clusters[p], p)), "by true cluster"
+        return sorted(peers, key=lambda p: (clusters[p], p)), "by true cluster"
     if class_count(start):
-        return sorted(everyone, key=lambda p: (int(np.argmax(start.classes[p])), p)), "by most frequent class"
-    return list(everyone), "by number"
+        return sorted(peers, key=lambda p: (int(np.argmax(start.classes[p])), p)), "by most frequent class"
+    return list(peers), "by number"
 
 
 def class_count(start: RunStarted) -> int:
-    """How many classes there are; 0 where the counts are not there for every peer."""
+    """The number of classes; 0 where the class counts of some peer are missing."""
     lengths = {len(c) for c in start.classes}
     return lengths.pop() if len(start.classes) >= start.peers > 0 and len(lengths) == 1 else 0
 
@@ -44,7 +44,7 @@ def cluster_groups(start: RunStarted, peers: Sequence[int]) -> list[Group]:
 
 
 def cluster_colours(start: RunStarted) -> list[int] | None:
-    """The number of each peer's colour, where the true clusters are known."""
+    """Each peer's colour number, where the true clusters are known."""
     if start.clusters is None:
         return None
     place = {name: i for i, name in enumerate(sorted(set(start.clusters)))}
@@ -52,7 +52,7 @@ def cluster_colours(start: RunStarted) -> list[int] | None:
 
 
 def cluster_keys(start: RunStarted, shape: str) -> tuple[Key, ...]:
-    """The legend of these colours."""
+    """Legend entries for these colours."""
     names = sorted(set(start.clusters)) if start.clusters is not None else []
     keys = [Key(colour(i), f"true cluster {name}", shape) for i, name in enumerate(names[:MAX_KEYS])]
     if len(names) > MAX_KEYS:
@@ -60,9 +60,9 @@ def cluster_keys(start: RunStarted, shape: str) -> tuple[Key, ...]:
     return tuple(keys)
 
 
-def told(start: RunStarted) -> str:
-    """A sentence for captions."""
+def order_sentence(start: RunStarted) -> str:
+    """A caption sentence about the order of peers."""
     by = -(-start.peers // MAX_CELLS)
-    marks = ": lines part the clusters, whose colours are at the sides" if start.clusters is not None else ""
+    marks = ": lines separate the clusters, whose colours are at the sides" if start.clusters is not None else ""
     thinned = f"; each cell is the mean of {by} neighbouring peers" if by > 1 else ""
     return f"Peers are ordered {order(start)[1]}{marks}{thinned}."

@@ -1,4 +1,4 @@
-"""What all pages have in common: one file that needs nothing else, and in which only its own script can run."""
+"""The frame of every HTML page: a single self-contained file in which only its own script can run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from coterie.report.marks import asset
 
 
 def page(title: str, parts: Iterable[str], data: object, scripts: Sequence[str]) -> str:
-    """A whole page. `data` is what its script works with, `scripts` are the files that it is made of."""
+    """A complete page. `data` is the JSON for its script; `scripts` are the files that make up the script."""
     style = asset("marks.css") + asset("page.css")
     script = "\n".join(asset(name) for name in scripts)
     return "\n".join(
@@ -36,12 +36,12 @@ def page(title: str, parts: Iterable[str], data: object, scripts: Sequence[str])
 
 
 def _policy(style: str, script: str) -> str:
-    """Nothing is fetched, and nothing runs but this page's own script, whatever the names in a run contain.
+    """A content security policy: the page fetches nothing and runs only its own script, whatever names a run contains.
 
-    Images as data are what its script makes PNG files from.
+    Images from data: URLs are allowed because the script makes PNG files from them.
     """
     allowed = {"style-src": _digest(style), "script-src": _digest(script), "img-src": "data:"}
-    rules = [f"{what} {whom}" for what, whom in allowed.items()]
+    rules = [f"{directive} {source}" for directive, source in allowed.items()]
     return "; ".join(["default-src 'none'", *rules, "base-uri 'none'", "form-action 'none'"])
 
 
@@ -50,12 +50,12 @@ def _digest(text: str) -> str:
 
 
 def as_data(value: object) -> str:
-    """JSON in which nothing can end the element that it stands in."""
+    """JSON that cannot close the <script> element around it."""
     return json.dumps(value, separators=(",", ":")).replace("<", "\\u003c")
 
 
-class Several(Protocol):
-    """Figures that belong together, under one heading."""
+class FigureGroup(Protocol):
+    """Several figures under one heading."""
 
     @property
     def figures(self) -> Sequence[Figure]: ...
@@ -65,9 +65,9 @@ class Several(Protocol):
 
 @dataclass(frozen=True)
 class Switch:
-    """Figures in one place, between which the page's script switches."""
+    """Figures of which the page shows one at a time; its script switches between them."""
 
-    what: str
+    label: str
     options: Mapping[str, Figure]
 
     @property
@@ -75,37 +75,41 @@ class Switch:
         return list(self.options.values())
 
     def html(self) -> str:
-        options = (f'<div data-option="{escape(name)}">{figure(made)}</div>' for name, made in self.options.items())
-        return f'<div data-switch="{escape(self.what)}">{"".join(options)}</div>'
+        options = (f'<div data-option="{escape(name)}">{figure(drawn)}</div>' for name, drawn in self.options.items())
+        return f'<div data-switch="{escape(self.label)}">{"".join(options)}</div>'
 
 
 @dataclass(frozen=True)
-class Beside:
-    """Figures beside each other where there is room, else one below the other. `above` is HTML."""
+class SideBySide:
+    """Figures side by side where there is room, otherwise stacked. `above` is HTML."""
 
     figures: Sequence[Figure]
     above: str = ""
 
     def html(self) -> str:
-        drawn = (f"<div><h3>{escape(made.heading)}</h3>{figure(made)}</div>" for made in self.figures)
+        drawn = (
+            f"<div><h3>{escape(drawn_figure.heading)}</h3>{figure(drawn_figure)}</div>" for drawn_figure in self.figures
+        )
         return f'{self.above}<div class="pair">{"".join(drawn)}</div>'
 
 
 class Sections:
-    """The figures of a page, and what there is instead of those for which there is nothing to draw."""
+    """The figures of a page, and the reasons why others are missing."""
 
     def __init__(self) -> None:
         self.drawn: list[str] = []
         self.figures: list[Figure] = []
         self.missing: list[str] = []
 
-    def add(self, make: Callable[[], Figure | Several], heading: str, css: str = "", say: bool = True) -> None:
-        """A figure (or several) under its heading; otherwise the reason why not, to be said at the end."""
+    def add(
+        self, make: Callable[[], Figure | FigureGroup], heading: str, css: str = "", list_missing: bool = True
+    ) -> None:
+        """Add a figure (or several) under a heading; if there is nothing to draw, list the reason at the end."""
         try:
             made = make()
-        except NothingToDraw as why:
-            if say or isinstance(why, OddNotes):
-                self.missing.append(f"<li>{escape(heading)}: {escape(str(why))}</li>")
+        except NothingToDraw as reason:
+            if list_missing or isinstance(reason, OddNotes):
+                self.missing.append(f"<li>{escape(heading)}: {escape(str(reason))}</li>")
             return
         body = figure(made) if isinstance(made, Figure) else made.html()
         self.figures += [made] if isinstance(made, Figure) else made.figures
@@ -114,7 +118,7 @@ class Sections:
     def html(self) -> str:
         drawn = "".join(self.drawn)
         if self.missing:
-            drawn += f"<section><h2>Not on this page</h2><ul>{''.join(self.missing)}</ul></section>"
+            drawn += f"<section><h2>Figures not shown</h2><ul>{''.join(self.missing)}</ul></section>"
         return f'<div class="figures">{drawn}</div>'
 
 

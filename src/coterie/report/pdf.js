@@ -1,26 +1,26 @@
-/* A drawing as a PDF file, of vectors: what our figures are made of (path, line, rect, circle, text), and nothing else.
+/* Converts a drawing to a vector PDF. Supports only the elements that our figures use: path, line, rect, circle, text.
 
-   The browser has worked everything out: transforms by getCTM, looks by getComputedStyle. Texts are in Helvetica, which
-   every reader of PDF has; one that its alphabet cannot write is painted by the browser at 1200 dpi. */
+   The browser supplies transforms (getCTM) and styles (getComputedStyle). Text is set in Helvetica, which every PDF
+   reader has; text with other characters is painted by the browser at 1200 dpi. */
 
 const FONTS = { regular: "Helvetica", bold: "Helvetica-Bold" };
-/* How wide the letters of Helvetica are, from the space to ~, in thousandths of their size. */
+/* Widths of the Helvetica glyphs from space to ~, in thousandths of the font size. */
 const WIDTHS = [278, 278, 355, 556, 556, 889, 667, 191, 333, 333, 389, 584, 278, 333, 278, 278, ...Array(10).fill(556), 278,
   278, 584, 584, 584, 556, 1015, 667, 667, 722, 722, 667, 611, 778, 722, 278, 500, 667, 556, 833, 722, 778, 667, 778, 722,
   667, 611, 722, 667, 944, 667, 667, 611, 278, 278, 278, 469, 556, 333, 556, 556, 500, 556, 556, 278, 556, 556, 222, 222,
   500, 222, 833, 556, 556, 556, 556, 333, 500, 278, 556, 500, 722, 500, 500, 500, 334, 260, 334, 584];
-const STENCIL = 1200; // dots an inch
-const ROUND = 0.5523; // a quarter of a circle, as a curve
-/* What the PDF's alphabet (as that of Windows) has from 0x80 on, where it is not Latin 1. */
+const STENCIL = 1200; // dots per inch
+const ROUND = 0.5523; // control points of a quarter circle as a Bézier curve
+/* WinAnsiEncoding from 0x80 on, where it differs from Latin 1. */
 const BEYOND = "€ ‚ƒ„…†‡ˆ‰Š‹Œ Ž  ‘’“”•–—˜™š›œ žŸ";
 
 const digits = (...values) => values.map((value) => +value.toFixed(3)).join(" ");
 
 function asPdf(drawing, { width, background }) {
   const box = drawing.viewBox.baseVal;
-  const scale = width / box.width; // points a unit
+  const scale = width / box.width; // points per unit
   const file = { states: new Map(), images: [] };
-  const toPage = drawing.getScreenCTM().inverse(); // whatever size it has on the screen
+  const toPage = drawing.getScreenCTM().inverse(); // independent of the size on screen
   const parts = [`${digits(scale)} 0 0 ${digits(-scale)} 0 ${digits(box.height * scale)} cm`];
   if (background) parts.push(`${colour(background).rgb} rg 0 0 ${digits(box.width, box.height)} re f`);
   for (const part of drawing.querySelectorAll("path, line, rect, circle, text")) {
@@ -32,7 +32,7 @@ function asPdf(drawing, { width, background }) {
   return pdfFile(file, parts.join("\n"), width, box.height * scale);
 }
 
-/* ---- colours, and how transparent they are ---- */
+/* ---- colours and opacity ---- */
 
 function colour(css) {
   const [red, green, blue, alpha = 1] = (css.match(/[\d.]+/g) ?? []).map(Number);
@@ -53,18 +53,18 @@ function pdfShape(part, file) {
   const look = getComputedStyle(part);
   const fills = isPainted(look.fill) && part.tagName !== "line";
   const strokes = isPainted(look.stroke) && parseFloat(look.strokeWidth) > 0 && look.strokeOpacity !== "0";
-  const way = OUTLINES[part.tagName](part);
-  if (!way || !(fills || strokes)) return "";
+  const outline = OUTLINES[part.tagName](part);
+  if (!outline || !(fills || strokes)) return "";
   const opacity = Number(look.opacity);
-  const said = [state(file, opacity * look.fillOpacity, opacity * look.strokeOpacity)];
-  if (fills) said.push(`${colour(look.fill).rgb} rg`);
+  const commands = [state(file, opacity * look.fillOpacity, opacity * look.strokeOpacity)];
+  if (fills) commands.push(`${colour(look.fill).rgb} rg`);
   if (strokes) {
     const dashes = look.strokeDasharray === "none" ? "" : look.strokeDasharray.replace(/px|,/g, " ");
     const cap = { butt: 0, round: 1, square: 2 }[look.strokeLinecap];
     const join = { miter: 0, round: 1, bevel: 2 }[look.strokeLinejoin];
-    said.push(`${colour(look.stroke).rgb} RG ${digits(parseFloat(look.strokeWidth))} w ${cap} J ${join} j [${dashes}] 0 d`);
+    commands.push(`${colour(look.stroke).rgb} RG ${digits(parseFloat(look.strokeWidth))} w ${cap} J ${join} j [${dashes}] 0 d`);
   }
-  return [...said, way, fills && strokes ? "B" : fills ? "f" : "S"].join("\n");
+  return [...commands, outline, fills && strokes ? "B" : fills ? "f" : "S"].join("\n");
 }
 
 const OUTLINES = {
@@ -91,35 +91,35 @@ const OUTLINES = {
 const TAKES = { M: 2, L: 2, H: 1, V: 1, Q: 4, C: 6, Z: 0 };
 
 function pdfPath(d) {
-  const said = [];
+  const commands = [];
   let [x, y, startX, startY] = [0, 0, 0, 0];
   for (const [, letter, rest] of d.matchAll(/([a-zA-Z])([^a-zA-Z]*)/g)) {
     const numbers = (rest.match(/-?(?:\d+\.?\d*|\.\d+)/g) ?? []).map(Number);
     const kind = letter.toUpperCase();
-    const moves = letter !== kind; // small letters: from where the pen is
+    const moves = letter !== kind; // lower case: relative to the current point
     const takes = TAKES[kind];
     if (takes === undefined) throw new Error(`a path with ${letter} cannot be saved as PDF`);
     for (let at = 0; at === 0 || at < numbers.length; at += takes) {
       const some = numbers.slice(at, at + takes);
       if (kind === "Z") {
-        said.push("h");
+        commands.push("h");
         [x, y] = [startX, startY];
         break;
       }
       if (kind === "H") some.push(moves ? 0 : y);
       if (kind === "V") some.unshift(moves ? 0 : x);
       const points = some.map((value, i) => (moves ? value + (i % 2 ? y : x) : value));
-      if (kind === "Q") { // PDF knows curves with two handles alone
+      if (kind === "Q") { // PDF only has cubic curves
         const [middleX, middleY, toX, toY] = points;
         points.unshift(x + (2 / 3) * (middleX - x), y + (2 / 3) * (middleY - y));
         points.splice(2, 2, toX + (2 / 3) * (middleX - toX), toY + (2 / 3) * (middleY - toY));
       }
       [x, y] = points.slice(-2);
       if (kind === "M" && at === 0) [startX, startY] = [x, y];
-      said.push(`${digits(...points)} ${kind === "M" && at === 0 ? "m" : "QC".includes(kind) ? "c" : "l"}`);
+      commands.push(`${digits(...points)} ${kind === "M" && at === 0 ? "m" : "QC".includes(kind) ? "c" : "l"}`);
     }
   }
-  return said.join(" ");
+  return commands.join(" ");
 }
 
 /* ---- texts ---- */
@@ -131,16 +131,16 @@ function pdfText(part, file, scale) {
   const bold = Number(look.fontWeight) >= 600;
   const [x, y] = ["x", "y"].map((key) => Number(part.getAttribute(key) ?? 0));
   const from = (wide) => x - { start: 0, middle: wide / 2, end: wide }[look.textAnchor];
-  const said = [state(file, look.opacity * look.fillOpacity, 1), `${colour(look.fill).rgb} rg`];
+  const commands = [state(file, look.opacity * look.fillOpacity, 1), `${colour(look.fill).rgb} rg`];
   const codes = [...text].map(codeOf);
   if (codes.includes(undefined)) {
     const wide = part.getComputedTextLength();
     const font = `${look.fontWeight} ${size * scale * (STENCIL / 72)}px ${look.fontFamily}`;
-    return [...said, stencil(text, file, { font, from: from(wide), y, wide, size, dots: scale * (STENCIL / 72) })].join("\n");
+    return [...commands, stencil(text, file, { font, from: from(wide), y, wide, size, dots: scale * (STENCIL / 72) })].join("\n");
   }
   const wide = (size / 1000) * codes.reduce((sum, code) => sum + (WIDTHS[code - 32] ?? 556), 0);
   const hex = codes.map((code) => code.toString(16).padStart(2, "0")).join("");
-  return [...said, `BT /${bold ? "bold" : "regular"} ${digits(size)} Tf 1 0 0 -1 ${digits(from(wide), y)} Tm <${hex}> Tj ET`].join("\n");
+  return [...commands, `BT /${bold ? "bold" : "regular"} ${digits(size)} Tf 1 0 0 -1 ${digits(from(wide), y)} Tm <${hex}> Tj ET`].join("\n");
 }
 
 function codeOf(letter) {
@@ -150,7 +150,7 @@ function codeOf(letter) {
   return place < 0 ? undefined : 128 + place;
 }
 
-/* A text as the browser writes it: a mask of black and white through which its colour is painted. */
+/* Text rendered by the browser: a black-and-white mask through which its colour is painted. */
 function stencil(text, file, { font, from, y, wide, size, dots }) {
   const height = size * 1.5;
   const canvas = element("canvas", { width: Math.ceil(wide * dots), height: Math.ceil(height * dots) });
@@ -173,7 +173,7 @@ function stencil(text, file, { font, from, y, wide, size, dots }) {
 function pdfFile(file, content, width, height) {
   const encode = (text) => new TextEncoder().encode(text);
   const objects = [];
-  const add = (head, stream) => objects.push({ head, stream }); // an object's number is its place, from 1
+  const add = (head, stream) => objects.push({ head, stream }); // an object's number is its position, from 1
   add("<</Type/Catalog/Pages 2 0 R>>");
   add("<</Type/Pages/Kids[3 0 R]/Count 1>>");
   const fonts = Object.entries(FONTS).map(([name, font]) => `/${name}<</Type/Font/Subtype/Type1/BaseFont/${font}/Encoding/WinAnsiEncoding>>`);

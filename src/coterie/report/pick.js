@@ -1,9 +1,9 @@
 "use strict";
-/* What all figures have in common: one thing (a peer, a label) is picked out in all of them at once; and switches. */
+/* Shared by all figures: highlighting a peer or label in all of them at once, and switches between figures. */
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const drawings = [...document.querySelectorAll(".drawing > svg")];
-const pickListeners = []; // called with the name that is picked out, "" for none
+const pickListeners = []; // called with the highlighted name, "" for none
 
 function element(tag, properties = {}, ...children) {
   const made = Object.assign(document.createElement(tag), properties);
@@ -17,7 +17,7 @@ function svgElement(tag, attributes = {}) {
   return made;
 }
 
-/* The marks of each name, of all drawings. */
+/* The marks of each name, in all drawings. */
 const marks = new Map();
 for (const mark of document.querySelectorAll(".drawing [data-name]")) {
   if (!marks.has(mark.dataset.name)) marks.set(mark.dataset.name, []);
@@ -38,22 +38,22 @@ function pick(name) {
   for (const listener of pickListeners) listener(name);
 }
 
-/* The list from which a keyboard can pick. */
+/* A list for highlighting with the keyboard. */
 if (data.names.length) {
   const list = element("select", { id: "pick" }, element("option", { value: "", textContent: `no ${data.what}` }));
   for (const name of data.names) list.append(element("option", { value: name, textContent: name }));
   list.addEventListener("change", () => pick(list.value));
   pickListeners.push((name) => { list.value = data.names.includes(name) ? name : ""; });
-  const said = element("span", { className: "soft" });
-  said.setAttribute("role", "status");
-  pickListeners.push((name) => { said.textContent = data.about[data.names.indexOf(name)] ?? ""; });
-  const label = element("label", { textContent: "Pick out " });
+  const about = element("span", { className: "soft" });
+  about.setAttribute("role", "status");
+  pickListeners.push((name) => { about.textContent = data.about[data.names.indexOf(name)] ?? ""; });
+  const label = element("label", { textContent: "Highlight " });
   label.append(list);
-  const bar = element("div", { className: "bar" }, label, said);
+  const bar = element("div", { className: "bar" }, label, about);
   document.querySelector(".figures").before(bar);
 }
 
-/* A click on a mark picks it out, a second one lets it go. */
+/* A click on a mark highlights it; a second click clears the highlight. */
 for (const drawing of drawings) {
   drawing.addEventListener("click", (event) => {
     const name = event.target.dataset?.name;
@@ -61,7 +61,7 @@ for (const drawing of drawings) {
   });
 }
 
-/* Switches: of several figures in one place, one is shown. */
+/* Switches: one of several figures is shown at a time. */
 let switches = 0;
 for (const group of document.querySelectorAll("[data-switch]")) {
   const options = [...group.querySelectorAll(":scope > [data-option]")];

@@ -1,5 +1,5 @@
-/* Every figure can be saved as SVG, PDF and PNG, with its legend and at the size of a paper's column: on white, whatever
-   the page's theme, or as it is shown. */
+/* Saves each figure as SVG, PDF or PNG with its legend, at the width of a paper's column: on white whatever the page's
+   theme, or as shown. */
 
 const LOOK = ["fill", "fill-opacity", "stroke", "stroke-width", "stroke-dasharray", "stroke-opacity", "stroke-linecap",
   "stroke-linejoin", "opacity", "font-family", "font-size", "font-weight", "shape-rendering", "paint-order"];
@@ -7,7 +7,7 @@ const BACKGROUNDS = { white: "on white", transparent: "without background", show
 const MM_PER_INCH = 25.4;
 const { widthMm, dpi } = document.querySelector("main").dataset;
 
-/* ---- how it is saved, for all figures of the page ---- */
+/* ---- settings for all figures of the page ---- */
 
 const onWhat = element("select", { id: "background" });
 for (const [value, textContent] of Object.entries(BACKGROUNDS)) onWhat.append(element("option", { value, textContent }));
@@ -20,9 +20,9 @@ if (!bar) {
 }
 bar.append(choice);
 
-/* ---- the picture alone ---- */
+/* ---- the standalone picture ---- */
 
-/* A copy on a stage that nobody sees: there it has the looks with which it is saved. */
+/* Works on an invisible copy that has the styles with which the figure is saved. */
 function staged(drawing, work) {
   const stage = element("div", { className: onWhat.value === "shown" ? "stage" : "stage paper" });
   stage.setAttribute("aria-hidden", "true");
@@ -47,7 +47,7 @@ function asSvg(copy, background) {
   for (const part of copy.querySelectorAll("*")) {
     if (part.tagName !== "g" && part.tagName !== "title") {
       const look = getComputedStyle(part);
-      if (look.strokeOpacity === "0") { part.remove(); continue; } // lines that show when picked out
+      if (look.strokeOpacity === "0") { part.remove(); continue; } // lines that show only when highlighted
       for (const property of LOOK) part.setAttribute(property, look.getPropertyValue(property));
     }
   }
@@ -64,7 +64,7 @@ function asSvg(copy, background) {
   return { text: new XMLSerializer().serializeToString(copy), ratio: height / width };
 }
 
-/* ---- its forms ---- */
+/* ---- file formats ---- */
 
 async function asPng({ text, ratio }) {
   const image = new Image();
@@ -77,7 +77,7 @@ async function asPng({ text, ratio }) {
   return withResolution(new Uint8Array(await blob.arrayBuffer()));
 }
 
-/* A PNG file that says how many dots an inch has: a chunk pHYs behind its head, which ends at byte 33. */
+/* Adds the resolution to a PNG file: a pHYs chunk after the header, which ends at byte 33. */
 function withResolution(png) {
   const chunk = new DataView(new ArrayBuffer(21));
   const perMetre = Math.round((dpi / MM_PER_INCH) * 1000);
@@ -85,7 +85,7 @@ function withResolution(png) {
   [..."pHYs"].forEach((letter, i) => chunk.setUint8(4 + i, letter.charCodeAt(0)));
   chunk.setUint32(8, perMetre);
   chunk.setUint32(12, perMetre);
-  chunk.setUint8(16, 1); // a metre
+  chunk.setUint8(16, 1); // unit: metre
   chunk.setUint32(17, crc(new Uint8Array(chunk.buffer, 4, 13)));
   return new Blob([png.slice(0, 33), chunk.buffer, png.slice(33)], { type: "image/png" });
 }

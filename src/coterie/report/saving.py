@@ -1,4 +1,4 @@
-"""All figures of a run, a comparison or a sweep as files for papers: `coterie figures`, and the same from Python."""
+"""Save the figures of a run, a comparison or a sweep as files for papers: `coterie figures`, also from Python."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from coterie.report.page import Sections
 from coterie.report.run import open_run
 from coterie.report.seeds import Seeds
 
-RESERVED = re.compile(r"[^\w.+=-]+")  # what a file's name had better not contain
+RESERVED = re.compile(r"[^\w.+=-]+")  # characters to avoid in file names
 
 
 def figures(
@@ -26,13 +26,13 @@ def figures(
     background: str = "white",
     width: float = forms.WIDTH_MM,
 ) -> list[Path]:
-    """Save the figures of a run, a comparison or a sweep, as `coterie figures` does; returns the files.
+    """Save the figures of a run, a comparison or a sweep, as `coterie figures` does. Returns the files.
 
     `format`: "svg", "pdf" and "png" (300 dpi), one or more; the last two need `pip install 'vl-convert-python>=1.7'`.
-    `only`: names of figures; without it, all of the report. `background`: "white" or "transparent". `width`: in mm.
+    `only`: names of figures (default: all). `background`: "white" or "transparent". `width`: in mm.
     """
     wanted = _checked_forms([form.lower() for form in ([format] if isinstance(format, str) else format)])
-    chosen = _chosen(drawn(folder), [only] if isinstance(only, str) else only)
+    chosen = _chosen(figures_by_name(folder), [only] if isinstance(only, str) else only)
     place = Path(folder) / "figures" if out is None else Path(out)
     place.mkdir(parents=True, exist_ok=True)
     return [
@@ -42,36 +42,38 @@ def figures(
     ]
 
 
-def drawn(folder: str | Path) -> dict[str, Figure]:
-    """The figures of the report of a run, a comparison or a sweep, by their name."""
+def figures_by_name(folder: str | Path) -> dict[str, Figure]:
+    """The figures in the report of a run, a comparison or a sweep, by name."""
     folder = Path(folder)
     compared = (folder / "comparison.json").exists()
-    sections = _of_comparison(folder) if compared else html.sections(open_run(folder))
+    sections = _comparison_sections(folder) if compared else html.sections(open_run(folder))
     if not sections.figures:
         raise RunError(f"{folder}: there is nothing to draw yet")
-    found: dict[str, Figure] = {}
+    figures: dict[str, Figure] = {}
     for figure in sections.figures:
         name = RESERVED.sub("-", figure.name)
-        found[name if name not in found else f"{name}-{len(found)}"] = figure
-    return found
+        figures[name if name not in figures else f"{name}-{len(figures)}"] = figure
+    return figures
 
 
-def _of_comparison(folder: Path) -> Sections:
-    """The figures of a comparison or a sweep, with the names that its page uses."""
+def _comparison_sections(folder: Path) -> Sections:
+    """The figures of a comparison or a sweep, labelled as on its page."""
     path = folder / "comparison.json"
     try:
-        told = json.loads(path.read_text(encoding="utf-8"))
-        runs = {label: [folder / name for name in names] for label, names in told["runs"].items() if names}
-        titles = {label: told.get("titles", {}).get(label, label) for label in runs}
-        alone = {titles[label]: titles[local] for label, local in told.get("alone", {}).items()}
-        places = {titles.get(label, label): place for label, place in told.get("places", {}).items()}
+        record = json.loads(path.read_text(encoding="utf-8"))
+        runs = {label: [folder / name for name in names] for label, names in record["runs"].items() if names}
+        titles = {label: record.get("titles", {}).get(label, label) for label in runs}
+        alone = {titles[label]: titles[local] for label, local in record.get("alone", {}).items()}
+        places = {titles.get(label, label): place for label, place in record.get("places", {}).items()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise RunError(f"{path} does not say which runs it compares: make it again with --print ({error!r})") from error
-    for run in (run for found in runs.values() for run in found):
+        raise RunError(f"{path} does not name the runs it compares: recreate it with --print ({error!r})") from error
+    for run in (run for folders in runs.values() for run in folders):
         if not (run / "events.jsonl").exists():
-            again = told.get("command", "the command that made it")
-            raise RunError(f"{folder}: its run {run.name} is not there any more. Make it again: {again} --out {folder}")
-    return comparison.sections([Seeds(titles[label], found) for label, found in runs.items()], alone or None, places)
+            again = record.get("command", "the command that made it")
+            raise RunError(f"{folder}: its run {run.name} no longer exists. Run it again: {again} --out {folder}")
+    return comparison.sections(
+        [Seeds(titles[label], folders) for label, folders in runs.items()], alone or None, places
+    )
 
 
 def _checked_forms(given: Sequence[str]) -> list[str]:
@@ -79,12 +81,12 @@ def _checked_forms(given: Sequence[str]) -> list[str]:
         if form not in forms.FORMS:
             raise CoterieError(unknown("format", form, forms.FORMS))
     if not given:
-        raise CoterieError(f"no format given: {', '.join(forms.FORMS)}")
+        raise CoterieError(f"no format given; choose from {', '.join(forms.FORMS)}")
     return list(dict.fromkeys(given))
 
 
-def _chosen(found: dict[str, Figure], only: Sequence[str]) -> dict[str, Figure]:
+def _chosen(figures: dict[str, Figure], only: Sequence[str]) -> dict[str, Figure]:
     for name in only:
-        if name not in found:
-            raise CoterieError(unknown("figure", name, found))
-    return {name: figure for name, figure in found.items() if not only or name in only}
+        if name not in figures:
+            raise CoterieError(unknown("figure", name, figures))
+    return {name: figure for name, figure in figures.items() if not only or name in only}

@@ -1,4 +1,4 @@
-"""Several runs of one variant, which differ in their seed: curves of their mean, with an interval."""
+"""Runs of one variant under several seeds: curves of their mean with a confidence interval."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TIMES = 150  # points of a curve over simulated time
 
 @dataclass(frozen=True)
 class Band:
-    """A curve of means, and how far the 95% interval reaches to both sides (nothing, of one seed)."""
+    """A curve of means with the half-width of the 95% interval (0 with a single seed)."""
 
     xs: list[float]
     means: list[float]
@@ -36,21 +36,21 @@ class Seeds:
         self.runs: list[Run] = [open_run(folder) for folder in folders]
 
     def over_rounds(self, split: str) -> Band:
-        """The mean over peers, in the rounds that all seeds have measured."""
+        """The mean over peers, in the rounds measured under all seeds."""
         by_round = [{p.round: float(getattr(p, split)) for p in run.points} for run in self.runs]
         rounds = self._common_rounds()
         values = np.array([[line[r] for r in rounds] for line in by_round])
         return band([float(r) for r in rounds], values)
 
     def over_bytes(self, split: str) -> Band:
-        """The same, against the bytes that were exchanged by then, in the mean over seeds."""
+        """The same against the bytes exchanged so far, averaged over seeds."""
         over_rounds, rounds = self.over_rounds(split), self._common_rounds()
         by_round = [{p.round: p.bytes for p in run.points} for run in self.runs]
         xs = [float(np.mean([line[r] for line in by_round])) for r in rounds]
         return Band(xs, over_rounds.means, over_rounds.reach)
 
     def over_time(self, split: str) -> Band:
-        """Against simulated time, while every seed has a curve."""
+        """The mean over peers against simulated time, where every seed has a curve."""
         curves = [run.curves[split] for run in self.runs]
         if not all(curves):
             return Band([], [], [])
@@ -58,21 +58,21 @@ class Seeds:
         if last < first:
             return Band([], [], [])
         times = np.linspace(first, last, TIMES if last > first else 1)
-        return band(times.tolist(), np.array([held(curve, times) for curve in curves]))
+        return band(times.tolist(), np.array([values_at(curve, times) for curve in curves]))
 
     def per_peer(self) -> list[float]:
-        """The test accuracy of every peer of every seed, at its round of best validation."""
-        found = (run.summary["accuracy"]["selected"]["per_peer"] for run in self.runs)
-        return [value for values in found for value in values if value is not None]
+        """The test accuracy of every peer under every seed, at its round of best validation accuracy."""
+        accuracies = (run.summary["accuracy"]["selected"]["per_peer"] for run in self.runs)
+        return [value for values in accuracies for value in values if value is not None]
 
-    def gains_against(self, alone: Seeds, at: str) -> list[float]:
-        """What each peer of each seed gains against the same peer in the other's run of that seed."""
-        found: list[float] = []
+    def gains_against(self, other: Seeds, at: str) -> list[float]:
+        """Each peer's gain under each seed against the same peer in the other variant's run of that seed."""
+        gained: list[float] = []
         for run in self.runs:
-            twin = next((other for other in alone.runs if same_peers(run.start, other.start)), None)
+            twin = next((r for r in other.runs if same_peers(run.start, r.start)), None)
             if twin is not None:
-                found += gains(run.summary, twin.summary, at).values()
-        return found
+                gained += gains(run.summary, twin.summary, at).values()
+        return gained
 
     def _common_rounds(self) -> list[int]:
         measured = [{p.round for p in run.points} for run in self.runs]
@@ -83,15 +83,15 @@ Measure = Callable[[Seeds], Band]
 
 
 def band(xs: list[float], values: Floats) -> Band:
-    """Of values by seed and place."""
+    """The band of values indexed by seed and point."""
     if not xs:
         return Band([], [], [])
-    found = [estimate(column.tolist()) for column in values.T]
-    return Band(xs, [e.mean for e in found], [e.half or 0.0 for e in found])
+    estimates = [estimate(column.tolist()) for column in values.T]
+    return Band(xs, [e.mean for e in estimates], [e.half or 0.0 for e in estimates])
 
 
-def held(curve: Curve, times: Floats) -> Floats:
-    """The value of a curve at these times: the last one before."""
+def values_at(curve: Curve, times: Floats) -> Floats:
+    """The values of a step curve at these times: at each, the last value before."""
     at = np.searchsorted([time for time, _ in curve], times, side="right") - 1
-    found: Floats = np.array([value for _, value in curve])[np.maximum(at, 0)]
-    return found
+    values: Floats = np.array([value for _, value in curve])[np.maximum(at, 0)]
+    return values

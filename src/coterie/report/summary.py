@@ -1,4 +1,4 @@
-"""summary.json and graph.npz, from a run's events alone."""
+"""Compute summary.json and graph.npz from a run's events alone."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from coterie.methods import METHODS
 from coterie.report.graph_scores import Neighbourhood, mass_inside, neighbour_scores
 from coterie.report.timing import accuracy_over_time, idle_shares
 
-LF_OVER_CE = "lf_over_ce."  # the beginning of CompFL's notes of it, one for each expert
+LF_OVER_CE = "lf_over_ce."  # prefix of CompFL's notes, one for each expert
 DENSE_GRAPH_NUMBERS = 32_000_000  # above this (rounds x peers x peers) the graph is written sparse
-SPARSE_GRAPH_ROUNDS = 50  # and of at most so many rounds, evenly spread
+SPARSE_GRAPH_ROUNDS = 50  # and with at most this many rounds, evenly spaced
 
 
 def started(events: Sequence[Event]) -> RunStarted:
-    found: list[RunStarted] = of_kind(events, RunStarted)
-    if not found:
-        raise RunError("the run's events have no beginning: events.jsonl is not whole")
-    return found[0]
+    starts: list[RunStarted] = of_kind(events, RunStarted)
+    if not starts:
+        raise RunError("events.jsonl is incomplete: the record of the run's start is missing")
+    return starts[0]
 
 
 def summarise(events: Sequence[Event], seconds: float) -> dict[str, Any]:
-    """The figures of a run. Everything but `seconds` repeats exactly for one config and seed."""
+    """The figures of a run. Everything except `seconds` is reproducible from the config and seed."""
     start = started(events)
     rounds: list[PeerRound] = of_kind(events, PeerRound)
     measured = [r for r in rounds if r.test is not None and r.peer < start.peers]
     last = {r.peer: r for r in sorted(measured, key=lambda r: r.round)}
-    # By validation accuracy; of equals the one with the lower validation loss, then the earlier.
+    # By validation accuracy; ties go to the lower validation loss, then to the earlier round.
     selected = {r.peer: r for r in sorted(measured, key=_merit)}
     summary = {
         "method": start.method,
@@ -54,21 +54,21 @@ def summarise(events: Sequence[Event], seconds: float) -> dict[str, Any]:
         "over_time": [list(point) for point in accuracy_over_time(measured, start.peers)],
         "seconds": seconds,
     }
-    not_finite = whose_is_not_finite(events)
+    not_finite = diverged_peers(events)
     if not_finite:
         summary["not_finite"] = not_finite
     beside = _beside(last, start)
     if beside:
         summary["beside"] = beside
     helped = [r.notes["helped"] for r in rounds if "helped" in r.notes]
-    if helped:  # the share of the rounds in which clients that can train several models trained another's kind
+    if helped:  # the share of rounds in which clients that can train several models trained another client's kind
         summary["helped"] = float(np.mean(helped))
     aligned = _last_noted(rounds, LF_OVER_CE, start.peers)
-    if aligned:  # by expert: how much its alignment weighs against the cross entropy, where a training begins
+    if aligned:  # by expert: the alignment loss relative to the cross entropy at the start of training
         summary["lf_over_ce"] = aligned
     scores, masses = neighbours_by_round(events), mass_by_round(events)
     neighbours = scores[max(scores)]._asdict() if scores else {}
-    if masses and max(masses) >= max(scores, default=0):  # the last round counts: weights of an earlier one do not
+    if masses and max(masses) >= max(scores, default=0):  # only weights of the last round count
         neighbours["mass"] = masses[max(masses)]
     if neighbours:
         summary["neighbours"] = neighbours
@@ -76,33 +76,37 @@ def summarise(events: Sequence[Event], seconds: float) -> dict[str, Any]:
     return summary
 
 
-def _last_noted(rounds: Sequence[PeerRound], beginning: str, peers: int) -> dict[str, float]:
-    """Of each name with this beginning the mean over peers of what they noted last, if these are finite numbers."""
-    found: dict[str, dict[int, float]] = defaultdict(dict)
+def _last_noted(rounds: Sequence[PeerRound], prefix: str, peers: int) -> dict[str, float]:
+    """For each note with this prefix: the mean over peers of their last finite value."""
+    values: dict[str, dict[int, float]] = defaultdict(dict)
     for r in sorted(rounds, key=lambda r: r.round):
         for name, value in notes.numbers(r.notes).items():
-            if name.startswith(beginning) and value is not None and r.peer < peers:
-                found[name.removeprefix(beginning)][r.peer] = value
-    return {name: float(np.mean(list(by_peer.values()))) for name, by_peer in sorted(found.items())}
+            if name.startswith(prefix) and value is not None and r.peer < peers:
+                values[name.removeprefix(prefix)][r.peer] = value
+    return {name: float(np.mean(list(by_peer.values()))) for name, by_peer in sorted(values.items())}
 
 
 def _means_over_rounds(
     events: Sequence[Event], scores: Mapping[int, Neighbourhood], masses: Mapping[int, float]
 ) -> dict[str, float]:
-    """Means over the rounds in which peers noted something: the last round says little of a graph that is drawn anew
-    in every round. A round in which nobody lists anybody has no precision."""
+    """Means over the rounds with notes: the last round says little about a graph that changes every round. A round in
+    which no peer lists a neighbour has no precision."""
     peers = started(events).peers
     listed = [
         scores[round].precision
         for round, lists in noted(events, "neighbours").items()
         if round in scores and any(j != peer and j < peers for peer, others in lists.items() for j in others)
     ]
-    found = {"precision": listed, "recall": [s.recall for s in scores.values()], "mass": list(masses.values())}
-    return {name: float(np.mean(values)) for name, values in found.items() if values}
+    values_by_score = {
+        "precision": listed,
+        "recall": [s.recall for s in scores.values()],
+        "mass": list(masses.values()),
+    }
+    return {name: float(np.mean(values)) for name, values in values_by_score.items() if values}
 
 
-def whose_is_not_finite(events: Sequence[Event]) -> dict[str, Any] | None:
-    """The peers that ended with models that are not finite, and since when the first of them was measured so."""
+def diverged_peers(events: Sequence[Event]) -> dict[str, Any] | None:
+    """The peers whose final models are not finite, and the round since which the first of them was measured so."""
     peers = sorted({e.peer for e in of_kind(events, NotFinite)})
     if not peers:
         return None
@@ -112,7 +116,7 @@ def whose_is_not_finite(events: Sequence[Event]) -> dict[str, Any] | None:
 
 
 def _without_loss_since(measured: Sequence[PeerRound]) -> int | None:
-    """The first round from which on a peer's loss was no number; None if it is one at the end."""
+    """The round since which a peer's loss is not finite; None if its final loss is finite."""
     first = None
     for r in sorted(measured, key=lambda r: -r.round):
         if r.loss is not None and math.isfinite(r.loss):
@@ -121,8 +125,8 @@ def _without_loss_since(measured: Sequence[PeerRound]) -> int | None:
     return first
 
 
-def is_whole(folder: Path) -> bool:
-    """Whether a run came to its end, and its figures mean something: all its models are finite."""
+def is_complete(folder: Path) -> bool:
+    """Whether a run finished with meaningful figures: all its models are finite."""
     return (folder / "summary.json").exists() and "not_finite" not in read_summary(folder)
 
 
@@ -131,28 +135,28 @@ def _shares(shares: Sequence[float]) -> dict[str, float]:
 
 
 def _validation(records: Mapping[int, PeerRound]) -> float | None:
-    """The mean validation accuracy of these rounds: what may be used to choose between runs."""
-    found = [r.validation for _, r in sorted(records.items()) if r.validation is not None]
-    return float(np.mean(found)) if found else None
+    """The mean validation accuracy of these rounds, which may be used to choose between runs."""
+    accuracies = [r.validation for _, r in sorted(records.items()) if r.validation is not None]
+    return float(np.mean(accuracies)) if accuracies else None
 
 
 def _beside(last: Mapping[int, PeerRound], start: RunStarted) -> dict[str, Any]:
-    """What else peers measured than what they predict with, each as in their last round.
+    """Other predictors that peers measured beside their own, each in its last round.
 
-    `change` is how much better, relatively, they do than with that: of the worst and the best off, and in the mean.
-    `own_share` is how much of an ensemble is its peer's own.
+    `change` is the relative improvement of a peer's predictions over that predictor: least, mean and most.
+    `own_share` is the share of an ensemble that is the peer's own models.
     """
-    found: dict[str, Any] = {}
+    spreads: dict[str, Any] = {}
     for name in sorted({name for r in last.values() for name in r.notes.get("beside", {})}):
         tests = {p: r.notes["beside"][name]["test"] for p, r in last.items() if name in r.notes.get("beside", {})}
         changes = [(last[p].test or 0.0) / test - 1 for p, test in tests.items() if test]
         change = {"least": min(changes), "mean": float(np.mean(changes)), "most": max(changes)} if changes else {}
-        found[name] = {
+        spreads[name] = {
             **_spread({p: replace(last[p], test=test) for p, test in tests.items()}, start),
             "change": change,
         }
     own = [r.notes["own_share"] for r in last.values() if "own_share" in r.notes]
-    return {**found, **({"own_share": float(np.mean(own))} if own else {})}
+    return {**spreads, **({"own_share": float(np.mean(own))} if own else {})}
 
 
 def _merit(r: PeerRound) -> tuple[float, float, int]:
@@ -173,26 +177,26 @@ def mass_by_round(events: Sequence[Event]) -> dict[int, float]:
     start = started(events)
     if start.clusters is None:
         return {}
-    found = {}
+    masses = {}
     for round, rows in noted(events, "weights").items():
         mass = mass_inside({i: {int(j): float(w) for j, w in row.items()} for i, row in rows.items()}, start.clusters)
         if mass is not None:
-            found[round] = mass
-    return found
+            masses[round] = mass
+    return masses
 
 
-def noted(events: Sequence[Event], what: str) -> dict[int, dict[int, Any]]:
-    """What the peers (a server is none) noted under this name: by round, in order, then by peer."""
+def noted(events: Sequence[Event], name: str) -> dict[int, dict[int, Any]]:
+    """The notes of peers (not of a server) under this name, by round in order, then by peer."""
     peers = started(events).peers
-    found: dict[int, dict[int, Any]] = defaultdict(dict)
+    notes_by_round: dict[int, dict[int, Any]] = defaultdict(dict)
     for r in of_kind(events, PeerRound):
-        if what in r.notes and r.peer < peers:
-            found[r.round][r.peer] = r.notes[what]
-    return {round: found[round] for round in sorted(found)}
+        if name in r.notes and r.peer < peers:
+            notes_by_round[r.round][r.peer] = r.notes[name]
+    return {round: notes_by_round[round] for round in sorted(notes_by_round)}
 
 
 def write_graph(events: Sequence[Event], path: Path) -> bool:
-    """Who averaged with whom, and how much: rounds x peers x peers; False where the method tells of no graph."""
+    """Write the averaging weights, rounds x peers x peers. Returns False if the method noted no weights."""
     peers = started(events).peers
     entries = [
         (r.round, r.peer, int(j), float(w))
@@ -231,15 +235,15 @@ def write_json(path: Path, value: object) -> None:
 
 
 def read_summary(folder: Path) -> dict[str, Any]:
-    """What a run's summary.json holds."""
+    """The content of a run's summary.json."""
     path = folder / "summary.json"
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        summary = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise RunError(f"{path} cannot be read ({error}): delete it, and run this again") from error
-    if not isinstance(found, dict):
-        raise RunError(f"{path} is not a run's summary: delete it, and run this again")
-    return found
+        raise RunError(f"{path} cannot be read ({error}): delete it and run the command again") from error
+    if not isinstance(summary, dict):
+        raise RunError(f"{path} is not a run's summary: delete it and run the command again")
+    return summary
 
 
 def _save(path: Path, **arrays: np.ndarray) -> None:
@@ -250,17 +254,17 @@ def _save(path: Path, **arrays: np.ndarray) -> None:
 
 
 def peers_by_architecture(start: RunStarted) -> dict[str, list[int]]:
-    """Who has which, where peers differ in it; empty where all have the same, or each has models of several."""
+    """The peers of each architecture; empty where all have the same, or where each has models of several."""
     if start.method in METHODS and METHODS[start.method].ensembles:
         return {}
-    found: dict[str, list[int]] = defaultdict(list)
+    peers_of: dict[str, list[int]] = defaultdict(list)
     for peer, architecture in enumerate(start.architectures[: start.peers]):
-        found[architecture].append(peer)
-    return dict(sorted(found.items())) if len(found) > 1 else {}
+        peers_of[architecture].append(peer)
+    return dict(sorted(peers_of.items())) if len(peers_of) > 1 else {}
 
 
 def _by_architecture(per_peer: Sequence[float | None], start: RunStarted) -> dict[str, Any]:
-    """The mean over the peers of each architecture, where there are several; None where none of them was measured."""
+    """The mean over each architecture's peers, where there are several; None where no such peer was measured."""
     means: dict[str, float | None] = {}
     for architecture, peers in peers_by_architecture(start).items():
         measured = [accuracy for p in peers if (accuracy := per_peer[p]) is not None]
@@ -269,10 +273,10 @@ def _by_architecture(per_peer: Sequence[float | None], start: RunStarted) -> dic
 
 
 def _spread(records: dict[int, PeerRound], start: RunStarted) -> dict[str, Any]:
-    """Mean and spread over peers; the worst decile is the mean of the worst tenth, one peer at the least.
+    """Mean and spread over peers; the worst decile is the mean of the worst tenth, at least one peer.
 
-    `per_peer` has one entry a peer: None for one that left before it was ever measured. `by_architecture` has the mean
-    of those that have the same, where peers have several.
+    `per_peer` has one entry per peer: None for a peer that left before it was measured. `by_architecture` has the mean
+    of each architecture, where peers have several.
     """
     per_peer = [records[p].test if p in records else None for p in range(start.peers)]
     measured = [accuracy for accuracy in per_peer if accuracy is not None]

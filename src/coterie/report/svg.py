@@ -1,4 +1,4 @@
-"""Small drawing helpers: charts as SVG text. Colours are classes of `marks.css`."""
+"""Helpers that draw charts as SVG text. Colours are classes of `marks.css`."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ LEFT, RIGHT, TOP, BOTTOM = 62, 16, 12, 42
 
 
 def number(value: float) -> str:
-    """Short: at most two decimals, none where they would be zeros."""
+    """A short number: at most two decimals, no trailing zeros."""
     return f"{value:.2f}".rstrip("0").rstrip(".")
 
 
 def figure(width: float, height: float, label: str, parts: Sequence[str], facts: str = "") -> str:
-    """A whole drawing, which a screen reader reads as one picture. `facts` are attributes for the page's script."""
+    """A complete SVG that a screen reader reads as one picture. `facts` are attributes for the page's script."""
     name = escape(label)
     head = f'<svg role="img" aria-label="{name}" viewBox="0 0 {number(width)} {number(height)}"{facts}>'
     return "\n".join([head, f"<title>{name}</title>", *parts, "</svg>"])
 
 
-def text(x: float, y: float, what: str, anchor: str = "middle", css: str = "", turn: int = 0) -> str:
+def text(x: float, y: float, content: str, anchor: str = "middle", css: str = "", turn: int = 0) -> str:
     turned = f' transform="rotate({turn} {number(x)} {number(y)})"' if turn else ""
     kind = f' class="{css}"' if css else ""
-    return f'<text x="{number(x)}" y="{number(y)}" text-anchor="{anchor}"{kind}{turned}>{escape(what)}</text>'
+    return f'<text x="{number(x)}" y="{number(y)}" text-anchor="{anchor}"{kind}{turned}>{escape(content)}</text>'
 
 
 def circle(x: float, y: float, radius: float, css: str, name: str = "") -> str:
@@ -33,13 +33,13 @@ def circle(x: float, y: float, radius: float, css: str, name: str = "") -> str:
 
 
 def named(name: str) -> str:
-    """What marks of one thing have in common, in all figures of a page."""
+    """An attribute shared by all marks of one peer or label, in all figures of a page."""
     return f' data-name="{escape(name)}"' if name else ""
 
 
-def text_width(what: str, size: float = 12) -> float:
-    """About how wide a text is, on the safe side: which font a reader has is not known."""
-    return size * sum(_share_of_size(char) for char in what)
+def text_width(content: str, size: float = 12) -> float:
+    """An upper estimate of a text's width: the reader's font is unknown."""
+    return size * sum(_share_of_size(char) for char in content)
 
 
 def _share_of_size(char: str) -> float:
@@ -49,11 +49,11 @@ def _share_of_size(char: str) -> float:
         return 0.95
     if char.isupper():
         return 0.72
-    return 1.05 if ord(char) > 0x2E80 else 0.62  # beyond: scripts whose characters fill a square
+    return 1.05 if ord(char) > 0x2E80 else 0.62  # above: scripts with square characters
 
 
 def ticks(low: float, high: float, about: int = 5, whole: bool = False) -> list[float]:
-    """Round numbers from low to high, about so many."""
+    """About `about` round numbers from low to high."""
     if high <= low:
         return [low]
     raw = (high - low) / about
@@ -70,12 +70,12 @@ def plain(value: float) -> str:
 
 
 def tick(value: float) -> str:
-    """Of a share."""
+    """The tick label of a share."""
     return f"{100 * value:.0f}%"
 
 
 class Plot:
-    """A chart in a fixed box; points outside of the axes are not expected."""
+    """A chart in a fixed box. All points must lie within the axes."""
 
     def __init__(
         self, x: tuple[float, float], y: tuple[float, float], height: float = HEIGHT, left: float = LEFT
@@ -113,7 +113,7 @@ class Plot:
         self.facts = f' data-box="{box}" data-ends="{ends}" data-x="{escape(x_label)}"{shares}'
 
     def line(self, xs: Sequence[float], ys: Sequence[float], css: str, name: str = "", dot: bool = True) -> None:
-        """A line, and a dot at its end."""
+        """A line with a dot at its end."""
         if not xs:
             return
         kind = css if css == "halo" else f"line {css}"

@@ -1,6 +1,6 @@
-"""The figures of a sweep: how good each value of what was varied is, and how sure that is.
+"""The figures of a sweep: the accuracy at each value of the varied keys, with confidence intervals.
 
-Two keys make a heat map. One key, or more than two, make a chart for each: the mean over all runs with a value.
+Two keys give a heat map. One key, or more than two, give a chart per key: the mean over all runs with a value.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from coterie.report.interval import Estimate, estimate
 from coterie.report.seeds import Seeds
 from coterie.report.svg import WIDTH, Plot, circle, figure, number, text, tick
 
-Places = Mapping[str, Mapping[str, str]]  # of each label: the value of each key that was varied
+Places = Mapping[str, Mapping[str, str]]  # label -> varied key -> value
 Make = Callable[[Sequence[Seeds], str], Figure]
 
-WIDE = 10.0  # times the least value: positive numbers that reach so far are on a logarithmic axis
+WIDE = 10.0  # ratio of the largest to the smallest positive value from which an axis is logarithmic
 MAX_NAME = 18  # characters of a value, at the side of a heat map
-LETTER = 6.6  # its width
-ROW, TOP, SIDE = 40.0, 20.0, 74.0  # heights and widths in a heat map: a row, above it, and for the colour bar
-ROOM_FOR_VALUE, ROOM_FOR_INTERVAL = 34.0, 46.0  # widths of a cell
+LETTER = 6.6  # width of a character
+ROW, TOP, SIDE = 40.0, 20.0, 74.0  # in a heat map: height of a row, space above the cells, width of the colour bar
+ROOM_FOR_VALUE, ROOM_FOR_INTERVAL = 34.0, 46.0  # least widths of a cell
 FAINTEST, FULL = 0.06, 0.62  # opacities: text stays readable on both
 STEPS = 12  # of the colour bar
 
 
 @dataclass(frozen=True)
 class Axis:
-    """A key that was varied, and its values: numbers in their order, anything else as it was given."""
+    """A varied key and its values: numbers sorted, other values in the order given."""
 
     key: str
     values: tuple[str, ...]
-    numbers: tuple[float, ...]  # empty where some value is no number
+    numbers: tuple[float, ...]  # empty where some value is not a number
 
     @property
     def logarithmic(self) -> bool:
@@ -45,7 +45,7 @@ class Axis:
 
     @property
     def at(self) -> list[float]:
-        """Where each value is: to scale, or evenly spread."""
+        """The position of each value: to scale, or evenly spaced."""
         if not self.numbers:
             return [float(i) for i in range(len(self.values))]
         return [math.log10(n) for n in self.numbers] if self.logarithmic else list(self.numbers)
@@ -57,10 +57,10 @@ class Axis:
 
 
 def axes(places: Places) -> list[Axis]:
-    """The keys with more than one value."""
+    """An axis for each key with more than one value."""
     keys = list(dict.fromkeys(key for place in places.values() for key in place))
-    found = [_axis(key, list(dict.fromkeys(place[key] for place in places.values()))) for key in keys]
-    return [axis for axis in found if len(axis.values) > 1]
+    every = [_axis(key, list(dict.fromkeys(place[key] for place in places.values()))) for key in keys]
+    return [axis for axis in every if len(axis.values) > 1]
 
 
 def _axis(key: str, values: list[str]) -> Axis:
@@ -73,14 +73,14 @@ def _axis(key: str, values: list[str]) -> Axis:
 
 def _number(value: str) -> float | None:
     try:
-        found = float(value)
+        parsed = float(value)
     except ValueError:
         return None
-    return found if math.isfinite(found) else None
+    return parsed if math.isfinite(parsed) else None
 
 
 def figures(places: Places) -> Iterator[tuple[str, Make]]:
-    """Heading and drawing of each figure that a sweep's page begins with."""
+    """Heading and drawing function of each figure at the top of a sweep's page."""
     varied = axes(places)
     if len(varied) == 2:
         x, y = varied
@@ -93,19 +93,19 @@ def figures(places: Places) -> Iterator[tuple[str, Make]]:
 # -- one key ---------------------------------------------------------------------------------------
 
 
-def marginal(places: Places, axis: Axis, found: Sequence[Seeds], split: str) -> Figure:
-    """Of each value the mean over the combinations of the other keys that all values have, and the interval over
-    seeds."""
-    by_label = {seeds.label: accuracies(seeds, split) for seeds in found if seeds.label in places}
+def marginal(places: Places, axis: Axis, variants: Sequence[Seeds], split: str) -> Figure:
+    """For each value of one key: the mean over the combinations of other keys that all values share, with the interval
+    over seeds."""
+    by_label = {seeds.label: accuracies(seeds, split) for seeds in variants if seeds.label in places}
     drawn = _compared(places, axis, by_label)
     if not drawn.combinations:
         raise NothingToDraw(f"No combination of the other keys has a finished run at every value of {axis.key}.")
     if not drawn.seeds:
-        raise NothingToDraw("No seed has a finished run at every place of the grid.")
+        raise NothingToDraw("No seed has a finished run at every point of the grid.")
     if len(drawn.axis.values) < 2:
         raise NothingToDraw(f"Only {axis.key}={drawn.axis.values[0]} has finished runs.")
     every = [_compared(places, a, by_label).means(by_label) for a in axes(places)]
-    ends = tenths_around([v for of_key in every for m in of_key for v in _edges(m)])  # the same in all charts
+    ends = tenths_around([v for means_of_key in every for m in means_of_key for v in _edges(m)])  # for all charts
     means, unfinished = drawn.means(by_label), [value for value in axis.values if value not in drawn.axis.values]
     axis = drawn.axis
     xs = axis.at
@@ -114,7 +114,7 @@ def marginal(places: Places, axis: Axis, found: Sequence[Seeds], split: str) -> 
     names = dict(zip(xs, axis.names, strict=True))
     scale = f"{axis.key}, logarithmic" if axis.logarithmic else axis.key
     plot.axes(scale, f"{split} accuracy", tick, x_tick=names.__getitem__, x_at=_with_room(xs, axis.names, plot))
-    plot.facts = ""  # the page's script would read places along the axis as values
+    plot.facts = ""  # the page's script would take positions along the axis for values
     if axis.numbers:
         plot.line(xs, [m.mean for m in means], split, dot=False)
     for x, m in zip(xs, means, strict=True):
@@ -123,26 +123,26 @@ def marginal(places: Places, axis: Axis, found: Sequence[Seeds], split: str) -> 
         if high > low:
             plot.parts.append(f'<path class="mark" d="M{number(across)} {number(top)}V{number(plot.at(x, low)[1])}"/>')
         plot.parts.append(circle(*plot.at(x, m.mean), 4, f"dot {split}"))
-    told = ", ".join(f"{value} {percent(m.mean)}" for value, m in zip(axis.values, means, strict=True))
+    values = ", ".join(f"{value} {percent(m.mean)}" for value, m in zip(axis.values, means, strict=True))
     caption = [
         f"Last round, mean over peers{_over_what(drawn)}.",
         *([f"No finished run: {', '.join(f'{axis.key}={value}' for value in unfinished)}."] if unfinished else []),
         *_about_seeds({label: by_label[label] for label in drawn.places}, drawn.seeds),
         *_about(places, split),
     ]
-    label = f"Mean {split} accuracy by {axis.key}: {told}"
+    label = f"Mean {split} accuracy by {axis.key}: {values}"
     return Figure(f"sweep-{axis.key}-{split}", f"Accuracy over {axis.key}", plot.svg(label), " ".join(caption))
 
 
 @dataclass(frozen=True)
 class _Compared:
-    """What the chart of one key is drawn from: only what all values have, for other means could not be compared."""
+    """The data of one key's chart: only runs that all values share, since other means are not comparable."""
 
-    axis: Axis  # without the values that have no finished run at all
+    axis: Axis  # without values that have no finished run
     places: Places
-    seeds: Sequence[int]  # of which there is a run at each of these places
+    seeds: Sequence[int]  # with a run at each of these places
     combinations: int  # of the other keys
-    of: int  # such combinations in the grid
+    of: int  # combinations in the grid
 
     def means(self, by_label: Mapping[str, Mapping[int, float]]) -> list[Estimate]:
         if not self.seeds:
@@ -173,13 +173,13 @@ def _over_what(drawn: _Compared) -> str:
 
 
 def _edges(mean: Estimate) -> tuple[float, float]:
-    """Of its interval, within what an accuracy can be."""
+    """The ends of the interval, clipped to the range of an accuracy."""
     reach = mean.half or 0.0
     return max(0.0, mean.mean - reach), min(1.0, mean.mean + reach)
 
 
 def _with_room(xs: Sequence[float], names: Sequence[str], plot: Plot) -> list[float]:
-    """The values whose names do not run into each other."""
+    """The values whose labels do not overlap."""
     shown: list[float] = []
     end = -math.inf
     for x, name in zip(xs, names, strict=True):
@@ -191,47 +191,49 @@ def _with_room(xs: Sequence[float], names: Sequence[str], plot: Plot) -> list[fl
 
 
 def accuracies(seeds: Seeds, split: str) -> dict[int, float]:
-    """By seed: the mean over peers after the last round."""
-    found = {}
+    """The mean accuracy over peers after the last round, by seed."""
+    by_seed = {}
     for run in seeds.runs:
         value = run.summary["validation"]["last"] if split == "validation" else run.summary["accuracy"]["last"]["mean"]
         if value is not None:
-            found[run.start.seed] = float(value)
-    return found
+            by_seed[run.start.seed] = float(value)
+    return by_seed
 
 
 def mean_at(
     places: Places, key: str, value: str, by_label: Mapping[str, Mapping[int, float]], seeds: Sequence[int]
 ) -> Estimate:
-    """Seed by seed the mean over all runs with this value; then over seeds."""
+    """The mean over all runs with this value per seed, then over seeds."""
     here = [label for label, place in places.items() if place[key] == value]
     return estimate([float(np.mean([by_label[label][seed] for label in here])) for seed in seeds])
 
 
 def _about_seeds(by_label: Mapping[str, Mapping[int, float]], common: Sequence[int]) -> list[str]:
     every = {seed for by_seed in by_label.values() for seed in by_seed}
-    said = ["Strokes: the 95% interval over seeds (Student's t)." if len(common) > 1 else "Of one seed, no interval."]
+    sentences = ["Strokes: the 95% interval over seeds (Student's t)." if len(common) > 1 else "One seed: no interval."]
     if len(common) < len(every):
-        said.append(f"Of {count(len(every), 'seed')}, the {len(common)} that have all runs.")
-    return said
+        sentences.append(f"Only the {len(common)} of {count(len(every), 'seed')} with all runs.")
+    return sentences
 
 
 def _about(places: Places, split: str) -> list[str]:
-    said = ["Choose by this one, not by test accuracy." if split == "validation" else "Choose by validation accuracy."]
+    sentences = [
+        "Choose by this chart, not by test accuracy." if split == "validation" else "Choose by validation accuracy."
+    ]
     if any(key.startswith("data.") or key == "peers" for place in places.values() for key in place):
-        said.append("Runs with different data are measured on different samples.")
-    return said
+        sentences.append("Runs with different data are measured on different samples.")
+    return sentences
 
 
 # -- two keys --------------------------------------------------------------------------------------
 
 
-def heat_map(places: Places, x: Axis, y: Axis, found: Sequence[Seeds], split: str) -> Figure:
-    """A cell for each pair of values: the mean over seeds, and the interval."""
-    cells = _cells(places, x, y, found, split)
+def heat_map(places: Places, x: Axis, y: Axis, variants: Sequence[Seeds], split: str) -> Figure:
+    """A cell for each pair of values: the mean over seeds with its interval."""
+    cells = _cells(places, x, y, variants, split)
     if not cells:
         raise NothingToDraw("No run of the grid is finished.")
-    by_validation = _cells(places, x, y, found, "validation")
+    by_validation = _cells(places, x, y, variants, "validation")
     best = max(by_validation, key=lambda at: by_validation[at].mean) if by_validation else None
     means = [cell.mean for cell in cells.values()]
     low, high = min(means), max(means)
@@ -264,10 +266,10 @@ def heat_map(places: Places, x: Axis, y: Axis, found: Sequence[Seeds], split: st
     return Figure(name, f"Accuracy over {x.key} and {y.key}", drawn, " ".join([*caption, *_about(places, split)]))
 
 
-def _cells(places: Places, x: Axis, y: Axis, found: Sequence[Seeds], split: str) -> dict[tuple[int, int], Estimate]:
-    """By column and row."""
+def _cells(places: Places, x: Axis, y: Axis, variants: Sequence[Seeds], split: str) -> dict[tuple[int, int], Estimate]:
+    """The estimates by column and row."""
     cells = {}
-    for seeds in found:
+    for seeds in variants:
         if seeds.label in places and (values := accuracies(seeds, split)):
             place = places[seeds.label]
             at = x.values.index(place[x.key]), y.values.index(place[y.key])
@@ -291,7 +293,7 @@ def _cell(cell: Estimate, at: tuple[float, float], unit: float, share: float, sp
 
 
 def _colour_bar(left: float, bottom: float, low: float, high: float, split: str) -> list[str]:
-    """From the lowest mean to the highest."""
+    """A colour bar from the lowest mean to the highest."""
     height = (bottom - TOP) / STEPS
     parts = []
     for step in range(STEPS):

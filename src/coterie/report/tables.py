@@ -1,4 +1,4 @@
-"""The tables of a report: rounds, and peers."""
+"""The tables of a report: by round, by peer, by architecture, and a run beside its baseline."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ TABLE_ROUNDS = 30  # rows of the table of rounds
 
 
 def left(events: Sequence[Event]) -> dict[int, int]:
-    """The peers that left for good, and the round in which they did."""
+    """The peers that left for good, with the round in which they left."""
     return {e.peer: e.round for e in of_kind(events, PeerAway) if e.until is None}
 
 
-def round_table(found: Sequence[Point], scores: Mapping[int, Neighbourhood], masses: Mapping[int, float]) -> str:
-    if not found:
+def round_table(measured: Sequence[Point], scores: Mapping[int, Neighbourhood], masses: Mapping[int, float]) -> str:
+    if not measured:
         return ""
-    shown = spread_out(found, TABLE_ROUNDS)
+    shown = spread_out(measured, TABLE_ROUNDS)
     head = ["round", "peers measured", "validation", "test", "test, 10% and 90% of peers", "bytes so far"]
     head += ["precision", "recall"] if scores else []
     head += ["mass"] if masses else []
@@ -40,13 +40,13 @@ def round_table(found: Sequence[Point], scores: Mapping[int, Neighbourhood], mas
         row += [percent(masses.get(p.round))] if masses else []
         rows.append(row)
     caption = "Means over the peers measured in a round."
-    if len(shown) < len(found):
-        caption += f" {len(shown)} of {len(found)} measured rounds, evenly spread."
+    if len(shown) < len(measured):
+        caption += f" {len(shown)} of {len(measured)} measured rounds, evenly spaced."
     return table("Round by round", caption, head, rows)
 
 
 def side_by_side(summaries: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
-    """Head and rows of the figures of several runs on the same splits, for a page and for the terminal."""
+    """Header and rows that compare several runs on the same splits, for a page and for the terminal."""
     head = ["method", "last", "selected", "worst decile", "exchanged", "idle", "simulated"]
     rows = []
     for s in summaries:
@@ -65,7 +65,7 @@ def peer_table(
     gained: Mapping[int, float] | None = None,
     against: str = "",
 ) -> str:
-    """`gained` is what each peer has gained at its last round, `against` whom: where there is a baseline."""
+    """With a baseline, `gained` is each peer's gain at its last round, and `against` the baseline's name."""
     accuracy = summary["accuracy"]
     last, selected = accuracy["last"]["per_peer"], accuracy["selected"]["per_peer"]
     gone = left(events)
@@ -79,23 +79,23 @@ def peer_table(
         row += [points(gained[p]) if p in gained else NOTHING] if gained else []
         row += [str(gone.get(p, NOTHING))] if gone else []
         rows.append(row)
-    caption = "Accuracy on a peer's own test data: at its last measured round, and at its best one by validation."
+    caption = "Accuracy on a peer's own test data: at its last measured round, and at its best round by validation."
     if start.peers > TABLE_PEERS:
-        caption += f" The first {TABLE_PEERS} of {start.peers:,} peers; summary.json has all."
+        caption += f" The first {TABLE_PEERS} of {start.peers:,} peers; summary.json has all of them."
     return table("Peer by peer", caption, head, rows, names=(1,))
 
 
 def architecture_table(start: RunStarted, summary: Mapping[str, Any]) -> str:
-    """Means of the peers of each architecture, and of what else they had measured; empty where all have the same."""
-    held = peers_by_architecture(start)
-    if not held:
+    """Mean accuracy by architecture, also of other measured predictors; empty where all peers have the same."""
+    peers_by_name = peers_by_architecture(start)
+    if not peers_by_name:
         return ""
     spreads = {f"test, {key}": summary["accuracy"][key] for key in ("last", "selected")}
-    spreads |= {f"{key}, last": it for key, it in summary.get("beside", {}).items() if isinstance(it, Mapping)}
+    spreads |= {f"{key}, last": s for key, s in summary.get("beside", {}).items() if isinstance(s, Mapping)}
     means = {key: spread.get("by_architecture", {}) for key, spread in spreads.items()}
     rows = [
         [name, f"{len(peers):,}", *(percent(of_each.get(name)) for of_each in means.values())]
-        for name, peers in held.items()
+        for name, peers in peers_by_name.items()
     ]
     caption = "Means over the peers that have the architecture, on their own test data."
     return table("Architecture by architecture", caption, ["architecture", "peers", *spreads], rows, names=(0,))
@@ -104,18 +104,18 @@ def architecture_table(start: RunStarted, summary: Mapping[str, Any]) -> str:
 def table(
     heading: str, caption: str, head: Sequence[str], rows: Sequence[Sequence[str]], names: Sequence[int] = ()
 ) -> str:
-    """A folded table."""
+    """A collapsible table."""
     return f"<details><summary>{escape(heading)}</summary>{open_table(heading, caption, head, rows, names)}</details>"
 
 
 def open_table(
     heading: str, caption: str, head: Sequence[str], rows: Sequence[Sequence[str]], names: Sequence[int] = ()
 ) -> str:
-    """A table that scrolls if it must; the first cell of a row is its header. Columns of names are set to the left."""
+    """A scrollable table. The first cell of a row is its header; the columns in `names` are left-aligned."""
 
     def cell(tag: str, column: int, value: str, scope: str = "") -> str:
         css = ' class="name"' if column in names else ""
-        shown = escape(value).replace(",", ",<wbr>") if column in names else escape(value)  # where a name may break
+        shown = escape(value).replace(",", ",<wbr>") if column in names else escape(value)  # a name may break there
         return f"<{tag}{scope}{css}>{shown}</{tag}>"
 
     top = "".join(cell("th", i, name, ' scope="col"') for i, name in enumerate(head))

@@ -1,4 +1,4 @@
-"""When a circle got how good, in simulated time, and how long its peers waited for each other."""
+"""Accuracy over simulated time, and the share of time that peers spent waiting for each other."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ ROUNDING = 1e-9
 
 
 def accuracy_over_time(measured: Sequence[PeerRound], peers: int, split: str = "test") -> Curve:
-    """The mean accuracy of all peers on one split, each as it was last measured; from when all have been."""
+    """The mean over all peers of their latest accuracy on one split, from the time when all have been measured."""
     records = sorted(measured, key=lambda r: (r.time, r.round, r.peer))
     first: dict[int, float] = {}
     for record in records:
         first.setdefault(record.peer, record.time)
     if len(first) < peers:
         return []
-    everybody = max(first.values())
-    kept = set(_some(sorted({r.time for r in records if r.time >= everybody})))
+    all_measured = max(first.values())
+    kept = set(_some(sorted({r.time for r in records if r.time >= all_measured})))
     now: dict[int, float] = {}
     curve: Curve = []
     for time, group in groupby(records, key=lambda r: r.time):
@@ -39,12 +39,12 @@ def _some(times: Sequence[float]) -> Sequence[float]:
 
 
 def time_to(curve: Sequence[Sequence[float]], accuracy: float) -> float | None:
-    """When the mean accuracy first was this high (but for how sums are rounded)."""
-    return next((time for time, found in curve if found >= accuracy - ROUNDING), None)
+    """The time at which the mean accuracy first reached this value (up to rounding)."""
+    return next((time for time, reached in curve if reached >= accuracy - ROUNDING), None)
 
 
 def idle_shares(rounds: Sequence[PeerRound], peers: int) -> list[float]:
-    """The share of its time (until its last round ended) that each peer waited for others' work."""
+    """The share of each peer's time (until its last round ended) that it waited for other peers."""
     waited: dict[int, float] = defaultdict(float)
     ended: dict[int, float] = defaultdict(float)
     for record in rounds:

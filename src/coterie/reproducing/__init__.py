@@ -1,1 +1,1 @@
-"""The tables and figures of the papers, run again, with the paper's figures beside ours."""
+"""Reproduce the papers' tables and figures, with the paper's figures beside ours."""

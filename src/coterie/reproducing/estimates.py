@@ -1,8 +1,8 @@
-"""How long a paper's table takes on this machine: a rough estimate, from the work it has and a speed measured here.
+"""Estimate roughly how long a paper's table takes on this machine, from its amount of work and a measured speed.
 
-Work is counted in operations: so many samples, rounds and epochs, times what a network of that size needs for a
-sample, times what a method does more than plain training. The speed is how many operations the engine does in a
-second, with networks of three sizes, measured in about a second.
+Work is counted in operations: samples x rounds x epochs, times the operations per sample of a network of that size,
+times a factor for what a method does beyond plain training. The speed is the number of operations per second that the
+engine reaches with networks of three sizes, measured in about a second.
 """
 
 from __future__ import annotations
@@ -34,27 +34,27 @@ FORWARD = {
     "densenet121": (1776.7, 1374.46),
 }  # fmt: skip
 PASSES = 3  # of the forward pass's work, for training on a sample
-# Times the seconds of those who train alone. From the runs in docs/measured.jsonl, and rehearsals (`coterie plan`).
+# Relative to the time of `local`. From the runs in docs/measured.jsonl, and from `coterie plan`.
 FACTORS = {
     "mapl": 2.6, "mapl+": 2.6, "fedkd": 2.5, "fml": 2.4, "pens": 2.4, "fedpae": 2.3, "ditto": 2.2, "compfl": 1.5,
     "panm": 1.5, "ifca": 1.5, "fedclassavg": 1.4, "local-ensemble": 1.4, "fedgh": 1.4, "feddistill": 1.3,
     "fedprox": 1.2, "fedrep": 1.2,
 }  # fmt: skip
 COMPFL = "compfl"
-YARDSTICKS = ("mlp", "cnn3", "resnet9")  # small, middle and large networks reach different speeds
-LONG_ENOUGH = 0.25  # seconds to measure each for
+YARDSTICKS = ("mlp", "cnn3", "resnet9")  # small, medium and large networks reach different speeds
+LONG_ENOUGH = 0.25  # seconds of measurement for each
 
-Speeds = Mapping[str, float]  # million operations a second of all cores together, by yardstick
+Speeds = Mapping[str, float]  # million operations per second of all cores together, by yardstick
 
 
 def seconds(table: Table, column: Column, small: bool, seeds: int, speeds: Speeds) -> float:
-    """All runs of a column, with so many seeds, side by side on all cores."""
+    """The time of all runs of a column, with this number of seeds, in parallel on all cores."""
     preset, common = column.experiment(small)
     base = over(read_tables(preset), overrides(common))
-    return seeds * sum(_of_row(base, row, small, speeds) for row in table.rows)
+    return seeds * sum(_row_seconds(base, row, small, speeds) for row in table.rows)
 
 
-def _of_row(base: dict[str, Any], row: Row, small: bool, speeds: Speeds) -> float:
+def _row_seconds(base: dict[str, Any], row: Row, small: bool, speeds: Speeds) -> float:
     words = row.words.of(small)
     sizes = tuple(word for word in words if not word.startswith("method."))
     given = base["method"] | dict(word.removeprefix("method.").split("=", 1) for word in words if word not in sizes)
@@ -64,8 +64,8 @@ def _of_row(base: dict[str, Any], row: Row, small: bool, speeds: Speeds) -> floa
 
 
 def _shares_that_train(e: Experiment, setting: str) -> dict[str, float]:
-    """CompFL without a server: of the trainings that each network would get from those who have it, were all to train
-    in every round, the share that there is."""
+    """CompFL without a server: how often each network is trained, relative to all its owners training in every
+    round."""
     order = sorted(set(e.model.zoo), key=lambda network: FORWARD[network][0])
     owners = [e.peers / len(order)] * len(order)
     counts = trainings(setting, owners, CompFL.epsilon)
@@ -73,7 +73,7 @@ def _shares_that_train(e: Experiment, setting: str) -> dict[str, float]:
 
 
 class _Frozen(dict[str, Any]):
-    """Tables as a key of a cache, by what they say: making an experiment of them takes a while."""
+    """Hashable tables, as a cache key: building an experiment from them takes a while."""
 
     def __hash__(self) -> int:  # type: ignore[override]
         return hash(repr(self))
@@ -81,24 +81,24 @@ class _Frozen(dict[str, Any]):
 
 @cache
 def _sized(base: _Frozen, words: tuple[str, ...]) -> Experiment:
-    """How many peers, samples and rounds, and which networks; the method, with parameters of its own, is the row's."""
+    """An experiment of this size: peers, samples, rounds and networks. The method is the row's."""
     return from_tables(over(base, overrides([*words, "baseline=", f"method.name={LOCAL}"])))
 
 
 def work_of(e: Experiment, shares: Mapping[str, float] | None = None) -> dict[str, float]:
-    """Million operations of a run in which everybody trains alone, by the yardstick that is nearest to its networks.
+    """Million operations of a run in which each peer trains alone, by the yardstick nearest to its networks.
 
-    `shares` has, by network, how much of that training there is, where it is not all.
+    `shares` has, by network, the share of that training that takes place, where it is not all.
     """
     trained, measured = _samples(e)
-    looks = e.rounds / e.evaluate.every
-    found: dict[str, float] = {}
+    evaluations = e.rounds / e.evaluate.every
+    by_yardstick: dict[str, float] = {}
     for network in e.model.zoo:
-        often = e.rounds * (shares or {}).get(network, 1.0)
-        each = forward_of(network, e) * (PASSES * trained * e.train.epochs * often + measured * looks)
+        trainings_each = e.rounds * (shares or {}).get(network, 1.0)
+        each = forward_of(network, e) * (PASSES * trained * e.train.epochs * trainings_each + measured * evaluations)
         nearest = _nearest(network)
-        found[nearest] = found.get(nearest, 0.0) + each * e.peers / len(e.model.zoo)
-    return found
+        by_yardstick[nearest] = by_yardstick.get(nearest, 0.0) + each * e.peers / len(e.model.zoo)
+    return by_yardstick
 
 
 def _nearest(network: str) -> str:
@@ -113,18 +113,18 @@ def forward_of(network: str, e: Experiment) -> float:
 
 
 def _samples(e: Experiment) -> tuple[float, float]:
-    """Of a peer: those it trains on, and those it is measured on."""
+    """The number of samples that a peer trains on, and that it is measured on."""
     entry = DOWNLOADED.get(e.data.name)
     all_of_one = (entry.images if entry is not None else 0) / e.peers
 
     def of(share: float) -> float:
-        return share if share >= 1 else share * all_of_one  # a number of samples, or a fraction of what there is
+        return share if share >= 1 else share * all_of_one  # a number of samples, or a fraction of the available ones
 
     return of(e.data.train), of(e.data.validation) + of(e.data.test)
 
 
 def speeds_here(clock: Callable[[], float] = time.perf_counter) -> dict[str, float]:
-    """Measured now, with the engine; on a busy machine they are lower."""
+    """The speeds of the engine, measured now; on a busy machine they are lower."""
     return {name: _speed(name, clock) for name in YARDSTICKS}
 
 
@@ -133,21 +133,21 @@ def _speed(network: str, clock: Callable[[], float]) -> float:
 
     from coterie.bench.engine import Engine
 
-    torch.set_num_threads(1)  # as in a run: the engine's workers use the cores
+    torch.set_num_threads(1)  # as in a run, where the engine's workers use the cores
     peers, batch = (4, 4) if network == YARDSTICKS[-1] else (16, 32)
     work = Workload(network, "", network, (3, 32, 32), peers, batch, batch, hidden=(200, 200), held_out=1)
     with tempfile.TemporaryDirectory() as folder, closing(Engine(work, Path(folder))) as engine:
-        engine.train()  # the first time, operations are recorded
+        engine.train()  # warm-up: the first time, operations are recorded
         best, until = math.inf, clock() + LONG_ENOUGH
         while best == math.inf or clock() < until:
             began = clock()
             engine.train()
-            best = min(best, clock() - began)  # the best of several: others may have disturbed the rest
+            best = min(best, clock() - began)  # the best of several, because other processes may disturb some
     return FORWARD[network][0] * PASSES * peers * batch / best
 
 
 def about(seconds: float) -> str:
-    """To one unit: more would pretend to be exact."""
+    """A duration in one unit; more digits would suggest false precision."""
     for unit, length in (("days", 86_400.0), ("h", 3_600.0), ("min", 60.0)):
         if seconds >= 2 * length:
             return f"{seconds / length:,.0f} {unit}"

@@ -1,4 +1,4 @@
-"""The figures that a table may have beside the paper's: each from the summary of a run, None where it has none."""
+"""The figures that a table may show beside the paper's, each read from a run's summary (None if absent)."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ Summary = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Figure:
-    """How to find a number, and how it is written."""
+    """How to find a number in a summary, and how to format it."""
 
     find: Callable[[Summary], float | None]
-    form: str  # of `format`, without its sign
+    form: str  # a format specification without a sign
     signed: bool = False
-    beside: bool = True  # worth a column in tables about something else
+    beside: bool = True  # worth an extra column in tables about another figure
 
     def written(self, value: float, signed: bool | None = None) -> str:
         return format(value, ("+" if (self.signed if signed is None else signed) else "") + self.form)
 
 
 def at(summary: Any, *path: str) -> float | None:
-    """The number at this place; None where there is none, whatever else may be there."""
+    """The number at this path; None if there is no finite number."""
     for key in path:
         summary = summary.get(key) if isinstance(summary, Mapping) else None
     is_number = isinstance(summary, int | float) and not isinstance(summary, bool) and math.isfinite(summary)
@@ -32,15 +32,15 @@ def at(summary: Any, *path: str) -> float | None:
 
 
 def change(run: Summary, alone: Summary) -> dict[str, float]:
-    """How much better, relatively, a run served its peers than another one on the same splits: least and most."""
+    """The relative improvement per peer over another run on the same splits: least and most."""
     both = zip(_per_peer(run), _per_peer(alone), strict=False)
-    changes = [mine / its - 1 for mine, its in both if mine is not None and its]
+    changes = [own / other - 1 for own, other in both if own is not None and other]
     return {"least": min(changes), "most": max(changes)} if changes else {}
 
 
 def _per_peer(run: Summary) -> list[float | None]:
-    found: Any = run["accuracy"].get(SELECTED)
-    values = found.get("per_peer") if isinstance(found, Mapping) else None
+    spread: Any = run["accuracy"].get(SELECTED)
+    values = spread.get("per_peer") if isinstance(spread, Mapping) else None
     return [at(value) for value in values] if isinstance(values, list) else []
 
 
@@ -53,7 +53,7 @@ def _percent(*path: str) -> Callable[[Summary], float | None]:
 
 
 def _change(which: str) -> Callable[[Summary], float | None]:
-    """Against the row that the table names; else what the run itself has measured beside."""
+    """Relative to the row that the table names; otherwise to what the run itself measured."""
     against, beside = _percent("change", which), _percent("beside", "alone", "change", which)
     return lambda summary: beside(summary) if (found := against(summary)) is None else found
 
@@ -76,7 +76,7 @@ FIGURES: dict[str, Figure] = {
     "precision": Figure(_percent("neighbours", "precision"), ".1f"),
     "recall": Figure(_percent("neighbours", "recall"), ".1f"),
     "mass": Figure(_number("neighbours", "mass"), ".3f"),
-    "alone": Figure(_percent("beside", "alone", "mean"), ".2f"),  # one's own models, in the last round
+    "alone": Figure(_percent("beside", "alone", "mean"), ".2f"),  # a peer's own models, in the last round
     "own share": Figure(_percent("beside", "own_share"), ".0f"),
     "least change": Figure(_change("least"), ".1f", signed=True),
     "most change": Figure(_change("most"), ".1f", signed=True),
@@ -86,5 +86,5 @@ FIGURES: dict[str, Figure] = {
     "messages of prototypes": Figure(_number("messages", "by_artifact", "prototypes"), ",.0f", beside=False),
     "messages per peer": Figure(_per_one(("messages", "total"), 1), ",.0f"),
     "MB per peer": Figure(_per_one(("bytes", "total"), 1e6), ".1f"),
-    "seconds": Figure(_number("seconds"), ".0f", beside=False),  # of runs side by side: they tell nothing of a method
+    "seconds": Figure(_number("seconds"), ".0f", beside=False),  # of parallel runs, so they say little about a method
 }

@@ -1,4 +1,4 @@
-"""The docs page with all tables: an index, and a section for each column that has runs."""
+"""Generate the docs page with all tables: an index, and a section for each column with runs."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ today's commands may give different figures. A row disappears from here as soon 
 """
 
 
-def command(found: Results, seeds: Sequence[int], words: Sequence[str]) -> str:
-    """The command line that makes these runs."""
-    small = " --small" if found.small else ""
+def command(results: Results, seeds: Sequence[int], words: Sequence[str]) -> str:
+    """The command line that reproduces these runs."""
+    small = " --small" if results.small else ""
     more = "".join(f" {word}" for word in words)
     chosen = f" --seeds {','.join(map(str, seeds))}" if tuple(seeds) != papers.SEEDS else ""
-    return f"coterie reproduce {found.table.name}/{found.column.name}{small}{chosen}{more}"
+    return f"coterie reproduce {results.table.name}/{results.column.name}{small}{chosen}{more}"
 
 
 def check(path: Path, record: Path | None) -> None:
-    """Fail before hours of runs if the page cannot be written, or if its tables have records and no file of records is
-    given: the page would then show them as lost."""
+    """Fail before hours of runs if the page cannot be written, or if its tables have records but no file of records is
+    given (the page would show them as lost)."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         before = _read(path)
@@ -61,8 +61,8 @@ def write(path: Path, everything: Sequence[tuple[Results, str]], record: Path | 
     """Write the page. An existing page keeps its sections of other columns. Returns what was dropped, and why."""
     before = _read(path)
     write_whole(path, page(everything, before, path, record))
-    there, without = parsed(before)
-    gone = {section.place for section in [*there.values(), *without]} - set(_in_order())
+    recorded, without = parsed(before)
+    gone = {section.place for section in [*recorded.values(), *without]} - set(_in_order())
     return [f"{place.heading} is no longer a table: its section is left out" for place in sorted(gone, key=str)]
 
 
@@ -76,13 +76,13 @@ def page(
 
     Rows of the old page that no longer have a run go to the part without records.
     """
-    there, without = parsed(before)
-    for found, line in everything:
-        place = Place(found.table.name, found.column.name, found.small)
-        labels = {run.label for run in found.behind}
-        old = there.pop(place, None)
-        if found.done:
-            there[place] = Section(place, _text(found, line, path, record))
+    recorded, without = parsed(before)
+    for results, line in everything:
+        place = Place(results.table.name, results.column.name, results.small)
+        labels = {run.label for run in results.behind}
+        old = recorded.pop(place, None)
+        if results.done:
+            recorded[place] = Section(place, _text(results, line, path, record))
         left = None if old is None else left_behind(old, labels)
         newer = labels | (set() if left is None else left.cells.keys())
         kept = [left_behind(section, newer) if section.place == place else section for section in without]
@@ -90,7 +90,7 @@ def page(
     order = {place: number for number, place in enumerate(_in_order())}
     first, second = (
         sorted((section for section in sections if section.place in order), key=lambda section: order[section.place])
-        for sections in (there.values(), without)
+        for sections in (recorded.values(), without)
     )
     parts = [HEAD.format(command=_written_by(path, record)), states.index([*first, *second])]
     parts += [f"## {section.heading}\n\n{section.text}\n" for section in first]
@@ -108,17 +108,17 @@ def _written_by(path: Path, record: Path | None) -> str:
     return f"coterie reproduce all --print{kept} --page {path}"
 
 
-def _text(found: Results, line: str, path: Path, record: Path | None) -> str:
+def _text(results: Results, line: str, path: Path, record: Path | None) -> str:
     commands = [line]
-    if record is not None and found.kept:
+    if record is not None and results.kept:
         commands += [f"{line} --print --record {record}   # prints this table from the records"]
         where = f"[{record}]({os.path.relpath(record, path.parent)})"
-        few = f" of {found.kept} of these runs" if found.kept < found.done else ""
+        few = f" of {results.kept} of these runs" if results.kept < results.done else ""
         records = f"{RECORDS} {where}{few}."
     else:
         records = "There are no records of these runs: `--record FILE` keeps them."
     block = ["<!-- not run: takes hours -->", "```sh", *commands, "```"]
-    return "\n".join([*notes(found), "", *block, "", markdown(rows(found)), "", *behind(found), records])
+    return "\n".join([*notes(results), "", *block, "", markdown(rows(results)), "", *behind(results), records])
 
 
 def _in_order() -> Iterator[Place]:

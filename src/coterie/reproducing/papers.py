@@ -1,10 +1,10 @@
-"""What the papers say, and which runs say it again: the tables of `papers/*.toml`.
+"""The papers' tables: their figures, and the runs that reproduce them, from `papers/*.toml`.
 
-A file has `paper`, `spread` (what the paper's ± is), `left_out` (what of the paper is no table here, and why), `[rows]`
-(what to run for each label) and its tables. Of a table, `[columns]` are its settings (or the name of the table that has
-them), and each `[[figures]]` names some columns and has the paper's figures for them, label by label, as they are
-printed there. A row with `printed = "LABEL"` has the figures that the paper prints under that label; with
-`printed = ""` it has none.
+A file has `paper`, `spread` (the meaning of the paper's ±), `left_out` (the tables that are not included, and why),
+`[rows]` (what to run for each label) and its tables. In a table, `[columns]` are its settings (or the name of the table
+that has them), and each `[[figures]]` names some columns and has the paper's figures for them, label by label, as
+printed. A row with `printed = "LABEL"` has the figures that the paper prints under that label; with `printed = ""` it
+has none.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from coterie.config.parsing import overrides
 from coterie.config.sections import Experiment
 from coterie.core.errors import ConfigError, unknown
 
-SEEDS = (0, 1, 2)  # that a table is run with, unless somebody says otherwise
-THE_TABLES_OWN = ("seed", "baseline", "method.name")  # keys that rows and --seeds decide
+SEEDS = (0, 1, 2)  # the default seeds of a table
+RESERVED_KEYS = ("seed", "baseline", "method.name")  # keys set by rows and --seeds
 
 
 @dataclass(frozen=True)
 class Words:
-    """Settings as `key=value` words; the form for a machine with two cores has some more, which win."""
+    """Settings as `key=value` words. The small form, for a machine with two cores, has additional words, which win."""
 
     full: tuple[str, ...] = ()
     more_if_small: tuple[str, ...] = ()
@@ -45,11 +45,11 @@ class Words:
 
 @dataclass(frozen=True)
 class Column:
-    """One setting of a table: an experiment, and its form for a machine with two cores."""
+    """One column of a table: an experiment, and its small form for a machine with two cores."""
 
     name: str
     preset: str
-    small: str  # the preset of that form, where it is another one
+    small: str  # the preset of the small form, if different
     words: Words
 
     def experiment(self, small: bool) -> tuple[str, tuple[str, ...]]:
@@ -58,7 +58,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Row:
-    """One line: what to run, and the paper's figure for each column as it is printed there."""
+    """One row: what to run, and the paper's figure for each column, as printed."""
 
     label: str
     words: Words
@@ -67,17 +67,17 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """A table, or a figure's numbers, of a paper."""
+    """A table of a paper, or the numbers of a figure."""
 
     name: str
     paper: str
     about: str
     columns: Mapping[str, Column]
     rows: tuple[Row, ...]
-    value: str = "last"  # what its figures are: one of the names in `reproducing.figures`
-    spread: str = ""  # what the paper's ± is
-    remark: str = ""  # what one must know to compare
-    against: str = ""  # the row from which changes are measured, peer by peer
+    value: str = "last"  # the kind of its figures: a name in `reproducing.figures`
+    spread: str = ""  # the meaning of the paper's ±
+    remark: str = ""  # what a reader must know to compare
+    against: str = ""  # the row relative to which changes are measured, peer by peer
 
     def jobs(
         self,
@@ -90,18 +90,18 @@ class Table:
     ) -> list[Job]:
         """The runs of one column, seed by seed."""
         for word in words:
-            if word.partition("=")[0] in THE_TABLES_OWN:
-                raise ConfigError(f"{word}: the rows say which methods (--only), --seeds which seeds")
+            if word.partition("=")[0] in RESERVED_KEYS:
+                raise ConfigError(f"{word}: choose methods with --only and seeds with --seeds")
         preset, common = column.experiment(small)
         base = over(read_tables(preset), overrides([*common, *words]))
         name = f"{self.name}-{column.name}{'-small' if small else ''}{_mark(words)}"
-        found = []
+        planned = []
         for seed in seeds:
             for row in self._chosen(only):
-                wanted = _experiment(base, row.words.of(small), words, seed)
+                resolved = _experiment(base, row.words.of(small), words, seed)
                 folder = out / folder_name(f"{name}-{row.label}", seed)
-                found.append(Job(Variant(row.label, row.words.of(small)), seed, wanted, folder))
-        return found
+                planned.append(Job(Variant(row.label, row.words.of(small)), seed, resolved, folder))
+        return planned
 
     def _chosen(self, only: Sequence[str]) -> list[Row]:
         labels = [row.label for row in self.rows]
@@ -112,28 +112,29 @@ class Table:
 
 
 def _experiment(base: dict[str, Any], row: Sequence[str], words: Sequence[str], seed: int) -> Experiment:
-    """A row wins over the user's words about its method; over all others the user wins.
+    """The settings of a run. A row's words override the user's words about its method; the user's other words override
+    the row's.
 
-    Of the parameters of `base`'s method, a row with another one takes those that mean the same there.
+    A row with a different method keeps those parameters of `base`'s method that mean the same there.
     """
     general = [word for word in words if not word.startswith("method.")]
     return with_changes(base, overrides([*row, *general, "baseline=", f"seed={seed}"]))
 
 
 def _mark(words: Sequence[str]) -> str:
-    """Runs with settings of the user's own are others: they get folders of their own."""
+    """A suffix that gives runs with user settings separate folders."""
     return f"-{hashlib.sha256(' '.join(words).encode()).hexdigest()[:8]}" if words else ""
 
 
 @cache
 def tables() -> dict[str, Table]:
     """All tables of all papers, by name."""
-    return {name: _table(name, read) for read in _files() for name in read["tables"]}
+    return {name: _table(name, content) for content in _files() for name in content["tables"]}
 
 
 def left_out() -> dict[str, str]:
-    """By paper: what of it is no table here, and why."""
-    return {read["paper"]: read["left_out"] for read in _files()}
+    """By paper: what is not included here, and why."""
+    return {content["paper"]: content["left_out"] for content in _files()}
 
 
 @cache
@@ -155,30 +156,30 @@ def find(word: str) -> tuple[Table, list[Column]]:
     return table, [table.columns[column]]
 
 
-def _table(name: str, read: Mapping[str, Any]) -> Table:
-    given = read["tables"][name]
+def _table(name: str, content: Mapping[str, Any]) -> Table:
+    given = content["tables"][name]
     columns = given["columns"]
     if isinstance(columns, str):
-        columns = read["tables"][columns]["columns"]
+        columns = content["tables"][columns]["columns"]
     return Table(
         name,
-        read["paper"],
+        content["paper"],
         given["about"],
         {key: _column(key, of, given) for key, of in columns.items()},
-        tuple(_rows(given, read.get("rows", {}))),
-        spread=given.get("spread", read["spread"]),
+        tuple(_rows(given, content.get("rows", {}))),
+        spread=given.get("spread", content["spread"]),
         **{key: given[key] for key in ("value", "remark", "against") if key in given},
     )
 
 
 def _column(name: str, given: Mapping[str, Any] | str, table: Mapping[str, Any]) -> Column:
-    """What a column does not say, its table says; words are of both."""
+    """A column inherits its table's presets; its words are added to the table's."""
     presets = {**table, **({} if isinstance(given, str) else given)}
     return Column(name, presets["preset"], presets.get("small", ""), _words(given) + _words(table))
 
 
 def _rows(given: Mapping[str, Any], shared: Mapping[str, Any]) -> list[Row]:
-    """`rows` are labels, or labels with words; without them, the labels of the figures."""
+    """`rows` are labels, or labels with words; the default are the labels of the figures."""
     figures = given.get("figures", [])
     paper: dict[str, dict[str, str]] = {}
     for block in figures:
@@ -191,12 +192,12 @@ def _rows(given: Mapping[str, Any], shared: Mapping[str, Any]) -> list[Row]:
 
 
 def _printed(label: str, row: Mapping[str, Any] | str) -> str:
-    """Under which label the paper has the figures of a row."""
+    """The label under which the paper prints a row's figures."""
     return label if isinstance(row, str) else str(row.get("printed", label))
 
 
 def _words(given: Mapping[str, Any] | str) -> Words:
-    """Of a column, a row or a table: `words`, and `small_words`; one that has no more may be the words alone."""
+    """The `words` and `small_words` of a column, row or table, which may also be just a string of words."""
     if isinstance(given, str):
         return Words(tuple(given.split()))
     return Words(tuple(given.get("words", "").split()), tuple(given.get("small_words", "").split()))

@@ -1,4 +1,4 @@
-"""What tables need of a run, and a file that keeps it when the run's folder is long gone: one line a run."""
+"""Records of finished runs, one line per run in a file that outlives the runs' folders."""
 
 from __future__ import annotations
 
@@ -25,38 +25,39 @@ from coterie.running import simulated
 
 @dataclass(frozen=True)
 class Record:
-    """One run that is whole: its settings, what came out, which version made it on which day, and with what."""
+    """One finished run: its settings, its summary, and the version, day and sources that made it."""
 
     settings: Mapping[str, Any]
     summary: Mapping[str, Any]
     version: str
     day: str
-    made_with: Mapping[str, str] | None = None  # None in records of older versions: they count as current
+    made_with: Mapping[str, str] | None = None  # None in records of older versions, which count as current
 
     def outdated(self, e: Experiment) -> str:
-        """What changed since it was made; empty where nothing did, or nobody knows.
+        """What changed since the record was made; empty if nothing did, or if it is unknown.
 
         Coterie's own sources do not count, unlike in a run's folder: records are kept for years, and a digest cannot
-        tell a renamed variable from another formula. Whoever changes what a method computes removes its records.
+        tell a renamed variable from a changed formula. A developer who changes what a method computes must remove its
+        records.
         """
         if self.made_with is None:
             return ""
-        changes = provenance.differences(_not_of_package(self.made_with), _not_of_package(provenance.on_disk(e)))
+        changes = provenance.differences(_without_package(self.made_with), _without_package(provenance.on_disk(e)))
         return f"{', '.join(changes)} since {self.day}" if changes else ""
 
 
 Records = dict[str, Record]  # by the settings' fingerprint
 
 
-def _not_of_package(made_with: Mapping[str, str]) -> dict[str, str]:
+def _without_package(made_with: Mapping[str, str]) -> dict[str, str]:
     return {name: what for name, what in made_with.items() if not name.startswith("coterie/")}
 
 
 def of_run(folder: Path) -> Record:
-    """That of a run which has ended."""
+    """The record of a finished run."""
     summary = read_summary(folder)
     if at(summary, "accuracy", LAST, "mean") is None:
-        raise RunError(f"{folder / 'summary.json'} has no accuracy: delete its folder, and run this again")
+        raise RunError(f"{folder / 'summary.json'} has no accuracy: delete its folder and run the command again")
     made = time.localtime((folder / "summary.json").stat().st_mtime)
     settings = simulated.of_folder(folder).tables()
     source = provenance.read(folder)
@@ -73,52 +74,52 @@ def _version(events: Path) -> str:
 
 
 def read(path: Path) -> Records:
-    """The records of a file, none where there is no file; those with settings that there are no more are left out."""
-    return newest(_told_apart(_all_in(path))[0])
+    """The records in a file, without those whose settings no longer exist; empty if there is no file."""
+    return newest(_known_and_obsolete(_all_in(path))[0])
 
 
 def lines(path: Path) -> dict[str, int]:
-    """In which line of a file each record is, by its key; the first line is 1."""
-    found = {}
+    """The line number of each record in a file, by its key; the first line is 1."""
+    numbers = {}
     for number, record in enumerate(_all_in(path), 1):
-        for key, _ in _told_apart([record])[0]:
-            found[key] = number
-    return found
+        for key, _ in _known_and_obsolete([record])[0]:
+            numbers[key] = number
+    return numbers
 
 
 def add(path: Path, new: Records) -> Records:
-    """Into the file as it is now, for another process may have written since it was read; returns what is in it then.
+    """Add records to the file, rereading it first because another process may have written to it. Returns all records.
 
-    Of two records of one run the newer one stays. Those with settings that there are no more stay as they are.
+    Of two records of one run, the newer is kept. Records whose settings no longer exist are kept unchanged.
     """
-    with _alone_with(path):
-        there, strange = _told_apart(_all_in(path))
-        merged = newest([*there, *new.items()])
-        write(path, [*merged.values(), *strange])
+    with _locked(path):
+        known, obsolete = _known_and_obsolete(_all_in(path))
+        merged = newest([*known, *new.items()])
+        write(path, [*merged.values(), *obsolete])
     return merged
 
 
 @dataclass(frozen=True)
 class Merged:
-    """What became of a file into which others were merged, in numbers of records."""
+    """The result of merging files of records into one, in numbers of records."""
 
     before: int
     added: int
     replaced: int  # by a newer record of the same run
-    removed: int  # because they are of no run that is wanted
-    strange: int  # with settings that there are no more; those that are still there
+    removed: int  # because their run is not wanted
+    strange: int  # kept, although their settings no longer exist
 
 
 def merge(sources: Sequence[Path], into: Path, wanted: Callable[[Record], bool] | None = None) -> Merged:
-    """Put the records of several files into one. With `wanted`, what it does not want is removed from that one, too."""
+    """Merge the records of several files into one. With `wanted`, that file loses the records it rejects."""
     for source in sources:
         if not source.exists():
-            raise RunError(f"{source}: there is no such file of records")
-    new, strange = _told_apart(record for source in sources for record in _all_in(source))
-    with _alone_with(into):
-        there, more = _told_apart(_all_in(into))
-        before, merged = newest(there), newest([*there, *new])
-        unusable = {_line(record): record for record in [*more, *strange]}
+            raise RunError(f"there is no file of records {source}")
+    new, obsolete = _known_and_obsolete(record for source in sources for record in _all_in(source))
+    with _locked(into):
+        known, more = _known_and_obsolete(_all_in(into))
+        before, merged = newest(known), newest([*known, *new])
+        unusable = {_line(record): record for record in [*more, *obsolete]}
         kept = [record for record in merged.values() if wanted is None or wanted(record)]
         left = unusable if wanted is None else {}
         write(into, [*kept, *left.values()])
@@ -128,12 +129,12 @@ def merge(sources: Sequence[Path], into: Path, wanted: Callable[[Record], bool] 
 
 
 def newest(several: Iterable[tuple[str, Record]]) -> Records:
-    """All records; of those of one run that of the last day. On one day, one that is current, then the last given."""
-    found: Records = {}
+    """The newest record of each run. On the same day a current record wins, then the last given."""
+    by_key: Records = {}
     for key, record in several:
-        if key not in found or _age(record) >= _age(found[key]):
-            found[key] = record
-    return found
+        if key not in by_key or _age(record) >= _age(by_key[key]):
+            by_key[key] = record
+    return by_key
 
 
 def _age(record: Record) -> tuple[str, bool, bool]:
@@ -150,15 +151,15 @@ def _all_in(path: Path) -> list[Record]:
     return [_parsed(line, f"{path}, line {number}") for number, line in enumerate(lines, 1)]
 
 
-def _told_apart(records: Iterable[Record]) -> tuple[list[tuple[str, Record]], list[Record]]:
-    """With their settings' fingerprints; and those with settings that there are no more."""
-    known, strange = [], []
+def _known_and_obsolete(records: Iterable[Record]) -> tuple[list[tuple[str, Record]], list[Record]]:
+    """The records with their settings' fingerprints, and those whose settings no longer exist."""
+    known, obsolete = [], []
     for record in records:
         try:
             known.append((fingerprint(from_tables(dict(record.settings))), record))
         except CoterieError:
-            strange.append(record)
-    return known, strange
+            obsolete.append(record)
+    return known, obsolete
 
 
 def _parsed(line: str, where: str) -> Record:
@@ -166,7 +167,7 @@ def _parsed(line: str, where: str) -> Record:
         record = Record(**json.loads(line))
         whole = isinstance(record.settings, dict) and at(record.summary, "accuracy", LAST, "mean") is not None
     except (ValueError, TypeError) as error:
-        raise RunError(f"{where} is no record of a run ({error}): delete that line") from error
+        raise RunError(f"{where} is not a record of a run ({error}): delete that line") from error
     if not whole:
         raise RunError(f"{where} is a record without settings or without an accuracy: delete that line")
     return record
@@ -178,7 +179,7 @@ def _line(record: Record) -> str:
 
 
 def write(path: Path, records: Iterable[Record]) -> None:
-    """In an order that depends on what was run alone, so that a new run is a new line and nothing else changes."""
+    """Write the records in an order that depends only on their content, so that a new run adds just one line."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, "".join(f"{line}\n" for line in sorted(map(_line, records))))
@@ -187,10 +188,10 @@ def write(path: Path, records: Iterable[Record]) -> None:
 
 
 @contextmanager
-def _alone_with(path: Path) -> Iterator[None]:
-    """Who reads and writes a file of records waits for others that do: each would lose what the other adds.
+def _locked(path: Path) -> Iterator[None]:
+    """Lock a file of records while it is read and rewritten; otherwise concurrent writers would lose records.
 
-    The lock is on the folder: the file itself is another one after every write.
+    The lock is on the folder, because every write replaces the file.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

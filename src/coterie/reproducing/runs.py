@@ -1,4 +1,4 @@
-"""Where the runs of tables lie: one run serves every table that needs it, whatever its folder is called."""
+"""Find the runs of tables: one run serves every table that needs it, whatever its folder's name."""
 
 from __future__ import annotations
 
@@ -16,38 +16,38 @@ from coterie.running import simulated
 
 
 def known(out: Path) -> dict[str, Path]:
-    """The runs that are in a folder, by what was run; of equal ones that which is done."""
-    found: dict[str, Path] = {}
+    """The runs in a folder, by fingerprint; of equal runs, the finished one."""
+    by_fingerprint: dict[str, Path] = {}
     folders = [config.parent for config in sorted(out.glob("*/config.toml"))]
     for folder in sorted(folders, key=lambda folder: (folder / "summary.json").exists()):
         try:
-            found[fingerprint(simulated.of_folder(folder))] = folder
-        except CoterieError:  # damaged, or with settings that there are no more: no run of these tables
+            by_fingerprint[fingerprint(simulated.of_folder(folder))] = folder
+        except CoterieError:  # damaged, or with settings that no longer exist: not a run of these tables
             continue
-    return found
+    return by_fingerprint
 
 
 def key(job: Job) -> str:
-    """By which its run is known."""
+    """The key of the job's run."""
     return fingerprint(job.experiment)
 
 
-def placed(jobs: Sequence[Job], there: dict[str, Path]) -> list[Job]:
-    """Each job in the folder that has that very run; where there is none yet, its own is noted in `there`."""
-    return [replace(job, folder=there.setdefault(key(job), job.folder)) for job in jobs]
+def placed(jobs: Sequence[Job], known: dict[str, Path]) -> list[Job]:
+    """Each job with the folder that holds its run; if there is none yet, the job's own folder is added to `known`."""
+    return [replace(job, folder=known.setdefault(key(job), job.folder)) for job in jobs]
 
 
 def asked_for() -> Callable[[Record], bool]:
-    """Whether a record is of a run that some table asks for, with whatever seed, in full or in its small form."""
+    """A predicate: whether a record belongs to a run of some table, under any seed, in full or small form."""
     wanted = {
-        _but_for_the_seed(job.experiment)
+        _without_seed(job.experiment)
         for table in papers.tables().values()
         for column in table.columns.values()
         for small in (False, True)
         for job in table.jobs(column, small, (0,), (), Path())
     }
-    return lambda record: _but_for_the_seed(from_tables(dict(record.settings))) in wanted
+    return lambda record: _without_seed(from_tables(dict(record.settings))) in wanted
 
 
-def _but_for_the_seed(e: Experiment) -> str:
+def _without_seed(e: Experiment) -> str:
     return fingerprint(replace(e, seed=0))

@@ -36,7 +36,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Section:
-    """What the page says about a place. `without`: it is in the part without records."""
+    """The page's text about a place. `without`: it is in the part without records."""
 
     place: Place
     text: str
@@ -57,9 +57,9 @@ class Section:
 
     @property
     def runs(self) -> tuple[int, int] | None:
-        """How many runs are behind it, and how many the table has; None if the text does not say."""
-        said = RUNS.search(self.text)
-        return None if said is None else (int(said[1]), int(said[2] or said[1]))
+        """The number of runs behind it, and of all runs of the table; None if the text does not say."""
+        match = RUNS.search(self.text)
+        return None if match is None else (int(match[1]), int(match[2] or match[1]))
 
     @property
     def cells(self) -> dict[str, dict[str, str]]:
@@ -81,7 +81,7 @@ def cells(text: str) -> dict[str, dict[str, str]]:
 
 def parsed(page: str) -> tuple[Sections, list[Section]]:
     """The sections that had runs when the page was written, and those without records."""
-    there: Sections = {}
+    recorded: Sections = {}
     without: list[Section] = []
     for heading in HEADING.finditer(page):
         following = ANY_HEADING.search(page, heading.end())
@@ -91,8 +91,8 @@ def parsed(page: str) -> tuple[Sections, list[Section]]:
         if apart:
             without.append(section)
         else:
-            there[section.place] = section
-    return there, without
+            recorded[section.place] = section
+    return recorded, without
 
 
 def left_behind(section: Section, labels: Collection[str]) -> Section | None:

@@ -1,4 +1,4 @@
-"""The state of every table and figure, in either form: all its runs, some of them, without records, or only defined."""
+"""The state of every table and figure, in either form: complete, partial, without records, or only defined."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class State:
     recorded: bool = True
     earlier: bool = False  # there are figures of earlier runs that left no records
 
-    def said(self, small: bool) -> str:
+    def in_words(self, small: bool) -> str:
         """The state in words; empty if there are no figures."""
         form = "small form" if small else "full form"
         parts = []
@@ -40,38 +40,38 @@ class State:
 
 def grouped(table: Table, states: Mapping[Place, State]) -> dict[str, list[str]]:
     """The columns of a table, by their state in words."""
-    found: dict[str, list[str]] = {}
+    by_state: dict[str, list[str]] = {}
     for column in table.columns:
-        both = [states.get(Place(table.name, column, small), State()).said(small) for small in (False, True)]
-        found.setdefault("; ".join(filter(None, both)) or ONLY_DEFINED, []).append(column)
-    return dict(sorted(found.items(), key=lambda of_state: of_state[0] == ONLY_DEFINED))  # columns with runs first
+        both = [states.get(Place(table.name, column, small), State()).in_words(small) for small in (False, True)]
+        by_state.setdefault("; ".join(filter(None, both)) or ONLY_DEFINED, []).append(column)
+    return dict(sorted(by_state.items(), key=lambda entry: entry[0] == ONLY_DEFINED))  # columns with runs first
 
 
 def of_page(sections: Iterable[Section]) -> dict[Place, State]:
     """The states that the sections of a page show."""
-    found: dict[Place, State] = {}
+    states: dict[Place, State] = {}
     for section in sections:
-        there = found.get(section.place, State())
-        done, wanted = (there.done, there.wanted) if section.without else section.runs or (0, 0)
-        recorded = there.recorded if section.without else section.recorded
-        earlier = there.earlier or section.without or section.runs is None
-        found[section.place] = State(done, wanted, recorded, earlier)
-    return found
+        known = states.get(section.place, State())
+        done, wanted = (known.done, known.wanted) if section.without else section.runs or (0, 0)
+        recorded = known.recorded if section.without else section.recorded
+        earlier = known.earlier or section.without or section.runs is None
+        states[section.place] = State(done, wanted, recorded, earlier)
+    return states
 
 
 def of_records(kept: Records) -> dict[Place, State]:
     """The state of every column and form, by these records."""
-    found = {}
+    states = {}
     for table in papers.tables().values():
         for column, small in product(table.columns.values(), (False, True)):
             jobs = table.jobs(column, small, papers.SEEDS, (), Path())
             done = sum(runs.key(job) in kept for job in jobs)
-            found[Place(table.name, column.name, small)] = State(done, len(jobs))
-    return found
+            states[Place(table.name, column.name, small)] = State(done, len(jobs))
+    return states
 
 
 def index(sections: Sequence[Section]) -> str:
-    """Every table and figure with its state, paper by paper, and what is left out of each paper."""
+    """A list of every table and figure with its state, by paper, and what each paper leaves out."""
     states = of_page(sections)
     links = {section.place: section.anchor for section in reversed(sections)}  # the first section of a place wins
     parts = []
@@ -83,10 +83,11 @@ def index(sections: Sequence[Section]) -> str:
 
 
 def _lines(table: Table, states: Mapping[Place, State], links: Mapping[Place, str]) -> list[list[str]]:
-    """One line for each state that columns of the table have; the first also describes the table."""
-    found = grouped(table, states)
+    """One line for each state among the table's columns; the first also describes the table."""
+    by_state = grouped(table, states)
     lines = [
-        ["", ", ".join(_linked(table, column, links) for column in found[state]), _marked(state)] for state in found
+        ["", ", ".join(_linked(table, column, links) for column in by_state[state]), _marked(state)]
+        for state in by_state
     ]
     lines[0][0] = f"`{table.name}`. {table.about}"
     return lines

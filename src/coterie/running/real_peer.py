@@ -35,7 +35,7 @@ from coterie.network.mailbox import EMPTY
 from coterie.network.membership import GATHERING, AddressBook, Announcement
 from coterie.network.node import Node, Traffic
 from coterie.network.penalties import Penalties
-from coterie.report.summary import whose_is_not_finite, write_json
+from coterie.report.summary import diverged_peers, write_json
 from coterie.running import finite
 from coterie.running.saved_models import FOLDER, keep
 from coterie.running.sinks import Sinks
@@ -388,7 +388,7 @@ def summarise_peer(out: Path, name: str, seconds: float) -> dict[str, Any]:
     rounds: list[PeerRound] = of_kind(events, PeerRound)
     tested = [r for r in rounds if r.test is not None]
     best = max(tested, key=lambda r: (r.validation or 0.0, -r.round), default=None)
-    not_finite = whose_is_not_finite(events)
+    not_finite = diverged_peers(events)
     summary = {
         "name": name, "method": start.method, "seed": start.seed, "rounds": len(rounds),
         "accuracy": {"last": tested[-1].test if tested else None, "selected": best.test if best else None},

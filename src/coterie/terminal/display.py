@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from coterie.core.formatting import aligned, duration, percent, short_name, size
-from coterie.report.gains import gains, who
+from coterie.report.gains import gain_counts, gains
 from coterie.report.tables import side_by_side
 from coterie.report.timing import time_to
 from coterie.running.progress import RoundProgress
@@ -132,7 +132,7 @@ def comparison(summaries: Sequence[dict[str, Any]]) -> str:
     table = [aligned([head, *rows])]
     if None not in (first, second):
         names = [short_name(s["method"]) for s in summaries]
-        gained = who(gains(summaries[0], summaries[1]).values())
+        gained = gain_counts(gains(summaries[0], summaries[1]).values())
         table.append(f"{_difference(names[0], names[1], 100 * (first - second))}: {gained}")
         table += _times_to(summaries[:2])
     return "\n".join(["", *table])

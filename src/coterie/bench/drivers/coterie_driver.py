@@ -1,4 +1,4 @@
-"""Coterie's own turn, in a process like everybody else's. Short rounds are timed several at once, as in a run."""
+"""The driver of Coterie itself. Short rounds are timed several at once, as in a run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TOGETHER = 5
 
 def main() -> None:
     work = driving.the_work()
-    torch.set_num_threads(1)  # the engine uses the cores by its workers
+    torch.set_num_threads(1)  # the engine uses the cores through its workers
     with tempfile.TemporaryDirectory() as folder:
         engine = Engine(chosen([work.name])[0], Path(folder), work.method)
         engine.rounds(1)

@@ -1,7 +1,7 @@
-"""What the drivers have in common. They run in environments without Coterie: this needs torch alone.
+"""Shared code of the drivers, which run in environments without Coterie: it needs only torch.
 
-A driver is a program. Its one argument is a workload as JSON; the last line that it prints is JSON, too:
-its version, when the first round had ended (seconds after the process began), and how long each later round took.
+A driver is a program. Its only argument is a workload as JSON. The last line that it prints is JSON too: its version,
+the end of the first round (seconds after the process started), and the seconds of each later round.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 
 class Share(NamedTuple):
-    """What one peer holds: training, validation and test samples with their labels."""
+    """One peer's training, validation and test samples with their labels."""
 
     train: tuple[Tensor, Tensor]
     validation: tuple[Tensor, Tensor]
@@ -35,7 +35,7 @@ def the_work() -> Any:
 
 
 def shares(work: Any) -> list[Share]:
-    """Everybody's samples, made once in a process: the same numbers as in Coterie's own turn."""
+    """All peers' samples, created once per process: the same numbers as for Coterie."""
     return _shares(work.peers, work.samples, work.held_out, tuple(work.shape), work.classes)
 
 
@@ -55,7 +55,7 @@ def net(work: Any) -> nn.Module:
         return _mlp(work.shape[0], work.hidden, work.classes)
     if work.model == "lenet":
         return _lenet(work.shape, work.classes)
-    raise SystemExit(f"there is no {work.model} here")
+    raise SystemExit(f"drivers have no model {work.model}")
 
 
 def _mlp(inputs: int, hidden: list[int], classes: int) -> nn.Module:
@@ -75,7 +75,7 @@ def _lenet(shape: list[int], classes: int) -> nn.Module:
 
 
 def train(model: nn.Module, samples: tuple[Tensor, Tensor], work: Any) -> float:
-    """The workload's epochs of SGD; the last batch's loss."""
+    """Train for the workload's epochs with SGD. Returns the last batch's loss."""
     x, y = samples
     optimizer = torch.optim.SGD(model.parameters(), lr=work.lr, momentum=work.momentum)
     loss = torch.zeros(())
@@ -90,7 +90,7 @@ def train(model: nn.Module, samples: tuple[Tensor, Tensor], work: Any) -> float:
 
 
 def accuracies(model: nn.Module, share: Share) -> tuple[float, float]:
-    """On validation and test samples."""
+    """The accuracy on validation and test samples."""
     model.eval()
     with torch.inference_mode():
         return _accuracy(model, *share.validation), _accuracy(model, *share.test)
@@ -101,7 +101,7 @@ def _accuracy(model: nn.Module, x: Tensor, y: Tensor) -> float:
 
 
 def choose_threads(some_work: Callable[[], object]) -> None:
-    """One thread or one on every core, whichever does this faster: small operations are slower on many."""
+    """Use one thread or one per core, whichever is faster: small operations are slower on many threads."""
     took = {}
     for threads in (os.cpu_count() or 1, 1):
         torch.set_num_threads(threads)
@@ -113,10 +113,10 @@ def choose_threads(some_work: Callable[[], object]) -> None:
 
 
 class Rounds:
-    """Notes when rounds end, and says it."""
+    """Records when rounds end, and prints the figures."""
 
     def __init__(self, work: Any) -> None:
-        self.began = work.began  # when the process was started, by the clock that all processes share
+        self.began = work.began  # start of the process, by the system clock
         self.ends: list[float] = []
 
     def end(self) -> None:

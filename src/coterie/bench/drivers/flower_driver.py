@@ -1,4 +1,4 @@
-"""FedAvg in Flower's simulation: a client a core at a time, on Ray; everybody trains and is evaluated every round."""
+"""FedAvg in Flower's simulation on Ray, one client per core at a time; all train and are evaluated each round."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ client, server = ClientApp(), ServerApp()
 
 class Timed(FedAvg):
     def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> Any:
-        return super().aggregate_train(server_round, everybodys(replies))
+        return super().aggregate_train(server_round, all_replies(replies))
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> Any:
-        aggregated = super().aggregate_evaluate(server_round, everybodys(replies))
+        aggregated = super().aggregate_evaluate(server_round, all_replies(replies))
         rounds.end()
         return aggregated
 
 
-def everybodys(replies: Iterable[Message]) -> list[Message]:
-    """A round in which somebody failed would be a faster one."""
+def all_replies(replies: Iterable[Message]) -> list[Message]:
+    """Check that all clients answered: a round with failures would be faster."""
     answers = list(replies)
     failed = [answer.error.reason for answer in answers if answer.has_error()]
     if failed or len(answers) != work.peers:
@@ -39,7 +39,7 @@ def everybodys(replies: Iterable[Message]) -> list[Message]:
 
 @client.train()
 def train(message: Message, context: Context) -> Message:
-    share, model = mine(message, context)
+    share, model = client_state(message, context)
     loss = driving.train(model, share.train, work)
     metrics = MetricRecord({"loss": loss, "num-examples": len(share.train[1])})
     return Message(RecordDict({"arrays": ArrayRecord(model.state_dict()), "metrics": metrics}), reply_to=message)
@@ -47,14 +47,14 @@ def train(message: Message, context: Context) -> Message:
 
 @client.evaluate()
 def evaluate(message: Message, context: Context) -> Message:
-    share, model = mine(message, context)
+    share, model = client_state(message, context)
     validation, test = driving.accuracies(model, share)
     metrics = MetricRecord({"validation": validation, "test": test, "num-examples": len(share.test[1])})
     return Message(RecordDict({"metrics": metrics}), reply_to=message)
 
 
-def mine(message: Message, context: Context) -> tuple[driving.Share, Any]:
-    """The samples of the client that acts, and the model that it was sent."""
+def client_state(message: Message, context: Context) -> tuple[driving.Share, Any]:
+    """The current client's samples, and the model that it received."""
     model = driving.net(work)
     model.load_state_dict(message.content["arrays"].to_torch_state_dict())
     return driving.shares(work)[int(context.node_config["partition-id"])], model

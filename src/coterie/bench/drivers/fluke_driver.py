@@ -1,6 +1,6 @@
-"""FedAvg in fluke: everybody trains every round, one client after the other, in one process.
+"""FedAvg in fluke: all clients train each round, one after the other, in one process.
 
-Each client measures the average that it was sent, on its validation and test samples together, before it trains.
+Each client measures the average that it received on its validation and test samples together before it trains.
 """
 
 from __future__ import annotations

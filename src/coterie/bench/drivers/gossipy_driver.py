@@ -1,6 +1,6 @@
-"""Gossip learning in gossipy: once in a round everybody sends its model to one other, who averages and then trains.
+"""Gossip learning in gossipy: once per round each node sends its model to one other, which averages and then trains.
 
-So there is as much training in a round as elsewhere, and a fifth of the exchange.
+So a round has as much training as with the other frameworks, and a fifth of the exchange.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gossipy.model.handler import TorchModelHandler  # noqa: E402
 from gossipy.node import GossipNode  # noqa: E402
 from gossipy.simul import GossipSimulator, SimulationReport  # noqa: E402
 
-STEPS = 100  # of its clock in a round; each node has one at which it sends
+STEPS = 100  # of its clock per round; each node sends at one of them
 
 work = driving.the_work()
 rounds = driving.Rounds(work)
@@ -33,7 +33,7 @@ class Model(TorchModel):
         self.net = driving.net(work)
 
     def init_weights(self) -> None:
-        """As they are."""
+        """Keep the initial weights."""
 
     def forward(self, x: Tensor) -> Any:
         return self.net(x)
@@ -41,7 +41,7 @@ class Model(TorchModel):
 
 class Handler(TorchModelHandler):
     def evaluate(self, data: tuple[Tensor, Tensor]) -> dict[str, float]:
-        """Accuracy alone, as everybody else."""
+        """Only accuracy, as in the other drivers."""
         x, y = data
         self.model.eval()
         with torch.inference_mode():
@@ -55,7 +55,7 @@ class Report(SimulationReport):
 
 
 class NoCommonTest:
-    """Nodes measure on samples of their own."""
+    """Nodes measure on their own samples."""
 
     def has_test(self) -> bool:
         return False

@@ -1,4 +1,4 @@
-"""The plain PyTorch loop's turn, with one thread or one on every core, whichever is faster."""
+"""The driver of the plain PyTorch loop, with one thread or one per core, whichever is faster."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from coterie.bench.plain_loop import PlainLoop
 from coterie.bench.workloads import chosen
 
-SOME = 5  # peers that are trained to see how many threads are best
+SOME = 5  # peers trained to choose the number of threads
 
 
 def main() -> None:

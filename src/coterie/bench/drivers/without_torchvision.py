@@ -1,7 +1,7 @@
-"""An empty torchvision, for frameworks that import one which is not used in what is measured.
+"""A stub of torchvision, for frameworks that import it without using it in the benchmark.
 
-Builds of torchvision fit one build of torch alone: beside another, importing it fails. Then, and only then, this
-stands in for it: every name is there, as a class that does nothing.
+A build of torchvision works with exactly one build of torch; with another, importing it fails. Only then does this stub
+replace it: every name exists, as a class that does nothing.
 """
 
 from __future__ import annotations
@@ -29,4 +29,4 @@ def stand_in() -> None:
             del sys.modules[name]
         for end in NAMES:
             module = sys.modules[f"torchvision{end}"] = Empty(f"torchvision{end}")
-            module.__path__ = []  # a package: it has modules of its own
+            module.__path__ = []  # marks it as a package

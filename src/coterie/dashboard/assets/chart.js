@@ -1,4 +1,4 @@
-// Accuracy over rounds: the mean, the spread or each peer's line, and one chosen peer. An SVG, drawn anew when points come.
+// Accuracy over rounds as SVG: the mean, the spread or each peer's line, and the selected peer. Redrawn on new points.
 
 import { percent } from "./format.js";
 
@@ -15,7 +15,7 @@ export class AccuracyChart {
     this.chosen = null; // { name, curve: [[round, value], …] }
   }
 
-  /** One unit is one pixel of the page: the text is as large on a phone as on a desk. */
+  /** One unit is one CSS pixel, so that text has the same size on a phone as on a desktop. */
   fit() {
     const { width, height } = this.element.getBoundingClientRect();
     if (!width || (width === this.width && height === this.height)) return;
@@ -23,7 +23,7 @@ export class AccuracyChart {
     this.draw(this.points, this.rounds, this.tests);
   }
 
-  /** Points in the order of rounds; `rounds` is where the run ends. */
+  /** `points` are sorted by round; `rounds` is the last round of the run. */
   draw(points, rounds, tests) {
     this.points = points;
     this.tests = tests;
@@ -35,7 +35,7 @@ export class AccuracyChart {
     this.high = values.length ? Math.ceil(Math.max(...values) * 10 - 1e-6) / 10 : 1;
     if (this.high <= this.low) { this.low = Math.max(0, this.low - 0.1); this.high = Math.min(1, this.high + 0.1); }
     const last = points.at(-1);
-    const label = last ? `Accuracy over rounds: mean validation ${percent(last.validation)} in round ${last.round}` : "Accuracy over rounds: nothing measured yet";
+    const label = last ? `Accuracy over rounds: mean validation ${percent(last.validation)} in round ${last.round}` : "Accuracy over rounds: no measurement yet";
     this.element.setAttribute("aria-label", label);
     this.element.replaceChildren(...this.axes(), ...this.spread(), ...this.lines(tests));
   }
@@ -81,7 +81,7 @@ export class AccuracyChart {
     return line.length ? "M" + line.map(([round, value]) => `${this.x(round).toFixed(1)} ${this.y(value).toFixed(1)}`).join("L") : "";
   }
 
-  /** The measured round that is nearest to a place on the screen. */
+  /** The measured round nearest to a position on the screen. */
   nearest(clientX) {
     const box = this.element.getBoundingClientRect();
     const round = 1 + (((clientX - box.left) / box.width) * this.width - LEFT) / (this.width - LEFT - RIGHT) * (this.rounds - 1);
@@ -94,9 +94,9 @@ function ticks(low, high, about, whole = false) {
   const raw = (high - low) / about, power = 10 ** Math.floor(Math.log10(raw));
   let step = [1, 2, 5, 10].map((m) => m * power).find((s) => s >= raw * (1 - 1e-9));
   if (whole) step = Math.max(1, step);
-  const found = [];
-  for (let i = Math.ceil(low / step - 1e-9); i * step <= high + step * 1e-9; i++) found.push(i * step);
-  return found;
+  const values = [];
+  for (let i = Math.ceil(low / step - 1e-9); i * step <= high + step * 1e-9; i++) values.push(i * step);
+  return values;
 }
 
 function node(name, attributes) {

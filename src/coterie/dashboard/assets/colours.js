@@ -1,4 +1,4 @@
-// The colours of the style sheet, for canvases: read again when the page goes from light to dark.
+// The colours of the style sheet for canvases, read again when the page switches between light and dark.
 
 const CLUSTER_COLOURS = 12;
 let known = null;
@@ -6,7 +6,7 @@ const listeners = new Set();
 
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
   known = null;
-  for (const tell of listeners) tell();
+  for (const listener of listeners) listener();
 });
 
 export function colours() {
@@ -20,9 +20,9 @@ export function colours() {
 }
 
 export const clusterColour = (cluster) => colours().clusters[cluster % CLUSTER_COLOURS];
-export const onColoursChange = (tell) => listeners.add(tell);
+export const onColoursChange = (listener) => listeners.add(listener);
 
-/** A canvas as sharp as the screen; answers its size in the page's pixels. */
+/** Scales a canvas to the screen's resolution; returns its size in CSS pixels. */
 export function fit(canvas) {
   const ratio = Math.min(2, devicePixelRatio || 1), { width, height } = canvas.getBoundingClientRect();
   const [w, h] = [Math.round(width * ratio), Math.round(height * ratio)];

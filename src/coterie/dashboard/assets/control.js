@@ -1,16 +1,16 @@
-// Starting, pausing, resuming and stopping: only where the dashboard was started with --control.
+// Starts, pauses, resumes and stops runs, if the dashboard was started with --control.
 
 import { announce, el, say } from "./format.js";
 
 async function ask(what, given) {
   try {
-    const answer = await fetch(`/api/${what}`, {
+    const response = await fetch(`/api/${what}`, {
       method: "POST", body: JSON.stringify(given), headers: { "Content-Type": "application/json" },
     });
-    const told = await answer.json().catch(() => ({ error: "The dashboard did not understand." }));
-    return answer.ok ? told : { error: told.error ?? "It did not work." };
+    const answer = await response.json().catch(() => ({ error: "The dashboard sent an invalid answer." }));
+    return response.ok ? answer : { error: answer.error ?? "The request failed." };
   } catch {
-    return { error: "The dashboard does not answer." };
+    return { error: "The dashboard does not respond." };
   }
 }
 
@@ -18,25 +18,25 @@ export function startForm() {
   const experiment = el("input", { id: "experiment", list: "presets", required: true, placeholder: "panm-digits", autocomplete: "off" });
   const presets = el("datalist", { id: "presets" });
   const words = el("input", { id: "words", placeholder: "rounds=20 method.k=3", autocomplete: "off", spellcheck: "false" });
-  const wrong = el("p", { class: "wrong", role: "alert" });
+  const error = el("p", { class: "wrong", role: "alert" });
   fetch("/api/presets").then((answer) => answer.json())
     .then((names) => presets.append(...names.map((name) => el("option", { value: name })))).catch(() => {});
   const form = el("form", {},
     el("label", { for: "experiment" }, "Preset or .toml file", experiment, presets),
     el("label", { for: "words" }, "Settings (key=value)", words),
-    el("button", { class: "main", type: "submit", text: "Start run" }), wrong,
-    el("p", { class: "soft", text: "Pause stops a run at its next checkpoint, and resume goes on from there as if nothing had happened: nothing is kept in memory. Stop ends it at once; what it did since its last checkpoint is lost." }));
+    el("button", { class: "main", type: "submit", text: "Start run" }), error,
+    el("p", { class: "soft", text: "Pause stops a run at its next checkpoint; Resume continues from there with the same result. Nothing is kept in memory meanwhile. Stop ends a run immediately; progress since its last checkpoint is lost." }));
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
-    say(wrong, "");
-    const told = await ask("start", { experiment: experiment.value.trim(), words: words.value });
-    if (told.error) say(wrong, told.error);
-    else { announce(`${told.run} was started`); words.value = ""; }
+    say(error, "");
+    const answer = await ask("start", { experiment: experiment.value.trim(), words: words.value });
+    if (answer.error) say(error, answer.error);
+    else { announce(`${answer.run} started`); words.value = ""; }
   });
   return el("section", { class: "card", "aria-label": "Start a run" }, el("header", {}, el("h2", { text: "Start a run" })), form);
 }
 
-/** What can be done with a run that this dashboard started; nothing where it did not. */
+/** The buttons of a run that this dashboard started; hidden for other runs. */
 export class Buttons {
   constructor() {
     this.wrong = el("span", { class: "wrong", role: "alert" });
@@ -48,8 +48,8 @@ export class Buttons {
   button(what) {
     return el("button", { type: "button", text: what[0].toUpperCase() + what.slice(1), onclick: async () => {
       say(this.wrong, "");
-      const told = await ask(what, { run: this.id });
-      say(this.wrong, told.error ?? "");
+      const answer = await ask(what, { run: this.id });
+      say(this.wrong, answer.error ?? "");
     } });
   }
 

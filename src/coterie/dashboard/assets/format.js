@@ -1,4 +1,4 @@
-// Numbers as people read them, and elements made without any HTML text: names in a run can contain whatever they like.
+// Formats numbers and creates elements without parsing HTML: names in a run may contain anything.
 
 export const NOTHING = "–";
 const UNITS = ["B", "kB", "MB", "GB", "TB", "PB"];
@@ -14,10 +14,10 @@ export function size(bytes) {
   return `${fixed(value, digits)} ${UNITS[unit]}`;
 }
 
-/** With so many digits, rounded as the terminal rounds: a half goes to the even digit, where toFixed goes up. */
+/** Rounds like the terminal: half to even, where toFixed rounds up. */
 export function fixed(value, digits) {
   const text = value.toFixed(digits);
-  const isHalf = Math.abs(value * 2 ** (digits + 1)) % 2 === 1; // no other halves are numbers to the last bit
+  const isHalf = Math.abs(value * 2 ** (digits + 1)) % 2 === 1; // no other halves are exact in binary
   return isHalf && Number(text.at(-1)) % 2 ? (value - 0.5 * 10 ** -digits).toFixed(digits) : text;
 }
 
@@ -30,7 +30,7 @@ export function ago(seconds) {
 
 export const count = (n, thing) => `${number(n)} ${thing}${n === 1 ? "" : "s"}`;
 
-/** An element with attributes (`text` and `on…` are what they say) and children. */
+/** An element with attributes (`text` sets its text, `on…` adds a listener) and children. */
 export function el(name, attributes = {}, ...children) {
   const made = document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) {
@@ -43,7 +43,7 @@ export function el(name, attributes = {}, ...children) {
   return made;
 }
 
-/** Set the text only where it is another: nothing is laid out, or read out, for nothing. */
+/** Sets the text only if it changed, to avoid needless layout and screen reader output. */
 export function say(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
@@ -55,12 +55,12 @@ export function chip(element, state, label = state) {
   return element;
 }
 
-/** Tell those who listen to the page what has happened; not for every tick. */
+/** Announces an event to screen readers; do not call it on every tick. */
 export function announce(text) {
   say(document.getElementById("news"), text);
 }
 
-/** Rows that stay the same elements, so that what has the focus keeps it. */
+/** Table rows that keep their elements across updates, so that the focus is not lost. */
 export class Rows {
   constructor(body, make) {
     this.body = body;

@@ -1,4 +1,4 @@
-// Who works with whom, as a drawing on a canvas: for as many peers as the eye can tell apart. (More of them: matrix.js.)
+// The collaboration graph as a drawing on a canvas, for up to about 150 peers. (matrix.js draws any number.)
 
 import { clusterColour, colours, fit, onColoursChange } from "./colours.js";
 import { el } from "./format.js";
@@ -12,7 +12,7 @@ export class GraphDrawing {
     this.canvas = el("canvas", { role: "img" });
     this.element = el("div", { class: "graph" }, this.canvas);
     this.layout = null;
-    this.drawn = ""; // the ties that the layout knows, as text: the object that holds them changes in place
+    this.drawn = ""; // the ties in the layout, as text, because their object is changed in place
     this.still = matchMedia("(prefers-reduced-motion: reduce)");
     this.canvas.addEventListener("click", (event) => { const peer = this.peerAt(event); if (peer !== null) choose(peer); });
     this.canvas.addEventListener("pointermove", (event) => { this.canvas.style.cursor = this.peerAt(event) === null ? "" : "pointer"; });
@@ -29,7 +29,7 @@ export class GraphDrawing {
     if (now !== this.drawn && this.ties.length) this.layout.pull(this.ties);
     this.drawn = now;
     const known = clusters.length ? `, in ${new Set(clusters).size} true clusters` : "";
-    this.canvas.setAttribute("aria-label", `Drawing of ${count} peers${known} and ${this.ties.length} ties. The table of peers says whom each takes most from.`);
+    this.canvas.setAttribute("aria-label", `Drawing of ${count} peers${known} and ${this.ties.length} ties. The table of peers lists which peers each takes most from.`);
     if (this.still.matches) { for (let i = 0; i < STEPS_WITHOUT_MOTION && this.layout.moving; i++) this.layout.step(); this.draw(); }
     else this.move();
   }
@@ -52,13 +52,13 @@ export class GraphDrawing {
     if (!width) return;
     this.place(width, height);
     const most = Math.max(1e-9, ...ties.map((tie) => tie[2]));
-    const crowd = Math.sqrt(Math.min(1, 60 / Math.max(1, ties.length))); // many lines are faint, so that none hides the rest
+    const crowd = Math.sqrt(Math.min(1, 60 / Math.max(1, ties.length))); // many lines are faint so that they do not hide each other
     for (const [a, b, weight] of ties) {
-      const mine = this.chosen === a || this.chosen === b;
-      const kin = this.clusters.length && this.clusters[a] === this.clusters[b];
-      context.globalAlpha = mine ? 0.9 : Math.max(0.03, (0.05 + 0.95 * (weight / most) ** 1.5) * crowd * (this.chosen === null ? 1 : 0.35));
-      context.strokeStyle = mine ? colours().ink : kin ? clusterColour(this.clusters[a]) : colours().soft;
-      context.lineWidth = mine ? 1.5 : 0.5 + 1.5 * (weight / most);
+      const highlighted = this.chosen === a || this.chosen === b;
+      const sameCluster = this.clusters.length && this.clusters[a] === this.clusters[b];
+      context.globalAlpha = highlighted ? 0.9 : Math.max(0.03, (0.05 + 0.95 * (weight / most) ** 1.5) * crowd * (this.chosen === null ? 1 : 0.35));
+      context.strokeStyle = highlighted ? colours().ink : sameCluster ? clusterColour(this.clusters[a]) : colours().soft;
+      context.lineWidth = highlighted ? 1.5 : 0.5 + 1.5 * (weight / most);
       context.beginPath();
       context.moveTo(this.px[a], this.py[a]);
       context.lineTo(this.px[b], this.py[b]);
@@ -68,7 +68,7 @@ export class GraphDrawing {
     for (let peer = 0; peer < layout.count; peer++) this.node(context, peer);
   }
 
-  /** From the layout's places to the canvas, all of it, with room at the edges. */
+  /** Maps the layout's positions to the whole canvas, with a margin. */
   place(width, height) {
     const { x, y, count } = this.layout, edge = 22;
     const [left, right, top, bottom] = [Math.min(...x), Math.max(...x), Math.min(...y), Math.max(...y)];

@@ -1,6 +1,6 @@
-// Places for the nodes of a graph. They begin on a circle, in order, and move a little at a time: a node stays where the
-// eye left it, and those who work together drift towards each other. A little noise, which cools down, frees those who
-// are held in the middle between strangers; it is the same every time.
+// A spring layout for the nodes of a graph. Nodes start on a circle, in order, and move a little at a time, so that the
+// eye can follow them while connected peers drift together. A little deterministic noise, which cools down, frees nodes
+// stuck between unrelated ones.
 
 const REPULSION = 0.012, ATTRACTION = 0.3, CENTRE = 0.02, LARGEST_STEP = 0.04, NOISE = 0.03;
 
@@ -19,7 +19,7 @@ export class Layout {
     this.ties = [];
   }
 
-  /** `ties` are [from, to, weight]. New ones warm the layout up a little. */
+  /** `ties` are [from, to, weight]. New ties reheat the layout a little. */
   pull(ties) {
     const most = Math.max(1e-9, ...ties.map((tie) => tie[2]));
     this.ties = ties.map(([a, b, w]) => [a, b, w / most]);

@@ -1,4 +1,4 @@
-// What left the peers: totals by artifact and by sender, and the newest lines of the audit logs.
+// Artifacts sent by the peers: totals by artifact and by sender, and the newest records of the audit logs.
 
 import { Rows, el, number, say, size } from "./format.js";
 
@@ -7,26 +7,26 @@ export class Leaving {
     this.how = el("p", { class: "soft" });
     this.artifacts = new Table("By artifact", ["artifact", "times", "bytes"], (a) => [a[0], number(a[1]), size(a[2])]);
     this.senders = new Table("By sender", ["peer", "artifacts", "bytes"], (s) => [s[0], number(s[1]), size(s[2])]);
-    this.one = new LeftOne();
-    this.recent = new Table("The newest records", ["time", "from", "to", "artifact", "round", "bytes"], line, 4);
+    this.one = new SentByOne();
+    this.recent = new Table("Newest records", ["time", "from", "to", "artifact", "round", "bytes"], line, 4);
     this.recent.element.classList.add("tall");
-    this.element = el("section", { class: "card", "aria-label": "What left the peers" },
-      el("header", {}, el("h2", { text: "What left the peers" })), this.how,
+    this.element = el("section", { class: "card", "aria-label": "Sent artifacts" },
+      el("header", {}, el("h2", { text: "Sent artifacts" })), this.how,
       el("div", { class: "two" }, this.artifacts.element, this.senders.element), this.one.element, this.recent.element);
   }
 
   update(leaving) {
     say(this.how, leaving.audited
-      ? "From the audit logs, which each peer writes before anything leaves it. They are read here, not verified: the command coterie audit does that."
-      : "Counted from the run's events: a simulation keeps no audit log, because nothing leaves the process.");
+      ? "From the audit logs, which each peer writes before it sends anything. They are shown unverified; the command coterie audit verifies them."
+      : "Counted from the run's events. A simulation keeps no audit log, because nothing leaves the process.");
     this.artifacts.show(leaving.artifacts);
     this.senders.show(leaving.senders);
     this.recent.show(leaving.recent.map((r, i) => [i, { from: r.from, ...r }]), ([, r]) => r);
   }
 }
 
-/** What left one peer, to whom. */
-class LeftOne {
+/** Artifacts sent by one peer, by artifact and by receiver. */
+class SentByOne {
   constructor() {
     this.title = el("h3");
     this.to = new Table("By receiver", ["receiver", "bytes", "artifacts"], (t) => [t[0], size(t[1]), t.slice(2).join(", ")], 1, [2]);
@@ -37,7 +37,7 @@ class LeftOne {
   update(name, left) {
     this.element.hidden = !left;
     if (!left) return;
-    say(this.title, `What left ${name}`);
+    say(this.title, `Sent by ${name}`);
     this.artifacts.show(left.artifacts);
     this.to.show(left.to);
   }

@@ -1,4 +1,4 @@
-// The page: which of its two views is shown, and what is drawn again when the server has told something.
+// The page: routes between its two views, and redraws what has changed.
 
 import { announce, say } from "./format.js";
 import { RunPage } from "./run_page.js";
@@ -19,19 +19,19 @@ const stream = new Stream(
   },
   (linked) => {
     link.classList.toggle("lost", !linked);
-    say(link, linked ? "live" : "no connection, trying again");
+    say(link, linked ? "live" : "connection lost, retrying");
   },
 );
 
 function draw() {
   const changed = due;
   due = new Set();
-  if (changed.has("runs")) tellOfEnds();
+  if (changed.has("runs")) announceStates();
   shown?.update(changed);
 }
 
-/** Who listens to the page hears how runs end, not how each round does. */
-function tellOfEnds() {
+/** Screen readers are told when the state of a run changes, not of each round. */
+function announceStates() {
   const now = Object.fromEntries(Object.values(stream.runs).map((run) => [run.id, run.state]));
   const ended = Object.keys(now).filter((id) => states[id] && states[id] !== now[id]);
   if (ended.length) announce(ended.map((id) => `${id}: ${now[id]}`).join(". "));
@@ -40,7 +40,7 @@ function tellOfEnds() {
 
 function route() {
   const run = location.hash.startsWith("#/run/") ? decodeURIComponent(location.hash.slice(6)) : "";
-  if (location.hash && !location.hash.startsWith("#/")) return; // the way to the content
+  if (location.hash && !location.hash.startsWith("#/")) return; // the skip link
   stream.open(run);
   shown = run ? new RunPage(stream, run, control) : new RunsPage(stream, control);
   page.replaceChildren(shown.element);

@@ -1,4 +1,4 @@
-// Who averages with whom, as a matrix on a canvas: a row is a peer, a column whom it takes from. Any number of peers.
+// The averaging weights as a matrix on a canvas: a row is a peer, a column a peer it takes from. Any number of peers.
 
 import { clusterColour, colours, fit, onColoursChange } from "./colours.js";
 import { el } from "./format.js";
@@ -42,7 +42,7 @@ export class MatrixDrawing {
     });
   }
 
-  /** One pixel a cell. */
+  /** One pixel per cell. */
   picture() {
     const { side } = this.matrix, canvas = new OffscreenCanvas(side, side), context = canvas.getContext("2d");
     context.fillStyle = colours().blue;
@@ -59,7 +59,7 @@ export class MatrixDrawing {
     const column = Math.floor((event.clientX - box.left - SIDE) / this.unit), row = Math.floor((event.clientY - box.top - SIDE) / this.unit);
     if (row < 0 || column < 0 || row >= side || column >= side) return "";
     const weight = ((this.cells[row * side + column] / 255) * most).toPrecision(2);
-    if (by > 1) return `a group of ${by} peers takes ${weight} from another, in the mean`;
+    if (by > 1) return `a group of ${by} peers takes ${weight} from another group on average`;
     return `peer ${order[row]} takes ${weight} from peer ${order[column]}`;
   }
 }

@@ -1,4 +1,4 @@
-// The table of peers: a page of it at a time, filtered and sorted here, so that a thousand peers stay as quick as ten.
+// The table of peers: filtered and sorted in the browser, one page at a time, so that it stays fast with many peers.
 
 import { NOTHING, Rows, chip, el, number, percent, say, size } from "./format.js";
 
@@ -53,19 +53,19 @@ export class PeersTable {
 
   show() {
     const wanted = this.filter.value.toLowerCase().trim();
-    const found = wanted ? this.peers.filter((p) => text(p).includes(wanted)) : [...this.peers];
-    const [key, way] = this.sort, value = COLUMNS.find((column) => column[0] === key)[2];
-    found.sort((a, b) => { const x = value(a), y = value(b); return (x < y ? -way : x > y ? way : 0) || a.number - b.number; });
-    const pages = Math.max(1, Math.ceil(found.length / PAGE));
+    const matches = wanted ? this.peers.filter((p) => text(p).includes(wanted)) : [...this.peers];
+    const [key, direction] = this.sort, value = COLUMNS.find((column) => column[0] === key)[2];
+    matches.sort((a, b) => { const x = value(a), y = value(b); return (x < y ? -direction : x > y ? direction : 0) || a.number - b.number; });
+    const pages = Math.max(1, Math.ceil(matches.length / PAGE));
     this.at = Math.max(0, Math.min(this.at, pages - 1));
-    const part = found.slice(this.at * PAGE, (this.at + 1) * PAGE);
+    const part = matches.slice(this.at * PAGE, (this.at + 1) * PAGE);
     this.rows.show(part.map((peer) => [String(peer.number), { ...peer, chosen: peer.number === this.chosen }]));
     this.heads.forEach((head, i) => {
-      if (COLUMNS[i][0] === key) head.setAttribute("aria-sort", way > 0 ? "ascending" : "descending");
+      if (COLUMNS[i][0] === key) head.setAttribute("aria-sort", direction > 0 ? "ascending" : "descending");
       else head.removeAttribute("aria-sort");
     });
-    const first = found.length ? this.at * PAGE + 1 : 0;
-    say(this.count, `${number(first)} to ${number(this.at * PAGE + part.length)} of ${number(found.length)}${wanted ? ` that fit, of ${number(this.peers.length)}` : ""}`);
+    const first = matches.length ? this.at * PAGE + 1 : 0;
+    say(this.count, `${number(first)} to ${number(this.at * PAGE + part.length)} of ${number(matches.length)}${wanted ? ` matching, ${number(this.peers.length)} in all` : ""}`);
     this.before.disabled = this.at === 0;
     this.after.disabled = this.at >= pages - 1;
     this.before.hidden = this.after.hidden = pages === 1;
@@ -74,12 +74,12 @@ export class PeersTable {
 
 const text = (p) => [p.name, p.state, p.detail, p.remarks, p.kind, p.cluster === undefined ? "" : `cluster ${p.cluster}`].join(" ").toLowerCase();
 
-/** Whom a peer takes most from; of many that are alike, how many. */
+/** The peers that a peer takes most from; if many share the largest weight, only their number. */
 function favourites(takes) {
   if (!takes) return NOTHING;
   const weight = takes.weight.toFixed(2);
   if (takes.of === 1) return `${takes.who[0]} (${weight})`;
-  return takes.of <= takes.who.length ? `${takes.who.join(", ")} (${weight} each)` : `${takes.of} alike (${weight} each)`;
+  return takes.of <= takes.who.length ? `${takes.who.join(", ")} (${weight} each)` : `${takes.of} peers (${weight} each)`;
 }
 
 class PeerRow {

@@ -1,4 +1,4 @@
-// One run: its figures, its curves, its graph, its peers, what left them, and what went wrong.
+// One run: its figures, accuracy curves, graph, peers, sent artifacts and errors.
 
 import { AccuracyChart } from "./chart.js";
 import { Buttons } from "./control.js";
@@ -18,7 +18,7 @@ export class RunPage {
     this.facts = el("p", { class: "soft" });
     this.report = el("a", { href: `/report?run=${encodeURIComponent(id)}`, target: "_blank", rel: "noopener", text: "Open the report", hidden: true });
     this.buttons = new Buttons();
-    this.reading = el("progress", { "aria-label": "how much of the events is read", hidden: true });
+    this.reading = el("progress", { "aria-label": "share of the events read", hidden: true });
     this.tiles = Object.fromEntries(["round", "validation", "test", "bytes", "peers"].map((key) => [key, new Tile(key === "round")]));
     this.errors = new Errors();
     this.chart = new AccuracyChart();
@@ -47,7 +47,7 @@ export class RunPage {
     this.graphText = el("p", { class: "soft" });
     this.show("Drawing");
     return el("section", { class: "card", "aria-label": "Collaboration graph" },
-      el("header", {}, el("h2", { text: "Who works with whom" }), el("div", { class: "buttons" }, ...this.switches)),
+      el("header", {}, el("h2", { text: "Collaboration graph" }), el("div", { class: "buttons" }, ...this.switches)),
       el("figure", {}, this.graph.element, this.matrix.element, this.cell), this.graphText);
   }
 
@@ -78,7 +78,7 @@ export class RunPage {
     if (any("peers", "about")) this.peers.update(this.stream.run.peers ?? {}, about, this.chosen);
     if (any("leaving")) this.leaving.update(this.get("leaving"));
     if (any("errors")) this.errors.update(this.get("errors"));
-    if (any("peers")) this.tellOfPeers();
+    if (any("peers")) this.announcePeers();
     if (this.chosen !== null && any("points", "leaving")) this.ask();
   }
 
@@ -88,13 +88,13 @@ export class RunPage {
     this.reading.hidden = figures.read >= 1;
     this.reading.value = figures.read;
     const points = this.points(), last = points.at(-1);
-    const ahead = figures.ahead > figures.round ? `the fastest is in round ${figures.ahead}` : "";
+    const ahead = figures.ahead > figures.round ? `the fastest peer is in round ${figures.ahead}` : "";
     this.tiles.round.show("Round", `${number(figures.round)} / ${number(figures.rounds)}`, ahead, figures.round / (figures.rounds || 1));
     this.tiles.validation.show("Mean validation accuracy", percent(last?.validation), last ? `round ${last.round}, ${count(last.of, "peer")}` : "not measured yet");
     this.tiles.test.element.hidden = !figures.selected;
     if (figures.selected) this.tiles.test.show("Mean test accuracy", percent(figures.selected.last), `${percent(figures.selected.selected)} selected by validation`);
     this.tiles.bytes.show("Exchanged", size(figures.bytes), count(figures.messages, "message"));
-    const silent = figures.silent_for ? `no sign of life for ${figures.silent_for} s` : figures.gone ? `${figures.gone} gone or stopped` : ["killed", "failed"].includes(figures.state) ? "" : "all there";
+    const silent = figures.silent_for ? `no sign of life for ${figures.silent_for} s` : figures.gone ? `${figures.gone} gone or stopped` : ["killed", "failed"].includes(figures.state) ? "" : "all present";
     const clusters = about.clusters.length ? `${new Set(about.clusters).size} true clusters` : "";
     this.tiles.peers.show("Peers", number(about.peers), [silent, clusters].filter(Boolean).join("; "));
   }
@@ -108,7 +108,7 @@ export class RunPage {
     this.chart.draw(points, about.rounds, true);
     const key = (kind, text) => [el("span", { class: `key ${kind}` }), text];
     this.keys.replaceChildren(...key("validation", "validation, mean"), ...key("test", "test, mean"),
-      ...(each ? key("validation peer", "each peer") : [` · bands: the middle 50% and 80% of peers`]), ...(chosen ? key("c4", chosen.name) : []));
+      ...(each ? key("validation peer", "each peer") : [` · bands: middle 50% and 80% of peers`]), ...(chosen ? key("c4", chosen.name) : []));
   }
 
   point(event) {
@@ -120,15 +120,15 @@ export class RunPage {
     const matrix = this.get("matrix"), rows = this.stream.run.ties ?? {}, peers = this.stream.run.peers ?? {};
     this.switches[0].hidden = !about.drawn;
     if (!about.drawn && !this.graph.element.hidden) this.show("Matrix");
-    if (!matrix) { say(this.graphText, "Nobody has told yet with whom it works. Some methods never do."); }
+    if (!matrix) { say(this.graphText, "No peer has reported averaging weights or neighbours yet. Some methods never do."); }
     else {
       const cut = matrix.by > 1 ? ` Each cell is the mean of ${matrix.by} × ${matrix.by} peers.` : "";
-      const drawn = about.drawn && about.peers > 40 ? " The drawing shows the strongest 8 of each peer's ties; the matrix shows all." : "";
-      say(this.graphText, `The weights of each peer's last round, up to round ${matrix.round}; the full colour is ${matrix.most.toPrecision(2)}.${cut}${drawn}`
-        + (about.clusters.length ? " Colours are the true clusters, which the peers are not told." : ""));
+      const drawn = about.drawn && about.peers > 40 ? " The drawing shows each peer's 8 strongest ties; the matrix shows all." : "";
+      say(this.graphText, `Weights of each peer's last round, up to round ${matrix.round}; the full colour is ${matrix.most.toPrecision(2)}.${cut}${drawn}`
+        + (about.clusters.length ? " Colours show the true clusters, which the peers do not know." : ""));
       this.matrix.update(matrix);
     }
-    const absent = about.kind === "simulation" ? ["gone"] : ["gone", "stopped"]; // a stopped simulation has lost nobody
+    const absent = about.kind === "simulation" ? ["gone"] : ["gone", "stopped"]; // in a stopped simulation no peer is lost
     const gone = new Set(Object.entries(peers).filter(([, peer]) => absent.includes(peer.state)).map(([key]) => Number(key)));
     if (about.drawn && about.peers) this.graph.update({ count: about.peers, rows, clusters: about.clusters, gone, chosen: this.chosen });
   }
@@ -140,22 +140,22 @@ export class RunPage {
     this.update(new Set(["peers", "points"]));
   }
 
-  /** The chosen peer's curve and what left it come on demand: nobody else needs them. */
+  /** The selected peer's curve and sent artifacts are fetched on demand. */
   async ask() {
     const peer = this.chosen;
     const answer = await fetch(`/api/peer?run=${encodeURIComponent(this.id)}&peer=${peer}`).catch(() => null);
     if (!answer?.ok || this.chosen !== peer) return;
-    const told = await answer.json(), name = this.stream.run.peers?.[peer]?.name ?? String(peer);
-    this.chart.chosen = { name: /^\d+$/.test(name) ? `peer ${name}` : name, curve: told.curve };
+    const details = await answer.json(), name = this.stream.run.peers?.[peer]?.name ?? String(peer);
+    this.chart.chosen = { name: /^\d+$/.test(name) ? `peer ${name}` : name, curve: details.curve };
     this.showChart(this.get("about"));
-    this.leaving.one.update(name, told.left);
+    this.leaving.one.update(name, details.left);
   }
 
-  /** A peer that goes or comes back is news; one that trains is not. */
-  tellOfPeers() {
+  /** Announces peers that go or come back, but no other changes. */
+  announcePeers() {
     const now = Object.fromEntries(Object.entries(this.stream.run.peers ?? {}).map(([key, peer]) => [key, peer.state === "gone" ? "is gone" : "is back"]));
-    const told = Object.keys(now).filter((key) => this.was[key] && this.was[key] !== now[key]);
-    if (told.length) announce(told.slice(0, 5).map((key) => `${this.stream.run.peers[key].name} ${now[key]}`).join(". "));
+    const changed = Object.keys(now).filter((key) => this.was[key] && this.was[key] !== now[key]);
+    if (changed.length) announce(changed.slice(0, 5).map((key) => `${this.stream.run.peers[key].name} ${now[key]}`).join(". "));
     this.was = now;
   }
 }
@@ -163,7 +163,7 @@ export class RunPage {
 class Tile {
   constructor(progress) {
     [this.name, this.value, this.more] = [el("dt"), el("b"), el("small")];
-    this.bar = progress ? el("progress", { "aria-label": "rounds done" }) : null;
+    this.bar = progress ? el("progress", { "aria-label": "finished rounds" }) : null;
     this.element = el("div", {}, this.name, el("dd", {}, this.value, this.bar, this.more));
   }
 
@@ -183,7 +183,7 @@ class Errors {
       const details = el("details", {}, el("summary", { text: "more" }), more);
       return { row: el("li", {}, head, " ", text, details), update: (e) => { say(head, e.head); say(text, e.text); say(more, e.more); details.hidden = !e.more; } };
     });
-    this.element = el("section", { class: "card errors", "aria-label": "Errors", hidden: true }, el("header", {}, el("h2", { text: "What went wrong" })), this.list);
+    this.element = el("section", { class: "card errors", "aria-label": "Errors", hidden: true }, el("header", {}, el("h2", { text: "Errors" })), this.list);
   }
 
   update(errors) {

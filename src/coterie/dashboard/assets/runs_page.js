@@ -13,8 +13,8 @@ export class RunsPage {
     this.filter = el("input", { type: "search", id: "filter", placeholder: "name, method, state", oninput: () => this.update() });
     this.empty = el("p", { class: "empty soft" });
     this.counts = el("p", { class: "soft" });
-    const heads = ["State", "Run", "Method", "Data", "Round", "Validation", "Test", "Exchanged", "Changed"];
-    const minor = new Set(["Data", "Test", "Exchanged", "Changed"]);
+    const heads = ["State", "Run", "Method", "Data", "Round", "Validation", "Test", "Exchanged", "Updated"];
+    const minor = new Set(["Data", "Test", "Exchanged", "Updated"]);
     const names = new Set(["State", "Run", "Method", "Data"]);
     const kind = (head) => `${names.has(head) ? "name" : ""} ${minor.has(head) ? "minor" : ""}`;
     const head = el("tr", {}, ...heads.map((h) => el("th", { scope: "col", class: kind(h), text: h })));
@@ -31,14 +31,14 @@ export class RunsPage {
     const wanted = this.filter.value.toLowerCase().split(/\s+/).filter(Boolean);
     const all = Object.values(this.stream.runs);
     const text = (run) => [run.id, run.method, run.data, run.state, run.partition].join(" ").toLowerCase();
-    const found = all.filter((run) => wanted.every((word) => text(run).includes(word)));
-    found.sort((a, b) => order(a) - order(b) || b.time - a.time || (a.id < b.id ? -1 : 1));
-    this.rows.show(found.map((run) => [run.id, run]));
+    const matches = all.filter((run) => wanted.every((word) => text(run).includes(word)));
+    matches.sort((a, b) => order(a) - order(b) || b.time - a.time || (a.id < b.id ? -1 : 1));
+    this.rows.show(matches.map((run) => [run.id, run]));
     const running = all.filter((run) => run.state === "running").length;
     say(this.counts, `${number(all.length)} in this folder, ${running} running`);
-    this.table.hidden = !found.length;
-    this.empty.hidden = found.length > 0;
-    say(this.empty, all.length ? "No run fits the filter." : "There is no run in this folder yet. When one begins, it appears here.");
+    this.table.hidden = !matches.length;
+    this.empty.hidden = matches.length > 0;
+    say(this.empty, all.length ? "No run matches the filter." : "There is no run in this folder yet. New runs appear here.");
   }
 
   tick() { this.update(); }

@@ -1,12 +1,12 @@
-// What the server tells: the list of runs, and the run that is shown. Only changes come; they are kept together here.
+// Receives the list of runs and the shown run from the server. The server sends only changes; they are merged here.
 
-const AGAIN_AFTER = 3000; // milliseconds, where the browser gave up
+const RETRY_AFTER = 3000; // milliseconds, once the browser gave up
 
 export class Stream {
-  /** `heard` is called with what has changed: a set of the names of sections, `runs` among them. */
-  constructor(heard, linked) {
-    this.heard = heard;
-    this.linked = linked;
+  /** `onChange` is called with the set of changed sections (or `runs`), `onLink` with whether the connection is up. */
+  constructor(onChange, onLink) {
+    this.onChange = onChange;
+    this.onLink = onLink;
     this.runs = {};
     this.run = {};
     this.missing = false;
@@ -19,28 +19,28 @@ export class Stream {
     this.run = {};
     this.missing = false;
     const source = new EventSource(`/api/stream?run=${encodeURIComponent(id)}`);
-    source.addEventListener("open", () => this.linked(true));
+    source.addEventListener("open", () => this.onLink(true));
     source.addEventListener("error", () => {
-      this.linked(false);
-      if (source.readyState === EventSource.CLOSED) this.timer = setTimeout(() => this.open(id), AGAIN_AFTER);
+      this.onLink(false);
+      if (source.readyState === EventSource.CLOSED) this.timer = this.open(id), AGAIN_AFTER) => setTimeout(() => this.open(id), RETRY_AFTER) => this.open(id), AGAIN_AFTER);
     });
     source.addEventListener("runs", (event) => {
-      const told = JSON.parse(event.data);
-      if (told.anew) this.runs = {};
-      merge(this.runs, told.set.runs ?? {});
-      this.heard(new Set(["runs"]));
+      const update = JSON.parse(event.data);
+      if (update.anew) this.runs = {};
+      merge(this.runs, update.set.runs ?? {});
+      this.onChange(new Set(["runs"]));
     });
     source.addEventListener("run", (event) => {
-      const told = JSON.parse(event.data);
-      if (told.anew) this.run = {};
-      for (const [section, values] of Object.entries(told.set)) merge((this.run[section] ??= {}), values);
+      const update = JSON.parse(event.data);
+      if (update.anew) this.run = {};
+      for (const [section, values] of Object.entries(update.set)) merge((this.run[section] ??= {}), values);
       this.missing = false;
-      this.heard(new Set(told.anew ? [...Object.keys(told.set), "anew"] : Object.keys(told.set)));
+      this.onChange(new Set(update.anew ? [...Object.keys(update.set), "anew"] : Object.keys(update.set)));
     });
     source.addEventListener("missing", () => {
       if (this.missing) return;
       this.missing = true;
-      this.heard(new Set(["missing"]));
+      this.onChange(new Set(["missing"]));
     });
     this.source = source;
   }
