@@ -31,7 +31,7 @@ def benchmark_file() -> ModuleType:
 
 
 def bench(right: list[list[bool]]) -> Bench:
-    """Models (rows) that are right or wrong of samples (columns), of class 0 of three; the first is one's own."""
+    """Models (rows) that are right or wrong on samples (columns) of class 0 of three; the first is the peer's own."""
     said = [[[0.8, 0.1, 0.1] if one else [0.1, 0.8, 0.1] for one in row] for row in right]
     return Bench(np.array(said), np.zeros(len(right[0]), dtype=np.int64), np.arange(len(right)) == 0)
 

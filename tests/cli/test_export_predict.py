@@ -289,7 +289,7 @@ def test_arrays_that_do_not_fit(of_any_shape: Path, capsys: pytest.CaptureFixtur
     np.savez("long.npz", x=np.ones((2, 7), int))
     Path("x.csv").write_text("a,b,c,d,e,f\n1,2,3,4,5,6\n")
     for file, said in (
-        ("half.npz", "the model takes whole numbers, and there are others in 1 row, the first is row 1"),
+        ("half.npz", "the model takes whole numbers, but there are others in 1 row, the first is row 1"),
         ("long.npz", "samples of shape (7,), but the model takes rows of 6 whole numbers"),
     ):
         assert said in refused(capsys, "predict", "run", "--peer", "0", "--input", file)
@@ -627,7 +627,7 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     [
         ("", "cannot be read as a table"),
         ("warmth,wind,station\n", "has no rows"),
-        ("warmth,station\n1,7\n", "lacks 'wind': its column"),
+        ("warmth,station\n1,7\n", "lacks 'wind': it must have exactly the column"),
         ("warmth,wind,station,moon\n1,calm,7,full\n", "also has 'moon'"),
         ("warmth,station,moon\n1,7,full\n", "lacks 'wind', and also has 'moon': it must have exactly the columns"),
         (
@@ -675,7 +675,7 @@ def test_samples_that_do_not_fit(
         (digits, "y.npz", "has no array 'x'; it holds y"),
         (digits, "empty", "holds no .png or .jpg files"),
         (digits, "x.pdf", "give a .csv, .parquet or .npz file"),
-        (digits, "absent.csv", "there is no such file"),
+        (digits, "absent.csv", "there is no file or folder"),
         (weather / "run", "tall.png", "images, but the model takes rows of 7 features"),
         (weather / "run", "rows.npz", "the model takes rows of 7 features"),
     ):

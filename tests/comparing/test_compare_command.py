@@ -220,11 +220,11 @@ def test_a_sweep_over_methods_with_local_and_one_that_fails(tmp_path: Path) -> N
 def test_a_label_that_is_the_title_of_another_row(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["compare", "local", "gossip", *TINY, "--seeds", "0", "--out", "here", "--label", "gossip=Local"]
     assert main(words) == FAILED
-    assert "label of gossip: the row 'local' is called 'Local', too" in capsys.readouterr().err
+    assert "label of gossip: the row 'local' is already called 'Local'" in capsys.readouterr().err
     assert not Path("here").exists()
 
 
-def test_what_fails_takes_nobody_along(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failed_run_does_not_affect_the_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("mine.py").write_text(BROKEN)
     words = ["compare", "mine.py:Broken", "mine.py:Killed", "gossip,k=1", *TINY, "--seeds", "0", "--out", "here"]
     assert main([*words, "--plain", "--jobs", "1"]) == FAILED
@@ -277,7 +277,7 @@ def test_mistakes_show_before_anything_runs(more: list[str], told: str, capsys: 
     assert not list(Path("here").glob("*/config.toml"))
 
 
-def test_where_all_failed_nobody_is_told_to_leave_out_an_option(capsys: pytest.CaptureFixture[str]) -> None:
+def test_where_all_failed_no_option_is_suggested(capsys: pytest.CaptureFixture[str]) -> None:
     assert ending({"gossip, seed 0": "the disk is full"}, False, "here") == FAILED
     assert capsys.readouterr().err == "coterie: gossip, seed 0 failed: the disk is full\n"
 

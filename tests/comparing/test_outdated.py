@@ -368,7 +368,7 @@ def test_what_is_recorded_is_what_this_process_has_loaded() -> None:
 
 
 def test_a_module_that_was_edited_between_its_import_and_the_run_is_run_again() -> None:
-    """The old source runs, and nobody kept it: what is recorded equals neither it nor the new one."""
+    """The old source runs, but was not kept: the record equals neither it nor the new one."""
     mine = write_method("edited_mine.py")
     loaded = importlib.import_module("edited_mine")
     edit(mine, "lr=0.05", "lr=0.06")  # it keeps its time of writing, as a copy may
@@ -452,7 +452,7 @@ def test_a_run_that_goes_on_as_it_was_is_none(caplog: pytest.LogCaptureFixture) 
     assert "is finished and its figures are kept, but they are outdated: mine.py changed" in caplog.text
 
 
-def test_of_a_run_without_a_record_nobody_knows_whether_its_sources_changed(caplog: pytest.LogCaptureFixture) -> None:
+def test_without_recorded_sources_a_change_cannot_be_detected(caplog: pytest.LogCaptureFixture) -> None:
     write_method()
     found = job("method.name=mine.py:Mine")
     halted(found)

@@ -24,7 +24,7 @@ from coterie.core.errors import ConfigError, CoterieError, RunError
         (CommandWords("demo", ("panm,loss",), ()), "'loss' is not a parameter"),
     ],
 )
-def test_methods_that_cannot_be_compared_so(request_: CommandWords, told: str) -> None:
+def test_invalid_requests_to_compare(request_: CommandWords, told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         plan.methods(request_)
 
@@ -149,7 +149,7 @@ def test_a_sweep_of_an_experiment_whose_method_is_local_runs_it_once() -> None:
         (("nowhere.py:X",), "panm-digits", ("method.k=77",), "nowhere.py:X' cannot be imported"),
         (("gossip",), "panm-digits", ("data.name=nowhere.csv", "method.k=99"), "nowhere.csv: there is no such file"),
         (("gossip",), "panm-digits", ("method.k=99",), "attach it to a method, such as gossip,k=99"),
-        (("gossip",), "panm-digits", ("baseline=",), "--no-local leaves it out"),
+        (("gossip",), "panm-digits", ("baseline=",), "unless --no-local is given"),
     ],
 )
 def test_a_file_that_is_not_there_is_said_before_anything_about_parameters(

@@ -72,7 +72,7 @@ def test_who_is_hurt_and_when_it_is_as_good_as_alone() -> None:
     assert line("local", alone, alone, is_alone=True).hurt is None
 
 
-def test_without_runs_alone_nobody_is_called_hurt() -> None:
+def test_without_runs_alone_no_peer_counts_as_hurt() -> None:
     found = line("it", {0: run([0.5], 0.5)}, {})
     assert (found.hurt, found.target, found.time) == (None, None, None)
 

@@ -133,8 +133,8 @@ def test_labels_are_given_by_key_or_by_what_is_shown() -> None:
     [
         ("pamn=X", "unknown row 'pamn'. Did you mean 'panm'?"),
         ("panm", "it needs ROW=TEXT"),
-        ("panm=", "is not a name of one line"),
-        ("panm=a\nb", "is not a name of one line"),
+        ("panm=", "is not a printable name on one line"),
+        ("panm=a\nb", "is not a printable name on one line"),
     ],
 )
 def test_a_label_that_cannot_be(word: str, why: str) -> None:
@@ -147,9 +147,9 @@ def test_a_label_that_cannot_be(word: str, why: str) -> None:
 @pytest.mark.parametrize(
     ("own", "why"),
     [
-        ({"gossip": "Local"}, "label of gossip: the row 'local' is called 'Local', too"),  # its title
-        ({"gossip": "local"}, "label of gossip: the row 'local' is called 'local', too"),  # its label
-        ({"gossip": "X", "local": "X"}, "label of gossip: the row 'local' is called 'X', too"),
+        ({"gossip": "Local"}, "label of gossip: the row 'local' is already called 'Local'"),  # its title
+        ({"gossip": "local"}, "label of gossip: the row 'local' is already called 'local'"),  # its label
+        ({"gossip": "X", "local": "X"}, "label of gossip: the row 'local' is already called 'X'"),
     ],
 )
 def test_no_two_rows_have_one_name(own: dict[str, str], why: str) -> None:

@@ -38,7 +38,7 @@ Opened = Callable[..., AbstractContextManager[Any]]
 
 @pytest.fixture
 def opened(chromium: Browser, tmp_path: Path) -> Opened:
-    """Opens a page of a dashboard over the test's folder; it must have no error, and ask nobody else."""
+    """Opens a page of a dashboard over the test's folder; it must have no error, and contact no other host."""
     return partial(_opened, chromium, tmp_path)
 
 
@@ -248,7 +248,7 @@ def test_names_cannot_run_anything(opened: Opened, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_everybody_can_use_it(opened: Opened, tmp_path: Path, scheme: str) -> None:
+def test_it_is_accessible(opened: Opened, tmp_path: Path, scheme: str) -> None:
     log = six_peers(tmp_path / "live")
     log.write(Offence(2, 2, 1.0, "peer-4", "'model' is not finite"))
     log.close()

@@ -37,7 +37,7 @@ def test_half_a_line_waits_for_its_other_half(tmp_path: Path) -> None:
     assert follow.trouble == ""
 
 
-def test_a_damaged_line_is_left_out_and_told_of(tmp_path: Path) -> None:
+def test_a_damaged_line_is_skipped_and_reported(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     path.write_bytes(line(a=1) + b"\xff\x00 no record\n" + b"[1]\n" + line(a=2))
     follow = Tail(path)
@@ -92,7 +92,7 @@ def test_the_figures_of_a_round() -> None:
 
 
 def test_a_mean_is_the_one_of_the_terminal_to_the_last_bit() -> None:
-    """0.58249 must not become 0.5825, and then 58.3%; nor may it matter who is first: 0.1 + 0.2 + 0.3 is not 0.6."""
+    """0.58249 must not become 0.5825, and then 58.3%; nor may the order of peers matter: 0.1 + 0.2 + 0.3 is not 0.6."""
     for scores in ([0.58249] * 3, [0.1, 0.2, 0.3], [0.3, 0.2, 0.1], [i / 7 for i in range(7)]):
         history, told = History(), list[RoundProgress]()
         progress = Progress(len(scores), 1, None, told.append)
@@ -105,7 +105,7 @@ def test_a_mean_is_the_one_of_the_terminal_to_the_last_bit() -> None:
         assert point["validation"] == told[0].accuracy
 
 
-def test_nobody_waits_for_who_left() -> None:
+def test_no_figure_waits_for_a_peer_that_left() -> None:
     history = History()
     for event in (start(3, 10), record(0, 1, 0.4), record(1, 1, 0.6)):
         history.see(event)
@@ -162,7 +162,7 @@ def test_ties_and_matrix() -> None:
     assert list(base64.b64decode(found["cells"])) == [0, 255, 0, 128, 0, 64, 255, 255, 0]
 
 
-def test_a_page_is_told_what_changed_and_no_more() -> None:
+def test_a_page_gets_only_what_changed() -> None:
     versions = Versions()
     versions.put({"peers": {"0": 1, "1": 2}})
     first = versions.after(0)
@@ -176,7 +176,7 @@ def test_a_page_is_told_what_changed_and_no_more() -> None:
     assert versions.after(2) == {"version": 4, "anew": True, "set": {"peers": {"0": 1}}}
 
 
-def test_a_resumed_run_begins_anew_on_the_page(tmp_path: Path) -> None:
+def test_a_resumed_run_restarts_on_the_page(tmp_path: Path) -> None:
     """Its log is cut to the checkpoint, in a new file: what came after is forgotten, and counted once."""
     log = make_run(tmp_path / "run", peers=2)
     for round in (1, 2):

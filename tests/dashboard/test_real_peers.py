@@ -93,7 +93,7 @@ def test_a_peer_on_another_machine_is_not_looked_for_here(tmp_path: Path, ended:
     assert view_of(folder)["peers"]["0"]["state"] == "training"
 
 
-def test_nobody_waits_for_the_figures_of_who_is_gone(tmp_path: Path, ended: int) -> None:
+def test_no_figure_waits_for_a_peer_that_is_gone(tmp_path: Path, ended: int) -> None:
     folder = circle(tmp_path)
     for number in range(4):
         status(folder / f"peers/peer-{number}", number, process=ended if number == 3 else os.getpid())
@@ -138,7 +138,7 @@ def test_what_left_a_peer(tmp_path: Path) -> None:
     assert told["to"] == [["peer-1", 120, "head", "model"], ["peer-2", 100, "model"]]
 
 
-def test_offences_are_told(tmp_path: Path) -> None:
+def test_offences_are_shown(tmp_path: Path) -> None:
     folder = circle(tmp_path)
     status(folder / "peers/peer-0", 0)
     status(folder / "peers/peer-1", 1)

@@ -85,7 +85,7 @@ def test_names_that_are_ours(tmp_path: Path) -> None:
     assert open_to_all.get("/api/runs", headers={"host": "evil.example"}).status_code == 403
 
 
-def test_without_the_token_nothing_is_told(tmp_path: Path) -> None:
+def test_without_the_token_nothing_is_served(tmp_path: Path) -> None:
     asked = client(tmp_path, token=TOKEN)
     for path in ("/", "/api/runs", "/assets/main.js", "/api/stream", "/report?run=a", "/?token=wrong"):
         answer = asked.get(path)
@@ -150,7 +150,7 @@ def test_other_sites_cannot_ask_for_anything(tmp_path: Path, headers: dict[str, 
      ({"experiment": 3}, "must be text"),
      ([], "must be a JSON object")],
 )  # fmt: skip
-def test_what_cannot_be_started_is_told_in_a_sentence(tmp_path: Path, given: Any, said: str) -> None:
+def test_what_cannot_be_started_is_refused_with_a_reason(tmp_path: Path, given: Any, said: str) -> None:
     answer = client(tmp_path, control=True).post("/api/start", json=given, headers={"origin": HERE})
     assert answer.status_code == 400
     assert said in answer.json()["error"]
@@ -179,7 +179,7 @@ def test_no_way_leads_out_of_the_folder(tmp_path: Path, path: str) -> None:
     assert "secret" not in answer.text
 
 
-def test_a_report_is_a_stranger_to_the_dashboard(tmp_path: Path) -> None:
+def test_a_report_is_sandboxed_from_the_dashboard(tmp_path: Path) -> None:
     make_run(tmp_path / "a")
     (tmp_path / "a/report.html").write_text("<p>hello", encoding="utf-8")
     answer = client(tmp_path).get("/report?run=a")
@@ -241,7 +241,7 @@ def test_a_run_that_appears_later_and_one_that_vanishes(tmp_path: Path) -> None:
     asyncio.run(asyncio.wait_for(follow(), 20))
 
 
-def test_a_damaged_file_is_told_of_and_the_rest_shown(tmp_path: Path) -> None:
+def test_a_damaged_file_is_reported_and_the_rest_shown(tmp_path: Path) -> None:
     async def follow() -> None:
         log = make_run(tmp_path / "a")
         write_round(log, 1, [0.5, 0.5])
@@ -268,7 +268,7 @@ def test_a_stream_ends_when_the_server_stops(tmp_path: Path) -> None:
 # -- the command -------------------------------------------------------------------------------
 
 
-def test_bad_arguments_are_told_in_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_arguments_give_a_one_line_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main.main(["dashboard", str(tmp_path / "nowhere")]) == 2
     assert "there is no folder" in capsys.readouterr().err
     with socket.socket() as taken:
@@ -299,6 +299,6 @@ def test_it_ends_at_once_even_with_pages_that_do_not_read(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("words", [("--control",), ("--host", "0.0.0.0")])
-def test_a_token_is_asked_for_where_strangers_could_come(tmp_path: Path, words: tuple[str, ...]) -> None:
+def test_a_token_is_needed_beyond_the_loopback(tmp_path: Path, words: tuple[str, ...]) -> None:
     with serving(tmp_path, *words) as served:
         assert len(served.url.partition("?token=")[2]) >= 32

@@ -108,7 +108,7 @@ def test_generated_parts_are_current(page: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", typing.get_args(events.Event))
-def test_every_field_of_an_event_is_told_of(kind: type) -> None:
+def test_every_field_of_an_event_is_documented(kind: type) -> None:
     told = set(re.findall(r"^\| `(\w+)` ", regions.field_table(kind), re.MULTILINE))
     assert {f.name for f in dataclasses.fields(kind)} - {"event"} <= told, "a comment beside the field says what it is"
 

@@ -38,7 +38,7 @@ def test_the_list_tells_origins_apart(capsys: pytest.CaptureFixture[str]) -> Non
     assert second == f"paper: {ORIGINS['paper']}"
 
 
-def test_an_origin_is_nobody_elses_and_changes_nothing(tmp_path: Path) -> None:
+def test_an_origin_is_not_inherited_and_changes_nothing(tmp_path: Path) -> None:
     text = (resources.files("coterie") / "presets" / "panm-digits.toml").read_text(encoding="utf-8")
     copied, without = tmp_path / "copied.toml", tmp_path / "without.toml"
     copied.write_text(text)

@@ -85,7 +85,7 @@ def sameness(e: Experiment) -> str:
 
 
 def run(e: Experiment, folder: Path) -> None:
-    """A tiny round, in which everybody is measured."""
+    """A tiny round in which all peers are measured."""
     summary = simulated.run(e, folder)
     assert (summary["rounds"], summary["peers"]) == (e.rounds, e.peers)
     accuracies = summary["accuracy"]["last"]["per_peer"]

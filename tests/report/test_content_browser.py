@@ -24,7 +24,7 @@ def chromium() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Eight peers who end with 0.85 to 0.95 (0.9 + 0.02 p - 0.05, at most 1 - 0.05); alone, all have 0.9."""
+    """Eight peers that end with 0.85 to 0.95 (0.9 + 0.02 p - 0.05, at most 1 - 0.05); alone, all have 0.9."""
     events = run_of_all_figures()
     folder = written(events, tmp_path_factory.mktemp("runs") / "run")
     start = events[0]
@@ -62,7 +62,7 @@ def test_bars_are_picked_out_and_switched(page: Any) -> None:
     assert axe_violations(page) == []
 
 
-def test_a_point_of_the_axis_of_bytes_is_told_in_bytes(page: Any) -> None:
+def test_a_tooltip_on_the_axis_of_bytes_is_in_bytes(page: Any) -> None:
     chart = drawing(page, "accuracy-bytes")
     ends = chart.locator("path.line[data-name]").evaluate_all("all => all.map(l => l.getAttribute('aria-label'))")
     # 12 rounds of 8 peers, 100 kB each; Local has sent nothing.

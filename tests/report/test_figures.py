@@ -147,7 +147,7 @@ def test_two_principal_components() -> None:
     assert in_plane(both)[1] == pytest.approx(5 / 5.25)
 
 
-def test_kin_are_placed_nearer_than_strangers() -> None:
+def test_peers_of_a_cluster_are_placed_nearer_than_others() -> None:
     weights = np.kron(np.eye(3), np.ones((4, 4))) - np.eye(12)  # three cliques of four
     at = places(weights, 400, 10)
     assert at.min() >= 10
@@ -223,7 +223,7 @@ def test_one_outlying_value_does_not_squeeze_the_others() -> None:
     assert fronts.axis_ends([0.5]) == (0.5, 0.5)
 
 
-def test_a_mark_outside_of_the_axes_is_told_and_pointed_at() -> None:
+def test_a_mark_outside_the_axes_is_named_and_pointed_at() -> None:
     near = [[0.1 + 0.7, 0.31], *([0.80 + 0.01 * i, 0.30 - 0.02 * i] for i in range(8))]  # 0.7999999999999999 is inside
     events: list[Event] = [
         start(2),

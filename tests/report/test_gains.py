@@ -104,7 +104,7 @@ def test_without_a_baseline_the_report_says_how_to_get_one(tiny: list[Event], tm
     assert "no baseline" not in page_of(alone)  # it is the baseline of others
 
 
-def test_a_baseline_that_cannot_be_used_is_told(tiny: list[Event], tmp_path: Path) -> None:
+def test_a_baseline_that_cannot_be_used_is_reported(tiny: list[Event], tmp_path: Path) -> None:
     def why(folder: Path) -> str:
         run = coterie.report.open(folder)
         assert run.baseline is None

@@ -89,7 +89,7 @@ def test_any_name_is_only_text() -> None:
         ElementTree.fromstring(figure.svg())
 
 
-def test_many_names_are_bounded_and_the_others_told() -> None:
+def test_many_names_are_bounded_and_the_others_listed() -> None:
     events = run_noting({0: {f"n{i}": float(i) for i in range(40)}})
     written = page(events, summarise(events, 1.0))
     assert written.count('data-file="note-') == notes.MOST == 24

@@ -100,7 +100,7 @@ def drawing(page: Any, name: str) -> Any:
 
 
 @pytest.mark.parametrize("look", LOOKS)
-def test_every_figure_is_drawn_and_nobody_is_kept_out(open_page: Opened, report: Path, look: str) -> None:
+def test_every_figure_is_drawn_and_accessible(open_page: Opened, report: Path, look: str) -> None:
     with open_page(report, **LOOKS[look]) as page:
         assert page.locator("figure").evaluate_all("all => all.map(f => f.dataset.file)") == FIGURES
         for name in FIGURES:
@@ -354,7 +354,7 @@ def test_hostile_names_run_nothing(open_page: Opened, tmp_path: Path) -> None:
 
 
 def test_only_its_own_script_may_run(open_page: Opened, report: Path, chromium: Browser, tmp_path: Path) -> None:
-    """The policy itself: a script that somebody else puts into the file is stopped by the browser."""
+    """The policy itself: the browser blocks a script that was injected into the file."""
     changed = tmp_path / "changed.html"
     text = report.read_text(encoding="utf-8")
     changed.write_text(text.replace("</main>", "<script>document.title='ran'</script></main>"), encoding="utf-8")

@@ -50,7 +50,7 @@ def test_who_was_never_measured_does_not_count_for_its_architecture(tiny: list[E
     assert summarise(without, 1.0)["accuracy"]["last"]["by_architecture"]["cnn"] is None
 
 
-def test_one_architecture_is_not_told_apart(tiny: list[Event]) -> None:
+def test_one_architecture_is_not_broken_down(tiny: list[Event]) -> None:
     start = tiny[0]
     assert isinstance(start, RunStarted)
     alike = [replace(start, architectures=["mlp"] * 3), *tiny[1:]]
@@ -128,8 +128,8 @@ def test_neighbours_against_the_true_clusters(tiny: list[Event]) -> None:
     )
 
 
-def test_a_round_in_which_nobody_lists_anybody_has_no_precision(tiny: list[Event]) -> None:
-    """As a method's first round, before anybody knows anybody. Recall is 0 then: nobody of one's kind is known."""
+def test_a_round_without_listed_neighbours_has_no_precision(tiny: list[Event]) -> None:
+    """As in a method's first round, before any peer knows another. Recall is 0 then: none of its cluster is known."""
     lonely = [replace(e, notes={"neighbours": [e.peer]}) if isinstance(e, PeerRound) and e.round == 1 else e
               for e in tiny]  # fmt: skip
     assert neighbours_by_round(lonely)[1] == (0.0, 0.0)

@@ -241,8 +241,8 @@ def test_a_run_of_a_comparison_that_is_gone(compared: Path) -> None:
         coterie.figures(compared)
 
 
-def test_lines_that_nobody_sees_are_not_saved(tmp_path: Path) -> None:
-    """Of more than 200 peers, lines show on the page when they are picked out."""
+def test_invisible_lines_are_not_saved(tmp_path: Path) -> None:
+    """With more than 200 peers, a line shows on the page only when it is highlighted."""
     events: list[Event] = [RunStarted("x", 0, 201, 2, [], [], [], None)]
     events += [PeerRound(p, t, float(t), 0.5, 0.5, 1.0) for t in (1, 2) for p in range(201)]
     drawn = coterie.report.open(written(events, tmp_path / "many")).accuracy()

@@ -15,7 +15,7 @@ ROUNDS = [
 ]
 
 
-def test_the_curve_begins_when_everybody_was_measured() -> None:
+def test_the_curve_begins_when_all_peers_were_measured() -> None:
     """At 4 peer 0 has its 0.6 of time 2, and peer 1 its first 0.4; at 8 they have 0.6 and 0.8."""
     assert accuracy_over_time(ROUNDS, 2) == [(4.0, pytest.approx(0.5)), (8.0, pytest.approx(0.7))]
 

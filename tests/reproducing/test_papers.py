@@ -69,7 +69,7 @@ def test_no_two_rows_are_the_same_run(table: Table, is_small: bool) -> None:
 
 
 def test_compfl_is_as_printed_in_full_and_ours_in_the_small_form() -> None:
-    """But for the epochs of heads, the same for all rows of Table 2, and who teaches, which is the paper's."""
+    """Except for the epochs of heads, the same for all rows of Table 2, and the teachers, which are the paper's."""
     printed = {"per_feature": False, "reinit": True, "kl": "printed", "teachers": "held", "adapt_epochs": 10}
     ours = {"per_feature": True, "reinit": False, "kl": "usual", "teachers": "held", "adapt_epochs": 10}
     for column in TABLES["compfl-table2"].columns:

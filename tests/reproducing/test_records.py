@@ -190,7 +190,7 @@ def test_each_run_is_recorded_as_soon_as_it_has_ended(tmp_path: Path, monkeypatc
     assert seen == [1, 2]
 
 
-def test_records_of_runs_that_were_there_are_added_and_told(
+def test_records_of_existing_runs_are_added_and_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
