@@ -11,7 +11,7 @@ author = "the Coterie contributors"
 copyright = author
 version = release = version_of("coterie")
 
-extensions = ["myst_parser", "sphinx.ext.autodoc"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 root_doc = "docs/index"
 include_patterns = ["README.md", "CONTRIBUTING.md", "docs/**.md"]
 exclude_patterns = [".*", "build", "dist", "runs", "src", "tests", "benchmarks", "examples", "scripts"]

@@ -1,6 +1,20 @@
 """Coterie: peer-to-peer personalized federated learning with heterogeneous models.
 
-Names are imported when first used, so that `import coterie` is quick and starts nothing.
+The packages, from bottom to top; a module imports from its own package and from those below (docs/architecture.md):
+
+    core                  weights, models, artifacts; a peer and what its method may ask for
+    data, portable        datasets and partitions; models as ONNX, and their sandbox
+    training, models      the training loops; the zoo and custom models
+    methods               one file for each method, and the components that they share
+    config                experiments: settings, presets, checks
+    report                tables, figures and pages, from a run's events
+    engines               what both engines share: driving a method, shelves, measuring
+    simulation, network   the two engines: all peers on a virtual clock; one real peer
+    wiring, running       from an experiment to peers; runs from start to end, and their folders
+    terminal, comparing, export, planning, bench, dashboard, reproducing, cli   what users see
+
+The public API is `__all__`, below. Everything else may change between versions. Names are imported when first used, so
+that `import coterie` is quick and starts nothing.
 """
 
 from __future__ import annotations

@@ -166,6 +166,13 @@ def test_lists(capsys: pytest.CaptureFixture[str]) -> None:
         assert all(len(line.split()) > 1 for line in lines)
 
 
+def test_list_alone_says_what_can_be_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list"]) == OK
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert [line[0] for line in lines] == ["methods", "models", "data", "presets"]
+    assert int(lines[0][1]) == len(METHODS)
+
+
 def test_a_method_is_listed_with_its_parameters(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list", "methods", "panm"]) == OK
     out = capsys.readouterr().out

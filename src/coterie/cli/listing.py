@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from coterie.methods import Method
 
 
-def text(what: str, name: str | None) -> str:
+def text(what: str | None, name: str | None) -> str:
+    if what is None:
+        return aligned([(key, f"{len(lines()):>3}", f"coterie list {key}") for key, (lines, _) in _SOURCES.items()])
     lines, detail = _SOURCES[what]
     summaries = lines()
     if name is None:

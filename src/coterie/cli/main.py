@@ -89,7 +89,12 @@ def _parser() -> argparse.ArgumentParser:
     run.set_defaults(command=_run)
 
     listing = commands.add_parser("list", help="list methods, models, data or presets")
-    listing.add_argument("what", choices=["methods", "models", "data", "presets"], help="what to list")
+    listing.add_argument(
+        "what",
+        nargs="?",
+        choices=["methods", "models", "data", "presets"],
+        help="what to list; default: how many there are of each",
+    )
     listing.add_argument("name", nargs="?", help="show one of them with its parameters")
     listing.set_defaults(command=_list)
 

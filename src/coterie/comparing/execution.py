@@ -97,11 +97,30 @@ def compare(
     labels: Mapping[str, str] | None = None,
     columns: Sequence[str] = (),
 ) -> Comparison:
-    """`coterie compare` from Python: runs what is missing (unless `run` is False), and writes the tables and the page.
-    If runs fail, it raises RunsFailed with the reasons and the comparison of the others. `labels` are display names by
-    method: `{"panm": "PANM (ours)"}`; `columns` those of the LaTeX and Markdown tables: `["last", "bytes"]`.
+    """Compare methods on the same splits: run what is missing, and write the tables and the page.
 
-    A script that calls it needs `if __name__ == "__main__":`, because each run is a separate process.
+    The same as `coterie compare`. A script that calls it needs ``if __name__ == "__main__":``, because each run is a
+    separate process.
+
+    Args:
+        methods: names such as ``"panm"``, with parameters after commas: ``"panm,metric=grad"``; or ``"file.py:Class"``.
+        experiment: a preset, or the path of a .toml file.
+        words: `key=value` settings for all of them.
+        seeds: each method runs once per seed.
+        out: the folder; default: below ``runs/``.
+        at_once: the number of runs at a time; 0: one per core.
+        target: the accuracy for the column "time to target"; default: that of training alone.
+        local: whether `local` runs as the baseline.
+        run: whether missing runs are run; False only reads those that exist.
+        labels: display names by method: ``{"panm": "PANM (ours)"}``.
+        columns: of the LaTeX and Markdown tables: ``["last", "bytes"]``.
+
+    Returns:
+        The comparison: its rows, and the differences between methods.
+
+    Raises:
+        RunsFailed: some runs failed; it has the reasons, and the comparison of the others.
+        CoterieError: a method or setting is wrong.
     """
     request = parse_words([*methods, str(experiment), *words], with_methods=True)
     folder = None if out is None else Path(out)

@@ -51,7 +51,23 @@ def _preset_files() -> dict[str, str]:
 
 
 def load(name: str = DEMO, words: Sequence[str] = (), *more: Sequence[str]) -> Experiment:
-    """The experiment of a preset or TOML file with `key=value` words applied; later lists of words win."""
+    """Read an experiment from a preset or a TOML file, and apply `key=value` words.
+
+    Args:
+        name: a preset (`coterie list presets`), or the path of a .toml file.
+        words: settings such as ``"rounds=20"`` or ``"method.k=3"``.
+        more: further lists of words; later ones win.
+
+    Returns:
+        The checked experiment. Pass it to :func:`coterie.run`.
+
+    Raises:
+        CoterieError: a preset, key or value is wrong, or a file is missing; the message names it and the remedy.
+
+    Example::
+
+        experiment = coterie.load("panm-digits", ["rounds=10", "method.metric=grad"])
+    """
     return with_changes(read_tables(name), *map(parsing.overrides, (words, *more)))
 
 

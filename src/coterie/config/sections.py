@@ -196,7 +196,10 @@ class NetworkSettings:
 
 @dataclass(frozen=True)
 class Experiment:
-    """All settings that a run depends on."""
+    """All settings that a run depends on, checked. Make one with :func:`coterie.load`.
+
+    The sections are attributes: ``experiment.train.lr``. It is frozen; ``coterie.load`` with other words makes another.
+    """
 
     method_name: str
     method: Method

@@ -34,7 +34,17 @@ MAX_HEADER = 10_000_000  # bytes; a real header of the largest zoo model is unde
 
 @dataclass(frozen=True, eq=False)
 class Artifact(Mapping[str, Tensor]):
-    """One version of something a peer shared. Reads like the tensors it carries."""
+    """One version of something that a peer shared. It is a mapping of the tensors that it carries.
+
+    Methods get artifacts from `me.fetch`, `me.inbox` and `me.receive`; `me.shelve` and `me.send` make them.
+
+    Attributes:
+        name: what it is, such as "model"; the method names it.
+        author: the peer that shared it.
+        round: the author's round.
+        content: the tensors, by name.
+        facts: numbers and texts that go with them, such as ``samples``.
+    """
 
     name: str
     author: int

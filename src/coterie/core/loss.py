@@ -46,6 +46,16 @@ Loss = Callable[[BoundNet, Batch, Given], Tensor]
 
 
 def cross_entropy(net: BoundNet, batch: Batch, given: Given) -> Tensor:  # noqa: ARG001
+    """Cross entropy of the batch, the mean over samples: the default loss of `me.train`.
+
+    Args:
+        net: the model that is trained.
+        batch: the samples of this step.
+        given: not used; other losses get tensors from `me.train(given=...)`.
+
+    Returns:
+        The loss, a tensor of one number.
+    """
     return negative_log_likelihood(net(batch.x).logits, batch.y)
 
 

@@ -41,7 +41,16 @@ class NormOfBatch(nn.BatchNorm1d):
 
 
 class Net(nn.Module):
-    """A backbone that maps inputs to ``d_z`` features, and the head and other parts that read them."""
+    """A backbone that maps inputs to ``d_z`` features, and the head and other parts that read them.
+
+    Args:
+        backbone: a module from inputs (B, ...) to features (B, d_z).
+        d_z: the number of features.
+        classes: the number of classes, the outputs of the head.
+        projector: a module on the features for contrastive losses; methods that need one add it if it is None.
+        dropout: probability of dropping a feature on the way to the head.
+        relu: whether a ReLU stands between features and head.
+    """
 
     def __init__(
         self,

@@ -103,7 +103,15 @@ def _the_layout(slots: tuple[Slot, ...], trainable: int) -> Layout:
 
 
 class Weights(Mapping[str, Tensor]):
-    """Named tensors as views of one vector: a state dict that can be computed with like a vector."""
+    """Named tensors as views of one vector: a state dict that can be computed with like a vector.
+
+    Args:
+        layout: names, shapes and positions of the tensors.
+        vector: all their numbers, of shape ``(layout.size,)``.
+
+    Raises:
+        ArtifactError: the vector does not fit the layout.
+    """
 
     __slots__ = ("layout", "vector")
 
@@ -216,10 +224,20 @@ def as_weights(tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
 
 
 def mean(models: Sequence[Mapping[str, Tensor]], shares: Sequence[float] | None = None) -> Weights:
-    """The average of models of one layout, weighted by `shares` (normalised here) or equally.
+    """The average of models of one layout.
 
     Summed in the given order: callers pass peers in a fixed order, so that results are bit-reproducible. A frozen
     tensor that is equal in all models is equal in their mean, to the bit: it does not drift by rounding.
+
+    Args:
+        models: at least one; models, or artifacts that carry them.
+        shares: their weights, normalised here; default: equal.
+
+    Returns:
+        New weights, of the layout of the models.
+
+    Raises:
+        ArtifactError: the models differ in their layout.
     """
     if not models:
         raise ArtifactError("there are no models to average: pass at least one")

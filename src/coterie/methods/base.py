@@ -18,19 +18,38 @@ if TYPE_CHECKING:
 
 
 def parameter(default: Any, help: str, common: str = "", function: bool = False) -> Any:
-    """A field of a method: its default, and its help text in `coterie list methods NAME`.
+    """Declare a parameter of a method: a field of its dataclass.
 
-    `common` names the meaning that the parameter shares with parameters of other methods: a value carries over between
-    two methods only if both give their parameter of that name the same `common` meaning (`config.carry_over`).
-    `function`: the value may name a function of the user's, whose file then counts among the sources of a run
-    (`core.named_code`).
+    Args:
+        default: its default value, which also gives its type.
+        help: what `coterie list methods NAME` says of it.
+        common: the meaning that it shares with parameters of other methods. A value carries over between two methods
+            only if both give their parameter of that name the same meaning (`config.carry_over`).
+        function: whether its value may name a function of the user's own, whose file then counts among the sources of
+            a run (`core.named_code`).
+
+    Returns:
+        A dataclass field.
     """
     return field(default=default, metadata={"help": help, "common": common, "function": function})
 
 
 @dataclass(frozen=True)
 class Method(ABC):
-    """Subclass it and write what one peer does in one round: it then runs in every engine."""
+    """Subclass it and write what one peer does in one round: it then runs in every engine.
+
+    Example::
+
+        @dataclass(frozen=True)
+        class Gossip(Method):
+            k: int = parameter(5, "neighbours to average with in a round")
+
+            async def round(self, me, t):
+                await me.train()
+                me.shelve("model", me.model)
+                others = await me.fetch(me.sample(self.k), "model")
+                me.model.load(mean([me.model, *others.values()]))
+    """
 
     summary: ClassVar[str] = ""  # one line, for `coterie list methods`
     title: ClassVar[str] = ""  # its name in LaTeX tables and on pages; default: the name of the class

@@ -26,10 +26,21 @@ def figures(
     background: str = "white",
     width: float = forms.WIDTH_MM,
 ) -> list[Path]:
-    """Save the figures of a run, a comparison or a sweep, as `coterie figures` does. Returns the files.
+    """Save the figures of a run, a comparison or a sweep as files, as `coterie figures` does.
 
-    `format`: "svg", "pdf" and "png" (300 dpi), one or more; the last two need `pip install 'vl-convert-python>=1.7'`.
-    `only`: names of figures (default: all). `background`: "white" or "transparent". `width`: in mm.
+    Args:
+        folder: of the run, comparison or sweep.
+        format: "svg", "pdf" or "png" (300 dpi), or several; the last two need ``pip install 'coterie[figures]'``.
+        out: where to write; default: ``figures`` in the folder.
+        only: names of figures; default: all.
+        background: "white" or "transparent".
+        width: in mm.
+
+    Returns:
+        The files.
+
+    Raises:
+        CoterieError: there is nothing to draw, a name is unknown, or a package is missing.
     """
     wanted = _checked_forms([form.lower() for form in ([format] if isinstance(format, str) else format)])
     chosen = _chosen(figures_by_name(folder), [only] if isinstance(only, str) else only)

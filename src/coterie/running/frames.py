@@ -22,15 +22,24 @@ OF_A_ROUND = ["path", "method", "seed", "peer", "round", "time", "validation", "
 
 
 def runs(where: Where, *, varying: bool = False) -> pd.DataFrame:
-    """A row for each run in these folders: its `path`, its `state`, its settings, and the figures of its summary.
+    """Read runs as a data frame: a row for each run in these folders.
 
-    `where` is a folder, a pattern such as `"runs/*"`, or several of them. Runs in subfolders, such as those of a
-    comparison, are included. Settings have dotted names such as `method.name` or `train.lr`, and so do figures:
-    `accuracy.last.mean`, `bytes.total`. Only finished runs have figures; `round` is the last finished round.
-    A folder that cannot be read also has a row: its `error` says why, as for a failed run. A run that diverged has no
+    Runs in subfolders, such as those of a comparison, are included. A row has the run's `path`, its `state`, its
+    settings and the figures of its summary. Settings have dotted names such as `method.name` or `train.lr`, and so do
+    figures: `accuracy.last.mean`, `bytes.total`. Only finished runs have figures; `round` is the last finished round. A
+    folder that cannot be read also has a row: its `error` says why, as for a failed run. A run that diverged has no
     figures. For a run that was resumed with changed sources, `mixture` says so.
 
-    With `varying`, only the settings in which these runs differ.
+    Args:
+        where: a folder, a pattern such as ``"runs/*"``, or several of them.
+        varying: whether only the settings in which these runs differ become columns.
+
+    Returns:
+        A pandas data frame.
+
+    Example::
+
+        coterie.runs("runs/*", varying=True).sort_values("accuracy.last.mean")
     """
     import pandas as pd
 
@@ -45,11 +54,17 @@ def runs(where: Where, *, varying: bool = False) -> pd.DataFrame:
 
 
 def rounds(where: Where) -> pd.DataFrame:
-    """A row for each round of each participant, of all runs in these folders: the data for plots.
+    """Read the rounds of runs as a data frame: a row for each round of each participant, the data for plots.
 
     `validation` and `test` are the accuracies of measured rounds, `loss` is on the validation data, `bytes` and
     `messages` are those of this round, `time` is simulated. A server has the number after the last peer's. A folder
     that cannot be read is one row with an `error`.
+
+    Args:
+        where: a folder, a pattern such as ``"runs/*"``, or several of them.
+
+    Returns:
+        A pandas data frame.
     """
     import pandas as pd
 

@@ -46,7 +46,26 @@ def run(
     on_round: OnRound | None = None,
     on_start: OnStart | None = None,
 ) -> dict[str, Any]:
-    """Run an experiment into a new folder; returns its summary."""
+    """Run an experiment, and write its run folder.
+
+    Args:
+        experiment: from :func:`coterie.load`.
+        out: the run folder to make.
+        overwrite: whether a run that is already in the folder is replaced.
+        on_round: called with the progress after each round that all peers have finished.
+        on_start: called with the simulation before it starts.
+
+    Returns:
+        The summary: the content of ``summary.json``.
+
+    Raises:
+        CoterieError: the experiment cannot run, the folder is in use, or models diverged.
+
+    Example::
+
+        summary = coterie.run(coterie.load("demo"), "runs/demo")
+        print(summary["accuracy"]["last"]["mean"])
+    """
     out = Path(out)
     check_folder(out, overwrite)
     circle = gather(experiment)  # before anything is written or deleted: most errors show here
@@ -64,7 +83,19 @@ def run(
 
 
 def resume(out: str | Path, *, on_round: OnRound | None = None, on_start: OnStart | None = None) -> dict[str, Any]:
-    """Resume a run from its last checkpoint, with identical results; returns its summary."""
+    """Resume a run from its last checkpoint. The results are those of a run that was never stopped.
+
+    Args:
+        out: the run folder.
+        on_round: as for :func:`coterie.run`.
+        on_start: as for :func:`coterie.run`.
+
+    Returns:
+        The summary: the content of ``summary.json``.
+
+    Raises:
+        CoterieError: the folder holds no run, or its files are damaged.
+    """
     out = Path(out)
     again = partial(_resume, out, on_round, on_start)
     return _retry_after_loss(again, again, out)

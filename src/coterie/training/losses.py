@@ -13,7 +13,16 @@ from coterie.core.weights import Weights
 
 
 def proximal(net: BoundNet, batch: Batch, given: Given) -> Tensor:
-    """Cross entropy + mu/2 ||w - w_ref||^2: `given` holds the reference as "ref.<name>", and "mu"."""
+    """Cross entropy + mu/2 ||w - w_ref||^2, as in FedProx.
+
+    Args:
+        net: the model that is trained.
+        batch: the samples of this step.
+        given: the reference tensors as ``"ref.<name>"``, and ``"mu"``; `pulled_to` makes it.
+
+    Returns:
+        The loss, a tensor of one number.
+    """
     distance = sum((p - given[f"ref.{name}"]).square().sum() for name, p in net.parameters.items())
     return cross_entropy(net, batch, given) + given["mu"] / 2 * distance
 
