@@ -113,7 +113,7 @@ def test_an_environment_is_made_once(environments: Path, monkeypatch: pytest.Mon
     assert calls[0] == [ours], "torch alone and first"
     assert calls[1] == ["-c", str(environments / "some/constraints.txt"), "some-package"]
     assert (environments / "some/constraints.txt").read_text() == f"{ours}\n"
-    assert said == [f"Some: installing it into {environments / 'some'}; this takes minutes"]
+    assert said == [f"Some: installing it into {environments / 'some'}; this takes a few minutes"]
     framework.command(said.append)
     assert len(calls) == 2
 
@@ -150,8 +150,8 @@ def test_a_driver_that_fails_says_why(tmp_path: Path) -> None:
     ("code", "message"),
     [
         ("import os; os._exit(3)", "it exited with code 3 and no output"),
-        ("print('hello')", "it ended without figures"),
-        ('print(\'{"version": "1", "first": 1.0, "seconds": []}\')', "it ended without figures"),
+        ("print('hello')", "it exited without figures"),
+        ('print(\'{"version": "1", "first": 1.0, "seconds": []}\')', "it exited without figures"),
         ("raise SystemExit('no model')", "no model"),
     ],
 )

@@ -22,7 +22,7 @@ export class Stream {
     source.addEventListener("open", () => this.onLink(true));
     source.addEventListener("error", () => {
       this.onLink(false);
-      if (source.readyState === EventSource.CLOSED) this.timer = this.open(id), AGAIN_AFTER) => setTimeout(() => this.open(id), RETRY_AFTER) => this.open(id), AGAIN_AFTER);
+      if (source.readyState === EventSource.CLOSED) this.timer = setTimeout(() => this.open(id), RETRY_AFTER);
     });
     source.addEventListener("runs", (event) => {
       const update = JSON.parse(event.data);
