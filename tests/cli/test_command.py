@@ -70,7 +70,7 @@ def test_learned_weights_are_drawn(kind: str, drawn: bool, capsys: pytest.Captur
     assert main(["run", "panm-digits", f"method.name=learner.py:{kind}", *small, "--out", "x"]) == OK
     out = capsys.readouterr().out
     assert out.startswith(f"learner.py:{kind}: 4 peers")  # its path is nobody's concern
-    assert ("the weights of round 3" in out) == drawn
+    assert ("weights of round 3" in out) == drawn
     assert ("is 0.5, the largest" in out) == drawn  # half one's own, half the one neighbour's
 
 
@@ -296,7 +296,7 @@ def test_ctrl_c_leaves_a_run_that_can_go_on(tmp_path: Path) -> None:
 def test_the_demo_mixes_three_architectures(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["run", "rounds=2", "method.t_thr=2", "train.epochs=1", "evaluate.every=2", "--out", "here"]) == OK
     out = capsys.readouterr().out
-    for word in ("mapl+", "local by", "mass", "the weights of round 2"):
+    for word in ("mapl+", "local by", "mass", "weights of round 2"):
         assert word in out
     started = json.loads((tmp_path / "here" / "events.jsonl").read_text().splitlines()[0])
     assert set(started["architectures"]) == {"mlp", "cnn3", "lenet"}
