@@ -95,8 +95,7 @@ class Peer:
 
     id: int  # its number; a server has the number after the last peer's
     seed: int  # of the run
-    # The peers that it may exchange with: all others that are present, or its neighbours in a [graph] (never the
-    # server).
+    # The peers that it may exchange with: all others present, or its neighbours in a [graph] (never the server).
     peers: Sequence[int]
     model: Model  # its weights; training changes them in place
     settings: TrainSettings  # the [train] section
