@@ -1,4 +1,4 @@
-"""Artifacts: their sizes, their byte form, and bytes that lie."""
+"""Artifacts: their sizes, their byte form, and malicious bytes."""
 
 from __future__ import annotations
 
@@ -217,7 +217,7 @@ def test_flipped_bits_give_an_artifact_or_a_refusal(bits: list[int]) -> None:
 
 
 @pytest.mark.parametrize("length", [2**64 - 1, 2**63, 2**32, MAX_HEADER + 1, len(SMALL.to_bytes()) - 7])
-def test_a_header_longer_than_what_there_is_is_refused_before_it_is_read(length: int) -> None:
+def test_a_header_longer_than_the_data_is_rejected_before_it_is_read(length: int) -> None:
     data = struct.pack("<Q", length) + SMALL.to_bytes()[8:]
     with pytest.raises(ArtifactError, match=f"declares a header of {length} bytes"):
         Artifact.from_bytes(data)
@@ -296,7 +296,7 @@ def test_pickles_are_neither_read_nor_written(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize(("worst", "wrong"), [(3e38, ""), (float("inf"), "b"), (float("nan"), "b")])
-def test_numbers_that_are_not_finite_are_told_from_a_sum_that_is_not(worst: float, wrong: str) -> None:
+def test_non_finite_numbers_are_distinguished_from_a_sum_that_overflows(worst: float, wrong: str) -> None:
     """Twice 3e38 is more than float32 has; each of them is a number all the same."""
     weights = Weights.of({"a": torch.full((2,), 3e38), "b": torch.full((2,), worst)})
     assert Artifact.snapshot("model", 0, 1, weights, {}).not_finite == wrong

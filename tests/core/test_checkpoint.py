@@ -1,4 +1,4 @@
-"""Checkpoints: what goes in comes out, and broken files do not stop a run that has an older one."""
+"""Checkpoints: they round-trip, and a broken file does not stop a run that has an older one."""
 
 from __future__ import annotations
 
@@ -265,7 +265,7 @@ def test_an_architecture_that_only_the_method_knows_leaves_its_weights() -> None
     assert type(checkpoint.revived(saved, me)["mine"]) is Weights
 
 
-def test_an_architecture_that_has_changed_is_told() -> None:
+def test_a_changed_architecture_is_an_error() -> None:
     me = a_peer()
     changed = Architecture("cnn3", me.architecture.build)  # the tensors of an mlp, under the name of another
     saved = checkpoint.copied([changed.initial(0)])

@@ -1,4 +1,4 @@
-"""Files that are whole, or as they were before."""
+"""Atomic writes: a file has its old content or its new one."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ def test_whose_a_file_is(tmp_path: Path) -> None:
     assert not is_own(tmp_path / "data.csv")
 
 
-def test_when_a_module_was_imported_whoever_did(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_time_of_an_import_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "watched_leaf.py").touch()
     (tmp_path / "watched_root.py").write_text("import watched_leaf")
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -115,7 +115,7 @@ def test_when_a_module_was_imported_whoever_did(tmp_path: Path, monkeypatch: pyt
     module = importlib.import_module("watched_root")
     after = time.time_ns()
     assert before <= imported_at("watched_root") <= imported_at("watched_leaf") <= after
-    assert imported_at("sys") < before  # it was there before anybody watched
+    assert imported_at("sys") < before  # loaded before imports were timed
     importlib.import_module("watched_root")
     assert imported_at("watched_root") <= after, "it was loaded already"
     setattr(module, LOADED, "of the old source")
@@ -143,7 +143,7 @@ def method_with_helpers(folder: Path, helper: str, late: str, told: int) -> str:
     return f"{folder / 'mine.py'}:Mine"
 
 
-def test_a_method_imports_what_lies_beside_its_file(tmp_path: Path) -> None:
+def test_a_method_imports_modules_next_to_its_file(tmp_path: Path) -> None:
     """At its top and inside a function, whatever the working directory is."""
     name = method_with_helpers(tmp_path / "beside", "helper_beside", "late_beside", 2)
     words = [f"method.name={name}", "peers=2", "rounds=1", "baseline=", "data.clusters=2", "engine.models=false"]

@@ -1,4 +1,4 @@
-"""Functions that parameters of a method name: where they are found, what is said of wrong ones, what a run records."""
+"""Functions that are parameters of a method: finding them, errors for wrong ones, and their provenance."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def test_train_describes_the_job(peer: Peer) -> None:
     other = peer.initial(1)
     second = peer.train(model=other, keep_optimizer=True).job
     assert second.model is other
-    assert second.memory is None  # the memory is that of one's own model
+    assert second.memory is None  # the memory belongs to the peer's own model
     assert second.key != job.key
 
 
@@ -109,7 +109,7 @@ def test_what_is_shelved_is_a_snapshot_of_this_round(peer: Peer) -> None:
     assert torch.equal(artifact.content.vector, before)
 
 
-def test_requests_carry_who_what_and_when(peer: Peer) -> None:
+def test_requests_carry_peer_job_and_round(peer: Peer) -> None:
     peer.begin(4)
     fetch = peer.fetch([5, 1, 5], "model")
     assert (fetch.peers, fetch.name, fetch.round) == ((1, 5), "model", 4)

@@ -1,4 +1,4 @@
-"""MKL's mode: in every process that computes, whoever started it, products do not depend on how memory is aligned."""
+"""MKL's mode: matrix products do not depend on memory alignment in any process that computes."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_every_process_that_computes_has_asked_for_it(folder: Path, words: tuple
     assert modes(folder) == [AUTO] * 3
 
 
-def test_whoever_asks_for_another_mode_has_it(folder: Path) -> None:
+def test_a_mode_set_in_the_environment_is_kept(folder: Path) -> None:
     ran(folder, "-m", "coterie", "run", "panm-digits", "peers=3", *TINY, "--out", "out", MKL_CBWR="COMPATIBLE")
     assert modes(folder) == [COMPATIBLE] * 3
 

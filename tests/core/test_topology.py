@@ -1,4 +1,4 @@
-"""Who is connected to whom, against plain constructions of the same graphs."""
+"""Communication graphs, against plain constructions of the same graphs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def graph(kind: str, peers: int, seed: int = 0, p: float = 0.6, k: int = 4, file
 
 
 def listed(peers: int, edges: set[tuple[int, int]]) -> list[tuple[int, ...]]:
-    """Neighbour lists, whether connected or not; edges to whoever does not exist are left out."""
+    """Neighbour lists, whether connected or not; edges to peers that do not exist are left out."""
     return [tuple(j for j in range(peers) if (i, j) in edges or (j, i) in edges) for i in range(peers)]
 
 
@@ -103,7 +103,7 @@ def test_small_ones_by_hand() -> None:
 
 
 @pytest.mark.parametrize("kind", ["complete", "erdos-renyi", "ring", "grid", "regular", "star"])
-def test_one_peer_has_nobody(kind: str) -> None:
+def test_one_peer_has_no_neighbours(kind: str) -> None:
     assert graph(kind, 1) == [()]
 
 
@@ -126,7 +126,7 @@ def test_erdos_renyi_with_certainty_is_complete(peers: int, seed: int) -> None:
 
 @pytest.mark.parametrize(("peers", "p"), [(40, 0.6), (60, 0.2), (60, 0.9)])
 def test_as_many_edges_as_p_says(peers: int, p: float) -> None:
-    """Somebody is without an edge at most once in 10,000 graphs (60 x 0.8^59), so connectedness changes nothing."""
+    """A peer is without an edge at most once in 10,000 graphs (60 x 0.8^59), so connectedness changes nothing."""
     pairs = 50 * math.comb(peers, 2)
     edges = sum(len(edges_of(graph("erdos-renyi", peers, seed, p))) for seed in range(50))
     assert abs(edges - p * pairs) < 4 * math.sqrt(pairs * p * (1 - p))
@@ -351,7 +351,7 @@ def test_within_keeps_the_edges_between_members(world: World, some: set[int]) ->
     assert within(inside, members) == inside
 
 
-def test_who_falls_apart_is_named() -> None:
+def test_an_error_names_the_disconnected_parts() -> None:
     some = within(graph("ring", 10), [0, 1, 4, 5, 6, 9])
     with pytest.raises(ConfigError) as raised:
         check_connected(some, "those that can train resnet9")
@@ -373,7 +373,7 @@ def test_many_are_named_in_short() -> None:
 
 
 @given(any_graphs)
-def test_only_what_falls_apart_is_an_error(world: World) -> None:
+def test_only_a_disconnected_graph_is_an_error(world: World) -> None:
     lists = listed(*world)
     try:
         check_connected(lists, "they")
@@ -383,7 +383,7 @@ def test_only_what_falls_apart_is_an_error(world: World) -> None:
         assert connected(lists)
 
 
-def test_nobody_is_not_in_parts() -> None:
+def test_an_empty_graph_is_connected() -> None:
     assert parts({}) == []
     check_connected({}, "nobody")
 

@@ -1,4 +1,4 @@
-"""Weights: named views of one vector, taking over tensors, and averaging."""
+"""Weights: named views of one vector, loading tensors, and averaging."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ def test_mean_of_models_is_a_new_vector() -> None:
 
 @given(st.integers(2, 5), st.booleans())
 def test_what_is_equal_in_all_models_is_so_in_their_mean(count: int, weighted: bool) -> None:
-    """x/3 + x/3 + x/3 is not x for every float: a tensor that nobody trains would drift by rounding, round by round."""
+    """x/3 + x/3 + x/3 is not x for every float: a frozen tensor would drift by rounding, round by round."""
     draw = torch.Generator().manual_seed(count)
     same = torch.randn(50, generator=draw)
     models = [Weights.of({"frozen": same, "w": torch.randn(3, generator=draw)}) for _ in range(count)]

@@ -1,4 +1,4 @@
-"""The shelves of a process: which version a fetch gets, and which are forgotten."""
+"""The shelves: which version a fetch gets, and which are dropped."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def test_a_synchronous_fetch_gets_its_rounds_version() -> None:
     assert found(shelves, 1, name="update") is None
 
 
-def test_who_did_not_shelve_in_a_round_is_asked_for_the_next() -> None:
+def test_a_fetch_gets_the_next_version_of_a_peer_that_skipped_a_round() -> None:
     shelves = Shelves(asynchronous=False)
     shelves.put(version(1), 0, 1)
     shelves.put(version(3), 0, 1)
     assert found(shelves, 2) == 3
 
 
-def test_what_nobody_will_ask_for_any_more_is_forgotten() -> None:
+def test_versions_before_the_oldest_round_are_dropped() -> None:
     shelves = Shelves(asynchronous=False)
     shelves.put(version(1), 0, 1)
     shelves.put(version(2, author=1), 0, 1)
@@ -62,7 +62,7 @@ def test_shelved_twice_in_a_round_the_later_counts() -> None:
     assert shelved.time == 2.0
 
 
-def test_versions_that_nobody_asks_for_are_forgotten() -> None:
+def test_superseded_versions_are_dropped() -> None:
     shelves = Shelves(asynchronous=False)
     for round in range(1, 5):
         shelves.put(version(round), 0, oldest_round=1)
@@ -75,7 +75,7 @@ def test_versions_that_nobody_asks_for_are_forgotten() -> None:
 
 @given(st.lists(st.floats(0, 10), min_size=1, max_size=8).map(sorted), st.floats(0, 12))
 def test_an_asynchronous_fetch_gets_the_latest_of_its_time(times: list[float], later: float) -> None:
-    """The clock never goes back: after the last version, everybody asks from that time on."""
+    """The clock never goes back: after the last version, all fetches have that time or a later one."""
     shelves = Shelves(asynchronous=True)
     for i, time in enumerate(times):
         shelves.put(version(i), time, oldest_round=0)
@@ -92,7 +92,7 @@ def test_a_future_version_is_not_seen_yet() -> None:
     assert found(shelves, 1, 5.0) == 1
 
 
-def test_a_checkpoint_keeps_what_it_needs_and_lets_go_after() -> None:
+def test_versions_are_kept_until_the_checkpoint_is_written() -> None:
     shelves = Shelves(asynchronous=True)
     shelves.put(version(1), 1.0, 0)
     shelves.retain = True

@@ -1,4 +1,4 @@
-"""Never a hang: a test here that takes longer than a minute is ended with a traceback of where it was."""
+"""Ends tests that take longer than a minute, with a traceback."""
 
 from __future__ import annotations
 

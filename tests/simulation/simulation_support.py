@@ -98,7 +98,7 @@ def now(me: Peer) -> float:
 
 @dataclass(frozen=True)
 class Swap(Method):
-    """Train, shelve a word, fetch everybody's; notes whose words of which round came, and when."""
+    """Train, shelve a word, fetch all others' words; note which words of which rounds came, and when."""
 
     async def round(self, me: Peer, t: int) -> None:  # noqa: ARG002
         await me.train()

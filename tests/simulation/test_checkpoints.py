@@ -1,4 +1,4 @@
-"""Checkpoints: a run that was killed goes on as if nothing had happened."""
+"""Checkpoints: a killed run resumes as if it had not been interrupted."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Walk(Method):
         chosen = [me.id, *others]
         me.note(neighbours=sorted(set(me.state["met"]) - {me.id}), weights=dict.fromkeys(chosen, 1 / len(chosen)))
 '''
-# The letters take three times as long as a fast peer's round: there are always some on their way.
+# Messages take three times as long as a fast peer's round: there are always some in transit.
 CLOCK = ("clock.speed=12", "clock.spread=3", "clock.latency=[0.5, 3.0]")
 
 
@@ -182,7 +182,7 @@ def test_checkpoints_change_nothing(tmp_path: Path) -> None:
     assert not checkpoints(tmp_path / "without")
 
 
-def test_a_stop_comes_soon_even_when_somebody_is_done(tmp_path: Path) -> None:
+def test_a_stop_is_prompt_even_if_a_peer_has_finished(tmp_path: Path) -> None:
     """Asked to stop when the fast peer is done and the slow one in round 1: it must not go on to the end."""
     e = tiny("local", "engine.asynchronous=true", "clock.speed=[120, 120, 1]", rounds=6)
     held: list[Simulation] = []
@@ -229,7 +229,7 @@ def goes_on_alike(method: Method, folder: Path, at: int, **how: Any) -> None:
 
 @pytest.mark.parametrize("at", [1, 2, 3])
 @pytest.mark.parametrize("asynchronous", [False, True])
-def test_who_sits_out_later_is_not_yet_away(asynchronous: bool, at: int, tmp_path: Path) -> None:
+def test_a_peer_that_misses_a_later_round_is_not_yet_away(asynchronous: bool, at: int, tmp_path: Path) -> None:
     """Those ahead have sat rounds out that lie after the checkpoint."""
     how = {"rounds": 9, "peers": 4, "seconds": (1, 1.5, 6, 1.2), "dropout": 0.4}
     goes_on_alike(Swap(), tmp_path, at, asynchronous=asynchronous, **how)
@@ -238,14 +238,14 @@ def test_who_sits_out_later_is_not_yet_away(asynchronous: bool, at: int, tmp_pat
 @pytest.mark.parametrize("at", [1, 2])
 @pytest.mark.parametrize("leaves", [2.2, 3.5, 5.5, 9.0])
 @pytest.mark.parametrize("asynchronous", [False, True])
-def test_who_leaves_later_is_still_there(asynchronous: bool, leaves: float, at: int, tmp_path: Path) -> None:
+def test_a_peer_that_leaves_later_is_still_present(asynchronous: bool, leaves: float, at: int, tmp_path: Path) -> None:
     """Peer 0, fast, leaves for good after its own cut and before the slow peer comes to the checkpoint."""
     how = {"rounds": 6, "seconds": (1, 1.5, 5), "offline": ((0, leaves, float("inf")),), "deadline": 1.0}
     goes_on_alike(Swap(), tmp_path, at, asynchronous=asynchronous, **how)
 
 
 @pytest.mark.parametrize("at", [1, 2, 3])
-def test_who_comes_back_later_has_not_yet_caught_up(at: int, tmp_path: Path) -> None:
+def test_a_peer_that_returns_later_has_not_yet_caught_up(at: int, tmp_path: Path) -> None:
     """Peer 2 catches up at 9.5 past the checkpoint; peer 1, back at 3.5, must not follow it there."""
     how = {"rounds": 12, "seconds": (1, 1, 1), "offline": ((2, 0.5, 9.5), (1, 2.5, 3.5), (1, 5.5, 6.5))}
     goes_on_alike(Swap(), tmp_path, at, **how)
@@ -260,7 +260,7 @@ def test_rounds_that_a_peer_skipped_stay_skipped(at: int, tmp_path: Path) -> Non
 
 @dataclass(frozen=True)
 class Chain(Method):
-    """Peers 0 and 1 wait for nobody; peer 2 fetches from peer 0, however far that is ahead."""
+    """Peers 0 and 1 wait for no other; peer 2 fetches from peer 0, however far that is ahead."""
 
     async def round(self, me: Peer, t: int) -> None:  # noqa: ARG002
         await me.train()
@@ -279,7 +279,7 @@ def test_versions_kept_do_not_depend_on_checkpoints(tmp_path: Path) -> None:
 
 @dataclass(frozen=True)
 class Letters(Method):
-    """Everybody writes to everybody every round, and notes what has come, in order."""
+    """Every peer sends to every other in each round, and notes what has arrived, in order."""
 
     async def round(self, me: Peer, t: int) -> None:  # noqa: ARG002
         await me.train()
@@ -290,12 +290,12 @@ class Letters(Method):
 
 @pytest.mark.parametrize("at", [1, 2, 3])
 @pytest.mark.parametrize("seconds", [(1, 2, 4), (4, 2, 1), (2, 1, 6)])
-def test_letters_come_once_and_in_the_same_order(seconds: tuple[float, ...], at: int, tmp_path: Path) -> None:
+def test_messages_arrive_once_and_in_the_same_order(seconds: tuple[float, ...], at: int, tmp_path: Path) -> None:
     goes_on_alike(Letters(), tmp_path, at, rounds=8, seconds=seconds, latency=(2.0,), asynchronous=True)
 
 
-def test_letters_from_far_ahead_come_once_over_two_resumes(tmp_path: Path) -> None:
-    """Peer 0 is done when peer 2 ends round 1: its letters of rounds 5 to 8 are known from the first checkpoint."""
+def test_messages_from_far_ahead_arrive_once_over_two_resumes(tmp_path: Path) -> None:
+    """Peer 0 is done when peer 2 ends round 1: its messages of rounds 5 to 8 are in the first checkpoint."""
     how: dict[str, Any] = {"rounds": 8, "seconds": (1, 1, 20), "asynchronous": True}
     whole, _ = cut_and_resumed(Letters(), tmp_path, 1, **how)
     play(Letters(), folder=tmp_path / "b", checkpoint_every=2, saved=checkpoint.load(tmp_path / "one"), **how)

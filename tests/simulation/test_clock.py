@@ -29,7 +29,7 @@ def test_a_fetch_waits_for_the_slowest_and_then_takes_its_own_transfer() -> None
 
 def test_a_deadline_makes_the_straggler_absent() -> None:
     # Peers 0 and 1 are trained at 1, wait until 2, and have each other's word alone; the same at 3 -> 4.
-    # Peer 2 is trained at 4 and 8 and needs nobody's patience: both words of its own round are there,
+    # Peer 2 is trained at 4 and 8 and waits for no other peer: both words of its own round are there,
     # of round 1 at 4 and of round 2 at 8.
     played = play(Swap(), rounds=2, seconds=(1, 1, 4), deadline=1.0)
     assert played.ends(0) == played.ends(1) == {1: 2.0, 2: 4.0}
@@ -60,7 +60,7 @@ def test_evaluating_takes_a_third_of_training() -> None:
 
 @dataclass(frozen=True)
 class Post(Method):
-    """Peers 0 and 1 train and send a word to peer 2, who receives, or trains and then looks."""
+    """Peers 0 and 1 train and send a word to peer 2, which receives, or trains and then looks into its inbox."""
 
     waits: bool = True
 
@@ -101,7 +101,7 @@ def test_the_inbox_is_oldest_first_and_taken_once() -> None:
     assert played.notes(2, "after") == [[]]
 
 
-def test_post_waits_at_the_door_of_who_is_away() -> None:
+def test_messages_wait_for_an_absent_recipient() -> None:
     # Both words come while peer 2 is away, from 2 to 4; it trains from 0 to 5 and finds them in order.
     played = play(Post(waits=False), seconds=(2, 1, 5), **POSTAGE, offline=((2, 2.0, 4.0),))
     assert played.notes(2, "late") == [[1, 0]]
@@ -109,7 +109,7 @@ def test_post_waits_at_the_door_of_who_is_away() -> None:
     assert play(Post(waits=False), seconds=(2, 1, 2.2), **POSTAGE, offline=((2, 2.0, 4.0),)).ends(2) == {1: 4.0}
 
 
-def test_a_letter_to_nobody_is_an_error() -> None:
+def test_a_message_to_an_unknown_peer_is_an_error() -> None:
     @dataclass(frozen=True)
     class Lost(Method):
         async def round(self, me: Peer, t: int) -> None:  # noqa: ARG002
@@ -119,7 +119,7 @@ def test_a_letter_to_nobody_is_an_error() -> None:
         play(Lost())
 
 
-def test_a_letter_that_never_arrives_is_not_counted() -> None:
+def test_a_message_that_never_arrives_is_not_counted() -> None:
     @dataclass(frozen=True)
     class ToLeaver(Method):
         async def round(self, me: Peer, t: int) -> None:  # noqa: ARG002
@@ -127,13 +127,13 @@ def test_a_letter_that_never_arrives_is_not_counted() -> None:
             if me.id == 0:
                 await me.send(1, "word", WORD)
 
-    # Peer 1 leaves for good at 0.5; the letters of 1 and 2 are never delivered.
+    # Peer 1 leaves for good at 0.5; the messages of 1 and 2 are never delivered.
     played = play(ToLeaver(), rounds=2, offline=((1, 0.5, math.inf),))
     assert [r.messages for r in played.rounds(0)] == [{}, {}]
 
 
 def test_away_absent_and_back_in_the_circle_s_round() -> None:
-    # Everybody trains a second. Peer 2 is away from 1.5 to 3.5: in its second training, which is over at 2.
+    # Every peer trains for a second. Peer 2 is away from 1.5 to 3.5: in its second training, which is over at 2.
     # Peers 0 and 1: rounds 2 and 3 end at 2 and 3 without it. At 3.5 it finishes its round 2 with their words
     # of round 2, joins their round 4, and is trained at 4.5; they have waited for it since 4. Round 5: 5.5.
     played = play(Swap(), rounds=5, offline=((2, 1.5, 3.5),))
@@ -143,7 +143,7 @@ def test_away_absent_and_back_in_the_circle_s_round() -> None:
     assert played.notes(2, "got") == [{0: r, 1: r} for r in (1, 2, 4, 5)]
 
 
-def test_nobody_waits_for_one_who_goes_away() -> None:
+def test_no_peer_waits_for_one_that_goes_away() -> None:
     # Peer 1 would be trained at 4, and goes away at 2.5: peer 0 has waited since 1 and goes on at 2.5.
     played = play(Swap(), peers=2, seconds=(1, 4), offline=((1, 2.5, 10.0),))
     assert played.ends(0) == {1: 2.5}
@@ -153,7 +153,7 @@ def test_nobody_waits_for_one_who_goes_away() -> None:
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
-def test_who_leaves_for_good_blocks_nobody(asynchronous: bool) -> None:
+def test_a_peer_that_leaves_for_good_blocks_no_other(asynchronous: bool) -> None:
     played = play(Swap(), rounds=3, offline=((1, 1.5, math.inf),), asynchronous=asynchronous)
     assert played.ends(0) == played.ends(2) == {1: 1.0, 2: 2.0, 3: 3.0}
     assert played.ends(1) == {1: 1.0}
@@ -161,7 +161,7 @@ def test_who_leaves_for_good_blocks_nobody(asynchronous: bool) -> None:
     assert played.notes(0, "got")[1:] == [{2: 2}, {2: 3}]
 
 
-def test_who_leaves_while_waiting_for_post_blocks_nobody() -> None:
+def test_a_peer_that_leaves_while_waiting_for_messages_blocks_no_other() -> None:
     @dataclass(frozen=True)
     class Waits(Method):
         async def round(self, me: Peer, t: int) -> None:  # noqa: ARG002
@@ -183,7 +183,7 @@ def test_a_late_joiner_begins_with_the_circle_s_round() -> None:
 
 
 @pytest.mark.parametrize("joins", [2.9, 3.0, 3.1])
-def test_who_joins_at_the_very_end_still_does_a_round(joins: float) -> None:
+def test_a_peer_that_joins_at_the_end_still_does_a_round(joins: float) -> None:
     # The others finish their third and last round at 3.
     rounds = set(play(Local(), rounds=3, offline=((2, 0.0, joins),)).ends(2))
     assert rounds

@@ -14,7 +14,7 @@ from coterie.methods import Method
 
 @dataclass(frozen=True)
 class NeverShelved(Method):
-    """The second round is one of waiting for what nobody has."""
+    """In the second round a peer waits for an artifact that no peer has."""
 
     async def round(self, me: Peer, t: int) -> None:
         await me.train()
@@ -36,12 +36,12 @@ class NobodySends(Method):
         await me.receive("grail")
 
 
-def test_a_fetch_of_what_is_never_shelved() -> None:
+def test_a_fetch_of_an_artifact_that_is_never_shelved() -> None:
     with pytest.raises(DeadlockError, match="peer 0 in round 2 waits for 'grail' of round 2 from 1, 2"):
         play(NeverShelved(), rounds=3)
 
 
-def test_who_has_gone_on_shelves_no_more(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_peer_in_a_later_round_is_not_waited_for(caplog: pytest.LogCaptureFixture) -> None:
     """As on a network. (Peer 2 needs three seconds for a round, and ends its second one after six.)"""
     assert play(OnlyOneAsks(), rounds=3).ends(0) == {1: 1.0, 2: 6.0, 3: 7.0}
     assert "'grail' was fetched, but no peer ever shelved it" in caplog.text
@@ -65,7 +65,7 @@ def test_many_are_counted() -> None:
         play(NobodySends(), peers=7)
 
 
-def test_two_who_wait_for_each_other() -> None:
+def test_two_peers_that_wait_for_each_other() -> None:
     @dataclass(frozen=True)
     class Polite(Method):
         async def round(self, me: Peer, t: int) -> None:  # noqa: ARG002
@@ -90,7 +90,7 @@ def test_only_the_verbs_can_be_awaited() -> None:
         play(Odd())
 
 
-def test_a_fetch_from_nobody() -> None:
+def test_a_fetch_from_an_unknown_peer() -> None:
     @dataclass(frozen=True)
     class Odd(Method):
         async def round(self, me: Peer, t: int) -> None:  # noqa: ARG002

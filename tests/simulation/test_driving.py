@@ -1,4 +1,4 @@
-"""What a method may get wrong with `await`: an error that names the line, never a round that silently does nothing."""
+"""Mistakes with `await` in a method: an error names the line, and no round silently does nothing."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_a_coroutine_of_the_package_that_is_never_awaited() -> None:
 
 
 def test_a_built_in_method_has_only_its_own_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever started the run is above it in the stack, and did nothing wrong."""
+    """The code that started the run is above the method in the stack, and is not to blame."""
     from coterie.methods.local import Local
 
     ours: dict[str, Any] = {"__name__": "coterie.methods.local"}
@@ -160,7 +160,7 @@ class OnPurposeError(Exception):
     pass
 
 
-def test_another_exception_is_not_masked_but_told_of_it() -> None:
+def test_another_exception_is_not_masked_but_gets_a_note() -> None:
     class Raises(Method):
         async def round(self, me: Peer, t: int) -> None:  # noqa: ARG002
             me.train()  # before the exception
@@ -183,7 +183,7 @@ def test_an_error_of_coterie_is_not_masked() -> None:
         play(Raises())
 
 
-# -- helpers of one's own ----------------------------------------------------------------------
+# -- the method's helpers ----------------------------------------------------------------------
 
 
 async def share(me: Peer) -> None:
@@ -233,7 +233,7 @@ def test_helpers_that_are_awaited() -> None:
     assert play(Shares(), peers=2).notes(0, "got") == [[1]]
 
 
-def test_warnings_of_others_stay_what_they_are() -> None:
+def test_warnings_from_other_code_are_unchanged() -> None:
     """A coroutine that was made elsewhere, and is dropped while a method acts, is no fault of the method."""
     kept = [share(None)]  # type: ignore[arg-type]
 

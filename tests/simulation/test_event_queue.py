@@ -1,4 +1,4 @@
-"""The queue against a plain list that is sorted anew each time."""
+"""The queue against a plain list that is sorted again each time."""
 
 from __future__ import annotations
 

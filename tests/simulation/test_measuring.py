@@ -1,4 +1,4 @@
-"""What is measured of a peer is its model as it was at the end of a round, whenever that is done."""
+"""A peer is measured with its model at the end of a round, whenever the measurement is done."""
 
 from __future__ import annotations
 

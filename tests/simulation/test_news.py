@@ -1,4 +1,4 @@
-"""Waiting for news: told once of what others shelved, and never left waiting when nobody will shelve any more."""
+"""Waiting for news: each shelving is announced once, and no peer waits when nothing more will come."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from coterie.methods import Method
 
 @dataclass(frozen=True)
 class Listeners(Method):
-    """Everybody trains so many times, shelves a word, and then listens until there is nothing more to hear."""
+    """Every peer trains so many times, shelves a word, and then listens until there is no more news."""
 
     asynchronous = True
 
@@ -27,7 +27,7 @@ class Listeners(Method):
         me.note(heard=heard)
 
 
-def test_everybody_hears_of_everybody_when_it_comes() -> None:
+def test_every_peer_gets_news_of_every_other_when_it_comes() -> None:
     """Training takes 1, 2 and 4 seconds: the words are there at those times."""
     played = play(Listeners(), seconds=(1.0, 2.0, 4.0))
     assert played.notes(0, "heard") == [[[1], [1, 2]]]
@@ -41,19 +41,19 @@ def test_listening_is_not_waiting_for_others_work() -> None:
     assert all("waited" not in r.notes for p in range(3) for r in played.rounds(p))
 
 
-def test_who_leaves_for_good_is_not_listened_for() -> None:
+def test_a_peer_that_leaves_for_good_is_not_waited_for() -> None:
     played = play(Listeners(), seconds=(1.0, 2.0, 4.0), offline=((2.0, 3.0, math.inf),))
     assert played.notes(0, "heard") == [[[1]]]
     assert played.notes(1, "heard") == [[[0]]]
 
 
-def test_who_leaves_while_it_listens_is_gone() -> None:
+def test_a_peer_that_leaves_while_it_listens_is_gone() -> None:
     played = play(Listeners(), seconds=(1.0, 2.0, 4.0), offline=((0.0, 3.0, math.inf),))
     assert not played.rounds(0)
     assert played.notes(2, "heard") == [[[1]]]
 
 
-def test_who_comes_late_is_still_heard_of() -> None:
+def test_news_of_a_late_peer_still_comes() -> None:
     played = play(Listeners(), seconds=(1.0, 2.0, 4.0), offline=((2.0, 0.0, 10.0),))
     assert played.notes(0, "heard") == [[[1], [1, 2]]]
     assert played.ends(0)[1] == 14.0

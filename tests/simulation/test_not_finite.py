@@ -74,7 +74,7 @@ class Mine(Method):
 
 
 @pytest.mark.parametrize(("value", "warned"), [("math.nan", False), ("1.0", True)])
-def test_nobody_looks_for_a_slip_in_a_method_that_diverged(
+def test_no_warning_of_missing_artifacts_after_divergence(
     value: str, warned: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "mine.py").write_text(ASKS_IN_VAIN.replace("VALUE", value))

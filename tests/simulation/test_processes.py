@@ -1,4 +1,4 @@
-"""Peers spread over processes of this machine: what is peculiar to that. (Equality: the contract's `spread`.)"""
+"""Peers spread over processes of this machine. (The contract tests in `spread` check equal results.)"""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_one_worker_is_this_process() -> None:
     stage.close()
 
 
-def test_who_directs_may_have_no_peers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_director_may_have_no_peers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     simulated.run(tiny("gossip", "method.k=1"), tmp_path / "one")
     monkeypatch.setattr(placement, "TO_DIRECT", 1000.0)
     held = []
@@ -60,7 +60,7 @@ def test_a_mistake_in_a_method_is_shown_where_it_was_made(tmp_path: Path) -> Non
     assert "in divided_by_nothing" in caught.value.__notes__[0]
 
 
-def test_an_error_that_cannot_cross_is_told_all_the_same() -> None:
+def test_an_error_that_cannot_be_pickled_is_still_reported() -> None:
     known = RunError("no room")
     assert _sendable(known) is known
     told = _sendable(ValueError("odd", lambda: None))  # a function of no module cannot be pickled

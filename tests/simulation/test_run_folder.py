@@ -109,7 +109,7 @@ def test_a_circle_of_real_peers_is_not_gone_on_with_as_a_simulation(tmp_path: Pa
         simulated.resume(tmp_path / "run")
 
 
-def test_resuming_what_is_not_a_run(tmp_path: Path) -> None:
+def test_resuming_a_folder_that_is_not_a_run(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="not the folder of a run"):
         simulated.resume(tmp_path)
 
@@ -124,7 +124,7 @@ def test_the_config_repeats_the_run(tmp_path: Path) -> None:
 
 
 def test_a_peer_that_left_early_has_no_accuracy_of_another(tmp_path: Path) -> None:
-    """`per_peer` has one entry for every peer, whoever left before its first measurement."""
+    """`per_peer` has one entry for every peer, also for those that left before their first measurement."""
     e = tiny("local", "clock.speed=12", "clock.offline=[[0, 0.5, inf]]")
     accuracy = simulated.run(e, tmp_path / "run")["accuracy"]["last"]
     assert len(accuracy["per_peer"]) == 3

@@ -87,7 +87,7 @@ def test_any_schedule(method: Method, schedule: dict[str, Any], data: st.DataObj
             assert in_order(play(method, folder=Path(folder), checkpoint_every=1, **how)) == in_order(whole)
         finally:
             checkpoint.save = save
-        if at not in trees:  # everybody had left before
+        if at not in trees:  # all peers had left before
             return
         save(Path(folder), at, trees[at])
         resumed = play(method, folder=Path(folder), saved=checkpoint.load(Path(folder)), **how)

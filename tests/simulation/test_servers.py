@@ -75,7 +75,7 @@ def test_fedavg_is_the_weighted_mean() -> None:
         torch.testing.assert_close(model.vector, shared, atol=1e-6, rtol=1e-5)
 
 
-def test_gossip_with_everybody_is_consensus() -> None:
+def test_gossip_with_all_peers_is_consensus() -> None:
     e = tiny("gossip", "method.k=2", rounds=2)
     played = simulate(e, unequal(e))
     peers = unequal(e)
@@ -111,6 +111,6 @@ def test_ifca_s_messages(tmp_path: Path) -> None:
 
 
 def test_a_server_cannot_be_asynchronous() -> None:
-    """It would find nothing new, and run through all its rounds before anybody has trained."""
+    """It would find nothing new, and run through all its rounds before any peer has trained."""
     with pytest.raises(ConfigError, match="asynchronous"):
         tiny("fedavg", "engine.asynchronous=true")

@@ -1,4 +1,4 @@
-"""What processes say to each other through memory that they have in common."""
+"""Messages between processes through shared memory."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_what_stays_is_not_copied_and_cannot_be_written_to() -> None:
     assert not array.flags.writeable
     assert not array.flags.owndata
     buffer.close()
-    assert array.tolist() == [0, 1, 2, 3, 4]  # as long as somebody has it
+    assert array.tolist() == [0, 1, 2, 3, 4]  # as long as something refers to it
 
 
 def test_arrays_are_not_in_the_pickle() -> None:
@@ -78,7 +78,7 @@ def test_arrays_are_not_in_the_pickle() -> None:
     buffer.close()
 
 
-def test_a_room_is_used_again_when_it_is_empty() -> None:
+def test_a_cleared_buffer_is_reused() -> None:
     buffer = SharedBuffer(0)
     sizes = []
     for _ in range(5):

@@ -1,4 +1,4 @@
-"""Models on disk, mapped into memory: the same numbers, rows that are used again, and what goes wrong."""
+"""Models in memory-mapped files: the same numbers, reuse of rows, and errors."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_peers_models_stay_in_its_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("one_row_a_block")
-def test_a_row_is_used_again_when_nobody_looks_at_it(tmp_path: Path) -> None:
+def test_a_row_is_reused_when_no_tensor_refers_to_it(tmp_path: Path) -> None:
     kept = Spill(str(tmp_path))
     for number in range(20):
         assert kept.moved(artifact(number, 1.0))["a"].tolist() == [number, 1.0]
@@ -74,7 +74,7 @@ def test_a_row_is_used_again_when_nobody_looks_at_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("one_row_a_block")
-def test_a_row_is_not_used_again_while_anybody_looks_at_it(tmp_path: Path) -> None:
+def test_a_row_is_not_reused_while_a_tensor_refers_to_it(tmp_path: Path) -> None:
     kept = Spill(str(tmp_path))
     view = kept.moved(artifact(1.0, 2.0, 3.0))["a"][1:].view(2, 1)  # all that is left of the artifact
     others = [kept.moved(artifact(7.0, 8.0, 9.0)) for _ in range(3)]
@@ -85,7 +85,7 @@ def test_a_row_is_not_used_again_while_anybody_looks_at_it(tmp_path: Path) -> No
     assert kept.blocks == 4
 
 
-def test_a_full_disk_is_told_before_anything_is_lost(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_before_anything_is_lost(tmp_path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, hard))
     try:

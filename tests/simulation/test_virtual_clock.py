@@ -57,7 +57,7 @@ def test_dropout_has_the_frequency_asked_for() -> None:
     assert [other.sits_out(7, round) for round in range(50)] != draws[7]
 
 
-def test_without_dropout_and_as_a_server_nobody_sits_out() -> None:
+def test_no_peer_sits_out_without_dropout_and_a_server_never_does() -> None:
     assert not any(Clock(ClockSettings(), 5, 0).sits_out(peer, 1) for peer in range(6))
     harsh = Clock(ClockSettings(dropout=0.999), 5, 0)
     assert all(harsh.sits_out(peer, 1) for peer in range(5))

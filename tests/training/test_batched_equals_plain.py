@@ -456,7 +456,7 @@ def test_frozen_parameters_when_recorded(make_pool: MakePool, monkeypatch: pytes
 def test_what_is_frozen_later_than_in_the_making_is_not_frozen(
     make_pool: MakePool, loop: Callable[[Sequence[FitJob]], list[float]]
 ) -> None:
-    """The module that computes is set up anew for every training: only what `build` makes counts."""
+    """The module that computes is set up again for every training: only what `build` makes counts."""
     architecture = frozen_net(())
     architecture.scratch().requires_grad_(False)
     case = Case(architecture, make_pool(6), (6,))

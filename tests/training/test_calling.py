@@ -1,4 +1,4 @@
-"""Which functions are computed side by side: a clock that the functions themselves move says how long they took."""
+"""Which functions are computed in parallel, with a clock that the functions themselves advance."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Play:
     def __init__(self, alone: float, together: float, workers: int = 2) -> None:
         self.times = {True: alone, False: together}
         self.now, self.lock = 0.0, threading.Lock()
-        self.ways: list[bool] = []  # for each call: was it alone, in the thread of who asked?
+        self.ways: list[bool] = []  # for each call: whether it ran alone, in the caller's thread
         self.pool = ThreadPoolExecutor(workers)
         self.caller = Caller(self.pool, workers, lambda: self.now)
 
@@ -87,7 +87,7 @@ def test_several_kinds_come_back_in_their_order(alone: float) -> None:
     assert play.caller.call(functions) == [-1 if i % 3 else 10 * i for i in range(30)]
 
 
-def test_an_error_is_told() -> None:
+def test_an_error_is_raised() -> None:
     def wrong() -> None:
         raise ZeroDivisionError
 

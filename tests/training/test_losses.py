@@ -1,4 +1,4 @@
-"""Losses of one's own: what is wrong with one is said in one line that names it, by both loops alike."""
+"""The user's own losses: both loops report an error in one line that names the loss."""
 
 from __future__ import annotations
 

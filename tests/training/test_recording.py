@@ -1,4 +1,4 @@
-"""Recorded operations: the same results as the function itself, without what does nothing."""
+"""Recorded operations: the same results as the function itself, without no-ops."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_what_depends_on_no_number_is_computed_once() -> None:
         found, zeros = recorded(torch.randn(2, 1), other)
         assert torch.equal(found, other * (1 / torch.tensor(3.0)))
         assert zeros.tolist() == [0, 0]
-        zeros.add_(1)  # a result is one's own
+        zeros.add_(1)  # a result belongs to the caller
 
 
 def test_large_constants_are_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,7 +91,7 @@ def chain(x: Tensor, w: Tensor, bias: Tensor) -> list[Tensor]:
     return [back, aten.exp.default(aten.sub.Tensor(out, bias))]
 
 
-def test_results_go_where_nobody_reads_again_and_inputs_stay() -> None:
+def test_buffers_are_reused_and_inputs_stay_unchanged() -> None:
     x, w, bias = torch.randn(2, 3, 3), torch.randn(2, 3, 3), torch.randn(2, 1, 3)
     given = [t.clone() for t in (x, w, bias)]
     code = code_of(chain, x, w, bias)

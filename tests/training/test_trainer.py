@@ -175,7 +175,7 @@ def test_all_kinds_of_models_give_the_same_bits_for_any_number_of_workers(
     assert all(torch.equal(a, b) for a, b in zip(outcomes[0][1], outcomes[1][1], strict=True))
 
 
-def test_who_draws_is_known(make_mlp: MakeMLP, convolutional: Architecture) -> None:
+def test_architectures_that_draw_are_detected(make_mlp: MakeMLP, convolutional: Architecture) -> None:
     assert make_mlp(dropout=0.5).draws
     assert not make_mlp().draws
     assert not convolutional.draws

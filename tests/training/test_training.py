@@ -1,4 +1,4 @@
-"""Training by hand: single steps worked out on paper, the losses, batch norm, dropout and evaluation."""
+"""Training against hand calculations: single steps, the losses, batch norm, dropout and evaluation."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_every_epoch_is_shuffled_anew() -> None:
     assert first.tolist() != second.tolist() != sorted(second.tolist())
 
 
-def test_a_peer_is_shuffled_alike_whoever_is_beside_it() -> None:
+def test_shuffling_does_not_depend_on_other_peers() -> None:
     alone, together = (batches(9, TrainSettings(epochs=2, batch=4), keys) for keys in ([7], [3, 7, 2**64 - 1]))
     assert [step[0].tolist() for step in alone] == [step[1].tolist() for step in together]
 
@@ -395,7 +395,7 @@ def test_every_step_sees_other_views_and_the_same_again(make_mlp: MakeMLP, make_
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
 
-def test_a_peers_views_do_not_depend_on_who_else_is_there(make_mlp: MakeMLP, make_pool: Any) -> None:
+def test_a_peers_views_do_not_depend_on_other_peers(make_mlp: MakeMLP, make_pool: Any) -> None:
     pool = make_pool(8)
     jobs = [view_job(make_mlp, pool, cross_entropy, key) for key in (1, 2)]
     rows = np.arange(4)[None].repeat(2, axis=0)
@@ -407,7 +407,7 @@ def test_a_peers_views_do_not_depend_on_who_else_is_there(make_mlp: MakeMLP, mak
     assert not torch.equal(both.views[0], both.views[1])
 
 
-def test_predictions_are_what_the_net_says(make_mlp: Any, make_pool: Any) -> None:
+def test_predictions_equal_the_outputs_of_the_net(make_mlp: Any, make_pool: Any) -> None:
     architecture, pool = make_mlp(), make_pool(9)
     jobs = [EvaluateJob(architecture.initial(0, i), Split(pool, torch.arange(i, i + 5))) for i in range(3)]
     for job, one, many in zip(jobs, map(plain.predict, jobs), batched.predict(jobs), strict=True):
