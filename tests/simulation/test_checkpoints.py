@@ -189,7 +189,7 @@ def test_a_stop_is_prompt_even_if_a_peer_has_finished(tmp_path: Path) -> None:
     done_at_stop: list[int] = []
 
     def stop_when_done(progress: Any) -> None:  # noqa: ARG001
-        done_at_stop.append(sum(p.done for p in held[0].all))
+        done_at_stop.append(sum(p.done for p in held[0].participants))
         held[0].stop()
 
     with pytest.raises(Interrupted):
