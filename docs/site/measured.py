@@ -8,7 +8,7 @@ from pathlib import Path
 
 from coterie.reproducing import papers
 from coterie.reproducing.figures import LAST, SELECTED
-from coterie.reproducing.papers import Row, Table
+from coterie.reproducing.papers import Table, TableRow
 from coterie.reproducing.sections import Section, cells, parsed
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -62,7 +62,7 @@ def _side_by_side(method: str) -> Iterator[Line]:
 
 
 def _in_table(
-    method: str, table: Table, alone: Row, section: Section, cells_by_label: dict[str, dict[str, str]]
+    method: str, table: Table, alone: TableRow, section: Section, cells_by_label: dict[str, dict[str, str]]
 ) -> Iterator[Line]:
     ours = f"ours, {'last round' if table.value == LAST else 'validation-selected'}"
     name = f"{section.place.table}/{section.place.column}"
@@ -73,7 +73,7 @@ def _in_table(
             yield where, row.label, row_cells[ours], alone_cells[ours], row_cells["paper"], alone_cells["paper"]
 
 
-def _method(row: Row) -> str:
+def _method(row: TableRow) -> str:
     return next((word.partition("=")[2] for word in row.words.full if word.startswith("method.name=")), "")
 
 

@@ -11,7 +11,7 @@ from PIL import Image
 
 import coterie.data as data
 from coterie.core.errors import DataError
-from coterie.data.dataset import Column
+from coterie.data.dataset import FeatureColumn
 
 TABLE = pandas.DataFrame(
     {
@@ -40,7 +40,11 @@ def test_tables(tmp_path: Path, suffix: str) -> None:
     assert mine.y.tolist() == [1, 0, 1, 0]
     # Columns: age, then red, blue and green as declared (there is no green one), then constant. All raw.
     assert mine.x.T.tolist() == [[1, 2, 3, 4], [1, 0, 1, 1], [0, 1, 0, 0], [0, 0, 0, 0], [5, 5, 5, 5]]
-    assert mine.columns == (Column("age"), Column("colour", ("red", "blue", "green")), Column("constant"))
+    assert mine.columns == (
+        FeatureColumn("age"),
+        FeatureColumn("colour", ("red", "blue", "green")),
+        FeatureColumn("constant"),
+    )
     assert mine.columns[1].features == ("colour = red", "colour = blue", "colour = green")
 
 

@@ -10,23 +10,25 @@ import numpy as np
 
 from coterie.config import loading
 from coterie.data import Dataset
-from coterie.data.dataset import Column
+from coterie.data.dataset import FeatureColumn
 from coterie.network.agreement import MOST_COLUMNS, agreement, difference, with_names
 
 
-def terms(classes: tuple[str, ...] = ("no", "yes"), columns: tuple[Column, ...] = ()) -> dict[str, str]:
+def terms(classes: tuple[str, ...] = ("no", "yes"), columns: tuple[FeatureColumn, ...] = ()) -> dict[str, str]:
     e = loading.load("panm-digits", ["method.name=local"])
     dataset = Dataset("mine", np.zeros((4, 3)), np.zeros(4, int), classes, columns)
     me: Any = SimpleNamespace(model={"head.weight": np.zeros((2, 5))}, architecture=SimpleNamespace(name="mlp"))
     return agreement(e, dataset, me, "")
 
 
-def columns(count: int, **changed: str) -> tuple[Column, ...]:
-    return tuple(Column(changed.get(f"c{i}", f"c{i}")) for i in range(1, count + 1))
+def columns(count: int, **changed: str) -> tuple[FeatureColumn, ...]:
+    return tuple(FeatureColumn(changed.get(f"c{i}", f"c{i}")) for i in range(1, count + 1))
 
 
 def test_nothing_of_the_data_is_in_the_terms() -> None:
-    said = json.dumps(terms(("healthy", "ill"), (Column("age"), Column("ward", ("east wing", "west wing")))))
+    said = json.dumps(
+        terms(("healthy", "ill"), (FeatureColumn("age"), FeatureColumn("ward", ("east wing", "west wing"))))
+    )
     for secret in ("healthy", "ill", "age", "ward", "wing"):
         assert secret not in said
     assert "rounds" in said
@@ -47,7 +49,7 @@ def test_which_columns_differ() -> None:
     text = difference(mine, terms(columns=columns(13)), "bob", "ann")
     assert text.startswith("number of columns is 12 at 'ann' and 13 at 'bob'; only one of the two peers has column 13")
     # The same name and other categories is another column.
-    one, two = (terms(columns=(Column("sex", texts),)) for texts in (("f", "m"), ("m", "f")))
+    one, two = (terms(columns=(FeatureColumn("sex", texts),)) for texts in (("f", "m"), ("m", "f")))
     assert difference(one, two, "bob", "ann").startswith("column 1 differs")
 
 

@@ -73,7 +73,7 @@ def test_a_walk_trains_only_who_holds_an_expert() -> None:
     assert estimates.seconds(_only(table, row), column, True, 1, SPEEDS) == pytest.approx(expected)
 
 
-def _only(table: papers.Table, row: papers.Row) -> papers.Table:
+def _only(table: papers.Table, row: papers.TableRow) -> papers.Table:
     return dataclasses.replace(table, rows=(row,))
 
 

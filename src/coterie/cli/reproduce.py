@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from coterie.reproducing.estimates import Speeds
     from coterie.reproducing.making import Maker
-    from coterie.reproducing.papers import Column, Table
+    from coterie.reproducing.papers import Table, TableColumn
     from coterie.reproducing.results import Results
     from coterie.reproducing.sections import Place
     from coterie.reproducing.states import State
@@ -162,7 +162,7 @@ def _warn(shown: list[Results]) -> None:
         note([f"{unknown} of the {all_runs} runs shown were measured before sources were recorded"])
 
 
-def _chosen(options: argparse.Namespace) -> Iterator[tuple[Table, Column, bool]]:
+def _chosen(options: argparse.Namespace) -> Iterator[tuple[Table, TableColumn, bool]]:
     """The requested columns, and whether in their small form."""
     from coterie.reproducing import papers
 
@@ -177,7 +177,7 @@ def _chosen(options: argparse.Namespace) -> Iterator[tuple[Table, Column, bool]]
 
 def _column(
     table: Table,
-    column: Column,
+    column: TableColumn,
     small: bool,
     maker: Maker,
     options: argparse.Namespace,

@@ -22,7 +22,7 @@ BOLD = "Bold: the best of each column, to the digits printed; it may be chance, 
 
 
 @dataclass(frozen=True)
-class Column:
+class ComparisonColumn:
     """One figure of every row: its heading, its text, and how to rank it."""
 
     heading: Callable[[Block], str]
@@ -34,8 +34,8 @@ def column(
     heading: str | Callable[[Block], str],
     cell: Callable[[Line], str],
     merit: Callable[[Line], float | None] = lambda _: None,
-) -> Column:
-    return Column(heading if callable(heading) else lambda _: heading, cell, merit)
+) -> ComparisonColumn:
+    return ComparisonColumn(heading if callable(heading) else lambda _: heading, cell, merit)
 
 
 def _least(value: float | None) -> float | None:
@@ -47,7 +47,7 @@ def _least_but_nothing(value: float) -> float | None:
     return -value if value > 0 else None
 
 
-COLUMNS: dict[str, Column] = {
+COLUMNS: dict[str, ComparisonColumn] = {
     "last": column("last", lambda e: _points(e.last), lambda e: e.last.mean),
     "selected": column("selected", lambda e: _points(e.selected), lambda e: e.selected.mean),
     "spread": column("± peers", lambda e: f"{100 * e.spread:.1f}", lambda e: -e.spread),

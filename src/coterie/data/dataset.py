@@ -23,7 +23,7 @@ KINDS = IMAGES, FEATURES, INTEGERS = "images", "features", "integers"
 
 
 @dataclass(frozen=True)
-class Column:
+class FeatureColumn:
     """A column of a table: numbers, or texts from its declared categories."""
 
     name: str
@@ -49,7 +49,7 @@ class Dataset:
     y: Array
     """int64 (N,), from 0 to len(classes) - 1."""
     classes: tuple[str, ...]
-    columns: tuple[Column, ...] = ()
+    columns: tuple[FeatureColumn, ...] = ()
     """The named columns of a table, without the label column; empty for images and arrays."""
 
     @property

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from coterie.core.errors import DataError
-from coterie.data.dataset import Array, Column, Dataset
+from coterie.data.dataset import Array, Dataset, FeatureColumn
 from coterie.data.labels import encode_labels, which_rows
 
 Categories = Mapping[str, Sequence[str]]
@@ -60,7 +60,7 @@ def refuse_missing(path: Path, table: Any) -> None:
                 )
 
 
-def encode(path: Path, values: Any, column: Column) -> Array:
+def encode(path: Path, values: Any, column: FeatureColumn) -> Array:
     """A pandas column's features, (N, F): numbers unchanged, a category as one 0/1 indicator per declared value."""
     if not column.texts:
         if not _is_numeric(values):
@@ -87,13 +87,13 @@ def _check_categories(path: Path, table: Any, label: str, categories: Categories
             raise DataError(f"{path}: has no column '{name}' of data.categories; {_columns_of(table)}")
 
 
-def _describe(path: Path, column: Any, categories: Categories) -> Column:
+def _describe(path: Path, column: Any, categories: Categories) -> FeatureColumn:
     """Describes a column. Categories are declared, never read from the cells, as peers exchange descriptions."""
     name = str(column.name)
     if name in categories:
-        return Column(name, tuple(categories[name]))
+        return FeatureColumn(name, tuple(categories[name]))
     if _is_numeric(column):
-        return Column(name)
+        return FeatureColumn(name)
     from pandas.api import types
 
     if types.is_datetime64_any_dtype(column) or types.is_timedelta64_dtype(column):

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from coterie.core.errors import DataError
-from coterie.data.dataset import INTEGERS, Array, Column, read_arrays
+from coterie.data.dataset import INTEGERS, Array, FeatureColumn, read_arrays
 from coterie.data.images import SUFFIXES, read_image
 from coterie.data.labels import which_rows
 from coterie.data.own import as_images, number_rows, refuse_large_integers
@@ -94,7 +94,7 @@ def _table(path: Path, manifest: Manifest) -> Array:
     named = {column.name for column in manifest.columns}
     if manifest.label not in named:
         table = table.drop(columns=manifest.label, errors="ignore")
-    columns = manifest.columns or tuple(Column(name) for name in table.columns)
+    columns = manifest.columns or tuple(FeatureColumn(name) for name in table.columns)
     _check_columns(path, list(table.columns), manifest)
     refuse_missing(path, table)
     return np.concatenate([encode(path, table[column.name], column) for column in columns], axis=1)

@@ -18,7 +18,7 @@ from coterie.core.named_code import function_parameters
 from coterie.core.peer import Peer
 from coterie.core.topology import COMPLETE, links_of
 from coterie.data import Dataset
-from coterie.data.dataset import Column
+from coterie.data.dataset import FeatureColumn
 from coterie.network.wire import PROTOCOL, canonical, digest_of, plain
 
 LONGEST_VALUE = 200
@@ -66,7 +66,7 @@ def agreement(e: Experiment, dataset: Dataset, me: Peer, server: str) -> dict[st
     return {**texts, LABELS: _digested(list(dataset.classes)), **_columns(dataset.columns)}
 
 
-def _columns(columns: Sequence[Column]) -> dict[str, str]:
+def _columns(columns: Sequence[FeatureColumn]) -> dict[str, str]:
     """A digest of each column, or of groups of columns if there are many, to keep messages small."""
     if not columns:
         return {}

@@ -24,7 +24,7 @@ MAX_NAMED = 5  # of the marks left out, in the caption
 Place = tuple[float, float]  # strength and diversity
 
 
-class Choice(NamedTuple):
+class ChosenEnsemble(NamedTuple):
     """A peer's last search, and the ensemble it predicts with at the end."""
 
     peer: int
@@ -35,7 +35,7 @@ class Choice(NamedTuple):
     notes: dict[str, Any]  # of its last round with an ensemble
 
 
-def choices(events: Sequence[Event]) -> list[Choice]:
+def choices(events: Sequence[Event]) -> list[ChosenEnsemble]:
     peers = started(events).peers
     searched: dict[int, PeerRound] = {}
     ended: dict[int, PeerRound] = {}
@@ -45,7 +45,7 @@ def choices(events: Sequence[Event]) -> list[Choice]:
         if r.notes.get("members"):
             ended[r.peer] = r
     return [
-        Choice(
+        ChosenEnsemble(
             peer, r.round, sorted((float(s), float(d)) for s, d in r.notes["front"]), _place(r, "place"),
             _place(r, "place_alone"), ended[peer].notes if peer in ended else {},
         )
@@ -114,7 +114,7 @@ def _inside(plot: Plot, place: Place) -> bool:
     return all(low - ROUNDING <= value <= high + ROUNDING for value, (low, high) in both)
 
 
-def _outside(plot: Plot, shown: Sequence[Choice]) -> list[tuple[int, Place, str, str]]:
+def _outside(plot: Plot, shown: Sequence[ChosenEnsemble]) -> list[tuple[int, Place, str, str]]:
     """The marks outside the axes: the peer, the place, the colour class and a description."""
     marks = [(c.peer, place, "c0", "front") for c in shown for place in c.front]
     marks += [(c.peer, c.chosen, "c0", "choice") for c in shown if c.chosen]

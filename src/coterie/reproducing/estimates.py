@@ -24,7 +24,7 @@ from coterie.config.sections import Experiment
 from coterie.data.catalog import DOWNLOADED
 from coterie.methods.compfl import CompFL
 from coterie.methods.components.experts import trainings
-from coterie.reproducing.papers import Column, Row, Table
+from coterie.reproducing.papers import Table, TableColumn, TableRow
 
 # Million operations of a forward pass, of a colour image of 32x32 and of a grey one of 28x28 (torch's FlopCounterMode).
 FORWARD = {
@@ -47,14 +47,14 @@ LONG_ENOUGH = 0.25  # seconds of measurement for each
 Speeds = Mapping[str, float]  # million operations per second of all cores together, by yardstick
 
 
-def seconds(table: Table, column: Column, small: bool, seeds: int, speeds: Speeds) -> float:
+def seconds(table: Table, column: TableColumn, small: bool, seeds: int, speeds: Speeds) -> float:
     """The time of all runs of a column, with this number of seeds, in parallel on all cores."""
     preset, common = column.experiment(small)
     base = over(read_tables(preset), overrides(common))
     return seeds * sum(_row_seconds(base, row, small, speeds) for row in table.rows)
 
 
-def _row_seconds(base: dict[str, Any], row: Row, small: bool, speeds: Speeds) -> float:
+def _row_seconds(base: dict[str, Any], row: TableRow, small: bool, speeds: Speeds) -> float:
     words = row.words.of(small)
     sizes = tuple(word for word in words if not word.startswith("method."))
     given = base["method"] | dict(word.removeprefix("method.").split("=", 1) for word in words if word not in sizes)

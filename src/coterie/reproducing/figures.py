@@ -11,7 +11,7 @@ Summary = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Figure:
+class TableFigure:
     """How to find a number in a summary, and how to format it."""
 
     find: Callable[[Summary], float | None]
@@ -69,22 +69,24 @@ def _per_one(path: tuple[str, ...], unit: float) -> Callable[[Summary], float | 
 
 
 LAST, SELECTED = "last", "selected"
-FIGURES: dict[str, Figure] = {
-    LAST: Figure(_percent("accuracy", LAST, "mean"), ".2f"),
-    SELECTED: Figure(_percent("accuracy", SELECTED, "mean"), ".2f"),
-    "± peers": Figure(_percent("accuracy", LAST, "std"), ".1f"),
-    "precision": Figure(_percent("neighbours", "precision"), ".1f"),
-    "recall": Figure(_percent("neighbours", "recall"), ".1f"),
-    "mass": Figure(_number("neighbours", "mass"), ".3f"),
-    "alone": Figure(_percent("beside", "alone", "mean"), ".2f"),  # a peer's own models, in the last round
-    "own share": Figure(_percent("beside", "own_share"), ".0f"),
-    "least change": Figure(_change("least"), ".1f", signed=True),
-    "most change": Figure(_change("most"), ".1f", signed=True),
-    "mixture": Figure(_percent("beside", "mixture", "mean"), ".2f"),
-    "helped": Figure(_percent("helped"), ".0f"),
-    "idle": Figure(_percent("idle", "mean"), ".0f"),
-    "messages of prototypes": Figure(_number("messages", "by_artifact", "prototypes"), ",.0f", beside=False),
-    "messages per peer": Figure(_per_one(("messages", "total"), 1), ",.0f"),
-    "MB per peer": Figure(_per_one(("bytes", "total"), 1e6), ".1f"),
-    "seconds": Figure(_number("seconds"), ".0f", beside=False),  # of parallel runs, so they say little about a method
+FIGURES: dict[str, TableFigure] = {
+    LAST: TableFigure(_percent("accuracy", LAST, "mean"), ".2f"),
+    SELECTED: TableFigure(_percent("accuracy", SELECTED, "mean"), ".2f"),
+    "± peers": TableFigure(_percent("accuracy", LAST, "std"), ".1f"),
+    "precision": TableFigure(_percent("neighbours", "precision"), ".1f"),
+    "recall": TableFigure(_percent("neighbours", "recall"), ".1f"),
+    "mass": TableFigure(_number("neighbours", "mass"), ".3f"),
+    "alone": TableFigure(_percent("beside", "alone", "mean"), ".2f"),  # a peer's own models, in the last round
+    "own share": TableFigure(_percent("beside", "own_share"), ".0f"),
+    "least change": TableFigure(_change("least"), ".1f", signed=True),
+    "most change": TableFigure(_change("most"), ".1f", signed=True),
+    "mixture": TableFigure(_percent("beside", "mixture", "mean"), ".2f"),
+    "helped": TableFigure(_percent("helped"), ".0f"),
+    "idle": TableFigure(_percent("idle", "mean"), ".0f"),
+    "messages of prototypes": TableFigure(_number("messages", "by_artifact", "prototypes"), ",.0f", beside=False),
+    "messages per peer": TableFigure(_per_one(("messages", "total"), 1), ",.0f"),
+    "MB per peer": TableFigure(_per_one(("bytes", "total"), 1e6), ".1f"),
+    "seconds": TableFigure(
+        _number("seconds"), ".0f", beside=False
+    ),  # of parallel runs, so they say little about a method
 }

@@ -44,7 +44,7 @@ class Words:
 
 
 @dataclass(frozen=True)
-class Column:
+class TableColumn:
     """One column of a table: an experiment, and its small form for a machine with two cores."""
 
     name: str
@@ -57,7 +57,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Row:
+class TableRow:
     """One row: what to run, and the paper's figure for each column, as printed."""
 
     label: str
@@ -72,8 +72,8 @@ class Table:
     name: str
     paper: str
     about: str
-    columns: Mapping[str, Column]
-    rows: tuple[Row, ...]
+    columns: Mapping[str, TableColumn]
+    rows: tuple[TableRow, ...]
     value: str = "last"  # the kind of its figures: a name in `reproducing.figures`
     spread: str = ""  # the meaning of the paper's ±
     remark: str = ""  # what a reader must know to compare
@@ -81,7 +81,7 @@ class Table:
 
     def jobs(
         self,
-        column: Column,
+        column: TableColumn,
         small: bool,
         seeds: Sequence[int],
         words: Sequence[str],
@@ -103,7 +103,7 @@ class Table:
                 planned.append(Job(Variant(row.label, row.words.of(small)), seed, resolved, folder))
         return planned
 
-    def _chosen(self, only: Sequence[str]) -> list[Row]:
+    def _chosen(self, only: Sequence[str]) -> list[TableRow]:
         labels = [row.label for row in self.rows]
         for label in only:
             if label not in labels:
@@ -143,7 +143,7 @@ def _files() -> list[dict[str, Any]]:
     return [tomllib.loads(file.read_text(encoding="utf-8")) for file in files if file.name.endswith(".toml")]
 
 
-def find(word: str) -> tuple[Table, list[Column]]:
+def find(word: str) -> tuple[Table, list[TableColumn]]:
     """`TABLE` with all its columns, or `TABLE/COLUMN`."""
     name, slash, column = word.partition("/")
     if name not in tables():
@@ -172,13 +172,13 @@ def _table(name: str, content: Mapping[str, Any]) -> Table:
     )
 
 
-def _column(name: str, given: Mapping[str, Any] | str, table: Mapping[str, Any]) -> Column:
+def _column(name: str, given: Mapping[str, Any] | str, table: Mapping[str, Any]) -> TableColumn:
     """A column inherits its table's presets; its words are added to the table's."""
     presets = {**table, **({} if isinstance(given, str) else given)}
-    return Column(name, presets["preset"], presets.get("small", ""), _words(given) + _words(table))
+    return TableColumn(name, presets["preset"], presets.get("small", ""), _words(given) + _words(table))
 
 
-def _rows(given: Mapping[str, Any], shared: Mapping[str, Any]) -> list[Row]:
+def _rows(given: Mapping[str, Any], shared: Mapping[str, Any]) -> list[TableRow]:
     """`rows` are labels, or labels with words; the default are the labels of the figures."""
     figures = given.get("figures", [])
     paper: dict[str, dict[str, str]] = {}
@@ -188,7 +188,7 @@ def _rows(given: Mapping[str, Any], shared: Mapping[str, Any]) -> list[Row]:
                 paper.setdefault(label, {}).update(zip(block["columns"], cells, strict=True))
     rows = given.get("rows", list(paper))
     known = {**shared, **(rows if isinstance(rows, Mapping) else {})}
-    return [Row(label, _words(known[label]), paper.get(_printed(label, known[label]), {})) for label in rows]
+    return [TableRow(label, _words(known[label]), paper.get(_printed(label, known[label]), {})) for label in rows]
 
 
 def _printed(label: str, row: Mapping[str, Any] | str) -> str:

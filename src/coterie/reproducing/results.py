@@ -11,8 +11,8 @@ from coterie.comparing import plan
 from coterie.comparing.plan import Job
 from coterie.report.interval import Estimate, estimate
 from coterie.reproducing import records, runs
-from coterie.reproducing.figures import FIGURES, LAST, SELECTED, Figure, Summary, change
-from coterie.reproducing.papers import Column, Table
+from coterie.reproducing.figures import FIGURES, LAST, SELECTED, Summary, TableFigure, change
+from coterie.reproducing.papers import Table, TableColumn
 from coterie.reproducing.records import Record, Records
 
 BEHIND, SOURCES = "Behind it:", "Versions and own files:"  # how these sentences begin; the page is parsed again
@@ -35,7 +35,7 @@ class Results:
     """The finished runs of one column, by label."""
 
     table: Table
-    column: Column
+    column: TableColumn
     small: bool
     runs: Mapping[str, Sequence[Summary]]
     behind: tuple[TableRun, ...]
@@ -57,7 +57,7 @@ class Results:
         return sum(run.record.made_with is None for run in self.behind)
 
 
-def results(table: Table, column: Column, small: bool, jobs: Sequence[Job], kept: Records) -> Results:
+def results(table: Table, column: TableColumn, small: bool, jobs: Sequence[Job], kept: Records) -> Results:
     """The available results of a column: from its jobs' folders, or from records of earlier runs."""
     by_label: dict[str, list[dict[str, Any]]] = {row.label: [] for row in table.rows}
     available = [(job, record, why) for job in jobs for record, why in record_of(job, kept)]
@@ -122,7 +122,7 @@ def rows(results: Results) -> list[list[str]]:
     return lines
 
 
-def _has_values(figure: Figure, results: Results) -> bool:
+def _has_values(figure: TableFigure, results: Results) -> bool:
     return figure.beside and any(figure.find(run) for runs in results.runs.values() for run in runs)
 
 
@@ -130,12 +130,12 @@ def _heading(name: str) -> str:
     return {LAST: "ours, last round", SELECTED: "ours, validation-selected"}.get(name, f"ours, {name}")
 
 
-def _estimate(figure: Figure, runs: Sequence[Summary]) -> Estimate | None:
+def _estimate(figure: TableFigure, runs: Sequence[Summary]) -> Estimate | None:
     values = [value for run in runs if (value := figure.find(run)) is not None]
     return estimate(values) if values else None
 
 
-def _cell(figure: Figure, runs: Sequence[Summary], with_interval: bool = True) -> str:
+def _cell(figure: TableFigure, runs: Sequence[Summary], with_interval: bool = True) -> str:
     estimated = _estimate(figure, runs)
     if estimated is None:
         return ""
@@ -153,7 +153,7 @@ def number(paper: str) -> float | None:
     return None if match is None else float(match.group().replace(",", ""))
 
 
-def _difference(paper: str, figure: Figure, runs: Sequence[Summary]) -> str:
+def _difference(paper: str, figure: TableFigure, runs: Sequence[Summary]) -> str:
     printed, ours = number(paper), _estimate(figure, runs)
     return "" if printed is None or ours is None else figure.written(ours.mean - printed, signed=True)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from coterie.core.ensemble import VOTES
-from coterie.data.dataset import IMAGES, KINDS, Column
+from coterie.data.dataset import IMAGES, KINDS, FeatureColumn
 from coterie.data.scaling import Scaling
 
 FORM = 1  # version of the manifest's format; no other can be read
@@ -43,7 +43,7 @@ class Manifest:
     classes: tuple[str, ...]
     kind: str  # of samples: images, features, or integers
     shape: tuple[int, ...]  # of one sample
-    columns: tuple[Column, ...]  # of tables whose columns have names
+    columns: tuple[FeatureColumn, ...]  # of tables whose columns have names
     label: str  # the label column of such a table
     scaling: Scaling
     model: Mapping[str, Any]  # the [model] settings
@@ -97,7 +97,7 @@ def from_tree(tree: Any) -> Manifest:
         manifest = Manifest(
             tree["method"], tree["seed"], tree["peer"], tree["name"], tree["round"], _texts(tree["classes"]),
             given["kind"], tuple(int(n) for n in given["shape"]),
-            tuple(Column(c["name"], _texts(c.get("texts", ()))) for c in given["columns"]), given["label"],
+            tuple(FeatureColumn(c["name"], _texts(c.get("texts", ()))) for c in given["columns"]), given["label"],
             Scaling(_numbers(scaling["mean"]), _numbers(scaling["deviation"])), dict(tree["model"]), tree["vote"],
             tuple(Part(**part) for part in tree["members"]), tree["coterie"],
         )  # fmt: skip

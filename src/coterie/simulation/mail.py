@@ -11,7 +11,7 @@ from coterie.core.errors import CoterieError
 from coterie.core.requests import Receive, Send
 from coterie.simulation.clock import Clock
 from coterie.simulation.event_queue import DELIVER, RESUME, EventQueue
-from coterie.simulation.participants import Message, Participant
+from coterie.simulation.participants import MessageInTransit, Participant
 from coterie.simulation.protocol import Messages
 from coterie.simulation.stage import Stage
 
@@ -23,7 +23,7 @@ class Mail:
         self, queue: EventQueue, clock: Clock, stage: Stage, participants: Sequence[Participant], keeps: bool
     ) -> None:
         self.queue, self.clock, self.stage, self.participants, self.keeps = queue, clock, stage, participants, keeps
-        self._messages: list[Message] = []
+        self._messages: list[MessageInTransit] = []
         # After a resume: messages that the recipient has already, but that a sender that lags behind sends again.
         self._already: set[tuple[int, int]] = set()
         self._resumed_after = 0
@@ -36,7 +36,7 @@ class Mail:
             )
         size, now = request.artifact.nbytes, self.queue.now
         arrival = now + self.clock.transfer(p.id, size)
-        message = Message((p.id, p.messages_sent), p.round, request.to, arrival, request.artifact)
+        message = MessageInTransit((p.id, p.messages_sent), p.round, request.to, arrival, request.artifact)
         p.messages_sent += 1
         delivered = self.clock.away_until(request.to, arrival) != math.inf
         if delivered:
@@ -50,11 +50,11 @@ class Mail:
             self._schedule(arrival, message)
         self.queue.put(now, RESUME, p.id, delivered)
 
-    def _schedule(self, time: float, message: Message) -> None:
+    def _schedule(self, time: float, message: MessageInTransit) -> None:
         """Messages of one instant are ordered by arrival, then by sender: a resume must not change their order."""
         self.queue.put(time, DELIVER, message.to, message, order=(message.arrival, *message.number))
 
-    def deliver(self, message: Message) -> None:
+    def deliver(self, message: MessageInTransit) -> None:
         p = self.participants[message.to]
         back = self.clock.away_until(message.to, self.queue.now)
         if back is not None:  # the recipient is away
@@ -96,6 +96,8 @@ class Mail:
         self._already = {(sender, count) for sender, count in saved["already"]}
         for entry in saved["in_flight"]:
             artifact = self.stage.adopt(unpacked(entry))
-            message = Message(tuple(entry["number"]), entry["sent_in"], entry["to"], entry["arrival"], artifact)
+            message = MessageInTransit(
+                tuple(entry["number"]), entry["sent_in"], entry["to"], entry["arrival"], artifact
+            )
             self._messages.append(message)
             self._schedule(message.arrival, message)

@@ -26,7 +26,7 @@ class OpenFetch:
 
 
 @dataclass(eq=False)
-class Message:
+class MessageInTransit:
     """A sent artifact, with the rounds of its sender and, on delivery, of its recipient."""
 
     number: tuple[int, int]  # sender, and its count of messages: identifies a message that is sent again after a resume
