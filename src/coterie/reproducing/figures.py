@@ -86,7 +86,6 @@ FIGURES: dict[str, TableFigure] = {
     "messages of prototypes": TableFigure(_number("messages", "by_artifact", "prototypes"), ",.0f", beside=False),
     "messages per peer": TableFigure(_per_one(("messages", "total"), 1), ",.0f"),
     "MB per peer": TableFigure(_per_one(("bytes", "total"), 1e6), ".1f"),
-    "seconds": TableFigure(
-        _number("seconds"), ".0f", beside=False
-    ),  # of parallel runs, so they say little about a method
+    # Of parallel runs, so they say little about a method.
+    "seconds": TableFigure(_number("seconds"), ".0f", beside=False),
 }
