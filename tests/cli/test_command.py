@@ -71,7 +71,7 @@ def test_learned_weights_are_drawn(kind: str, drawn: bool, capsys: pytest.Captur
     out = capsys.readouterr().out
     assert out.startswith(f"learner.py:{kind}: 4 peers")  # its path is nobody's concern
     assert ("weights of round 3" in out) == drawn
-    assert ("is 0.5, the largest" in out) == drawn  # half one's own, half the one neighbour's
+    assert ("the largest weight, 0.5" in out) == drawn  # half one's own, half the one neighbour's
 
 
 def test_a_run_repeats_from_its_own_config(tmp_path: Path) -> None:

@@ -293,7 +293,7 @@ def test_ctrl_c_stops_at_a_checkpoint_and_the_same_command_goes_on(tmp_path: Pat
     process.send_signal(signal.SIGINT)
     _, told = process.communicate(timeout=120)
     assert process.returncode == STOPPED, told
-    assert b"same command goes on" in told
+    assert b"the same command continues from there" in told
     assert not (folder / "summary.json").exists()
     assert (folder / "checkpoint").exists()
     assert main(words) == OK

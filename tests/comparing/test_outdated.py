@@ -82,7 +82,7 @@ def test_compare_edit_compare_shows_the_new_figure_and_says_why(capsys: pytest.C
     assert main([*words, "--print"]) == OK
     told = capsys.readouterr()
     assert "OUTDATED: mine.py changed since" in told.err
-    assert "Without --print (in Python, with run=True) they run again" in told.err
+    assert "To run them again, omit --print (in Python: run=True)" in told.err
     assert "OUTDATED: mine.py changed since" in told.out  # and in the files
     assert "OUTDATED: mine.py changed since" in Path("here/comparison.md").read_text()
     assert "OUTDATED" in Path("here/comparison.csv").read_text().splitlines()[0]  # a column, which says why
@@ -390,7 +390,7 @@ def test_a_module_that_was_loaded_before_coterie_looked(monkeypatch: pytest.Monk
     for name, years in (("older_mine", -1), ("newer_mine", 1)):
         path = write_method(f"{name}.py")
         importlib.import_module(name)
-        monkeypatch.delitem(imports._began, name)
+        monkeypatch.delitem(imports._import_started, name)
         monkeypatch.setattr(imports, "_FIRST_SEEN", path.stat().st_ctime_ns - years * 365 * 86_400 * 10**9)
         e = loading.load(TINY[0], [*TINY[1:], f"method.name={name}:Mine"])
         changes = provenance.differences(provenance.of(e), provenance.on_disk(e))

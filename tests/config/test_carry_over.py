@@ -164,7 +164,7 @@ def test_a_baseline_takes_over_what_means_the_same_and_its_mistakes_are_its_own(
 
 def test_the_list_of_a_method_says_what_is_common(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list", "methods", "pens"]) == OK
-    shown = capsys.readouterr().out.partition("common")[2]
+    shown = capsys.readouterr().out.partition("shared with other methods")[2]
     assert "method.k   neighbours:           gossip, fixed, oracle, dfedavgm, panm" in shown
     assert main(["list", "methods", "ifca"]) == OK
-    assert "common" not in capsys.readouterr().out
+    assert "shared with" not in capsys.readouterr().out

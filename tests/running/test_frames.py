@@ -115,7 +115,7 @@ def test_a_row_for_each_round_of_each_peer(tmp_path: Path) -> None:
     assert pd.isna(good["validation"].tolist()[1])
     assert set(good["seed"]) == {1}
     [bad] = found[found["error"] != ""].to_dict("records")
-    assert "events.jsonl, line 1: not a record" in bad["error"]
+    assert "events.jsonl, line 1: not a valid event record" in bad["error"]
 
 
 def test_nothing_to_be_found_is_said(tmp_path: Path) -> None:
