@@ -228,14 +228,15 @@ REPRESENTATIVE = {PROCESSES: ("gossip", "compfl-walks"), RAY: (), NETWORK: ("gos
 PATIENT = ("network.deadline=60", "network.interval=0.2", "network.linger=30")
 
 
-def every_method_on(*engines: str) -> pytest.MarkDecorator:
-    """Every case on each of these engines."""
+def every_method_on(*engines: str, variants: bool = True) -> pytest.MarkDecorator:
+    """Every case on each of these engines; without `variants`, those of a method run with the slow tests alone."""
     cases = []
     for engine in engines:
         for case in CASES:
             if engine == NETWORK and case in TIMING_MATTERS:
                 continue
             slow = engine != SIMULATION and case not in REPRESENTATIVE[engine]
+            slow = slow or (not variants and case != method_of(case))
             cases.append(pytest.param(engine, case, id=f"{engine}-{case}", marks=[pytest.mark.slow] if slow else []))
     return pytest.mark.parametrize(("engine", "case"), cases)
 

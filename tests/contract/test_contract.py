@@ -62,7 +62,7 @@ def test_repeats_exactly(engine: str, case: str) -> None:
     same(once(engine, case), run(engine, case))
 
 
-@every_method_on(*ENGINES)
+@every_method_on(*ENGINES, variants=False)
 def test_another_seed_is_another_run(engine: str, case: str) -> None:
     other = run(engine, case, "seed=1")
     mine = once(engine, case)
@@ -72,7 +72,7 @@ def test_another_seed_is_another_run(engine: str, case: str) -> None:
 STACKED, ALONE = ("engine.batching=always", "engine.workers=1"), ("engine.batching=never", "engine.workers=1")
 
 
-@every_method_on(SIMULATION)
+@every_method_on(SIMULATION, variants=False)
 @pytest.mark.parametrize("recorded", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["", "recorded"])
 def test_workers_change_nothing(engine: str, case: str, recorded: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if recorded:
@@ -80,12 +80,12 @@ def test_workers_change_nothing(engine: str, case: str, recorded: bool, monkeypa
     same(once(engine, case, *STACKED), run(engine, case, *STACKED, "engine.workers=2"))
 
 
-@every_method_on(SIMULATION)
+@every_method_on(SIMULATION, variants=False)
 def test_workers_of_the_plain_loop_change_nothing(engine: str, case: str) -> None:
     same(once(engine, case, *ALONE), run(engine, case, *ALONE, "engine.workers=3"))
 
 
-@every_method_on(SIMULATION)
+@every_method_on(SIMULATION, variants=False)
 def test_batching_changes_next_to_nothing(engine: str, case: str) -> None:
     always, never = once(engine, case, *STACKED), once(engine, case, *ALONE)
     assert always.summary["messages"] == never.summary["messages"]
@@ -123,7 +123,7 @@ def test_artifacts_are_whole_and_nobody_changes_them(engine: str, case: str, mon
     same(once(engine, case), outcome)  # watching changed nothing
 
 
-@every_method_on(SIMULATION)
+@every_method_on(SIMULATION, variants=False)
 def test_artifacts_as_bytes_change_nothing(engine: str, case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a network will do to every artifact: the method must not care."""
     shelve = Stage.shelve
