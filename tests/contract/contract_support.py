@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -146,6 +146,11 @@ def when_two_rounds_are_done(case: str) -> float:
 
 def method_of(case: str) -> str:
     return max((name for name in METHODS if case == name or case.startswith(f"{name}-")), key=len)
+
+
+def variants_are_slow(cases: Iterable[str]) -> list[Any]:
+    """Every method by default; its variants (mixed architectures, half of the peers, ...) with the slow tests."""
+    return [case if case == method_of(case) else pytest.param(case, marks=pytest.mark.slow) for case in cases]
 
 
 def unlisted() -> set[str]:

@@ -99,7 +99,7 @@ def content_of(artifact: Artifact) -> dict[str, bytes]:
     return {key: tensor.contiguous().numpy().tobytes() for key, tensor in artifact.items()}
 
 
-@every_method_on(SIMULATION, NETWORK)
+@every_method_on(SIMULATION, NETWORK, variants=False)
 def test_artifacts_are_whole_and_nobody_changes_them(engine: str, case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     shelved: list[tuple[Artifact, dict[str, bytes]]] = []
     put = Shelves.put
@@ -135,7 +135,7 @@ def test_artifacts_as_bytes_change_nothing(engine: str, case: str, monkeypatch: 
     same(once(engine, case), run(engine, case))
 
 
-@every_method_on(SIMULATION, NETWORK)
+@every_method_on(SIMULATION, NETWORK, variants=False)
 @pytest.mark.parametrize("words", [(), sometimes("clock.dropout=0.3"), ASYNCHRONOUS], ids=["plain", "dropout", "async"])
 def test_totals_are_what_was_delivered(
     engine: str, case: str, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
@@ -176,7 +176,7 @@ def test_totals_are_what_was_delivered(
     assert summary["bytes"] == {"total": size.total(), "by_artifact": dict(sorted(size.items()))}
 
 
-@every_method_on(*SIMULATED)
+@every_method_on(*SIMULATED, variants=False)
 @pytest.mark.parametrize(
     "words",
     [
@@ -196,7 +196,7 @@ def test_time_and_churn(engine: str, case: str, words: tuple[str, ...]) -> None:
     same(first, run(engine, case, *words))
 
 
-@every_method_on(*SIMULATED)
+@every_method_on(*SIMULATED, variants=False)
 def test_who_leaves_for_good_blocks_nobody(engine: str, case: str) -> None:
     outcome = run(engine, case, f"clock.offline=[[3, {when_two_rounds_are_done(case)}, inf]]")
     measured(outcome)

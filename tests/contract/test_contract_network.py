@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from contract_support import CASES, METHODS, TIMING_MATTERS, Outcome, method_of, network, small
+from contract_support import CASES, METHODS, TIMING_MATTERS, Outcome, method_of, network, small, variants_are_slow
 
 from coterie.config.sections import Experiment
 from coterie.core import checkpoint
@@ -24,8 +24,7 @@ def simulated(e: Experiment) -> Outcome:
 
 
 REPEATABLE = [case for case in CASES if case not in TIMING_MATTERS]
-# Every method by default; with the architectures mixed, when there is time.
-PLAIN_FIRST = [pytest.param(c, marks=pytest.mark.slow) if c.endswith("-mixed") else c for c in REPEATABLE]
+PLAIN_FIRST = variants_are_slow(REPEATABLE)
 
 
 @pytest.mark.parametrize("case", PLAIN_FIRST)
@@ -41,7 +40,7 @@ def test_equals_the_simulation(case: str) -> None:
         torch.testing.assert_close(mine, theirs, atol=0, rtol=0)  # to the bit: the same operations in the same order
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if not METHODS[method_of(case)].server])
+@pytest.mark.parametrize("case", variants_are_slow(case for case in CASES if not METHODS[method_of(case)].server))
 def test_asynchronous_runs_finish(case: str) -> None:
     outcome = network(small(case, *NETWORK, "engine.asynchronous=true"))
     assert len(outcome.summary["accuracy"]["last"]["per_peer"]) == 4

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from contract_support import ASYNCHRONOUS, CASES, once, same, simulate, small
+from contract_support import ASYNCHRONOUS, CASES, once, same, simulate, small, variants_are_slow
 
 from coterie.core import checkpoint
 from coterie.core.errors import Interrupted
@@ -28,7 +28,7 @@ def fast(*always: str) -> list[Any]:
     return [mode if mode in always else pytest.param(mode, marks=pytest.mark.slow) for mode in MODES]
 
 
-pytestmark = [pytest.mark.parametrize("case", list(CASES))]
+pytestmark = [pytest.mark.parametrize("case", variants_are_slow(CASES))]
 
 
 class KilledError(Exception):
