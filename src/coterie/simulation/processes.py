@@ -13,22 +13,20 @@ import socket
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
 from coterie.core.errors import RunError, StageLost
 from coterie.core.peer import Peer
-from coterie.simulation.shards import Order, Shard, Sharded
+from coterie.simulation.shards import Make, Order, Shard, Sharded
 from coterie.simulation.shared_memory import Location, SharedBuffer, receive
 from coterie.simulation.stage import Stage
 
 MODULE = "coterie.simulation.shard_process"
 SECONDS_TO_END = 5.0  # grace period for a process that does not answer
 LOCAL = 0  # the shard of this process, the director
-
-Make = Callable[..., Stage]  # makes a shard's stage, from its members and the common arguments
 
 
 class Processes(Sharded):

@@ -14,8 +14,7 @@ from ray.exceptions import RayError, RayTaskError
 
 from coterie.core.errors import ConfigError, CoterieError, StageLost, first_line
 from coterie.simulation.placement import sharded
-from coterie.simulation.shards import Lent, Order, Shard, Sharded
-from coterie.simulation.stage import Stage
+from coterie.simulation.shards import Lent, Make, Order, Shard, Sharded
 from coterie.training import Trainer
 
 if TYPE_CHECKING:
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from coterie.data.pool import PooledData
     from coterie.wiring import Population
 
-Make = Callable[..., Stage]  # makes a shard's stage
 
 CONNECT_TIMEOUT = 10.0  # seconds for a cluster to answer
 ACTORS_TIMEOUT = 60.0  # seconds for all actors to start; after it, the run uses those that have

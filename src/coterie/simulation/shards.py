@@ -12,7 +12,7 @@ import itertools
 import weakref
 from abc import abstractmethod
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -31,6 +31,7 @@ from coterie.simulation.stage import Stage
 Key = tuple[int, int]  # of an artifact: its shard, and its number there
 Content = tuple[Layout, Any] | dict[str, Any]  # of an artifact, as arrays: they are transferred without pickling
 Order = tuple[str, tuple[Any, ...]]  # a deferred call of a shard's method, with its arguments
+Make = Callable[..., Stage]  # makes the stage of a shard, from its members and the common arguments
 
 
 @dataclass(frozen=True, eq=False)
