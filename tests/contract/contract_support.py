@@ -148,9 +148,24 @@ def method_of(case: str) -> str:
     return max((name for name in METHODS if case == name or case.startswith(f"{name}-")), key=len)
 
 
-def variants_are_slow(cases: Iterable[str]) -> list[Any]:
-    """Every method by default; its variants (mixed architectures, half of the peers, ...) with the slow tests."""
-    return [case if case == method_of(case) else pytest.param(case, marks=pytest.mark.slow) for case in cases]
+# One method of each family: averaging, a server, peers that find their partners, prototypes with learned weights, walks
+# and experts, ensembles, a small model that travels, a regulariser. Checks of what the engine does, not the method, run
+# with these by default and with all cases in the slow tests.
+FAMILIES = ("gossip", "fedavg", "panm", "mapl+", "compfl", "fedpae", "fml", "ditto")
+
+
+def only_plain(case: str) -> bool:
+    """A method as it is, not one of its variants (mixed architectures, half of the peers, ...)."""
+    return case == method_of(case)
+
+
+def of_families(case: str) -> bool:
+    return case in FAMILIES
+
+
+def slow_unless(fast: Callable[[str], bool], cases: Iterable[str]) -> list[Any]:
+    """These cases, the others with the slow tests."""
+    return [case if fast(case) else pytest.param(case, marks=pytest.mark.slow) for case in cases]
 
 
 def unlisted() -> set[str]:
@@ -233,15 +248,15 @@ REPRESENTATIVE = {PROCESSES: ("gossip", "compfl-walks"), RAY: (), NETWORK: ("gos
 PATIENT = ("network.deadline=60", "network.interval=0.2", "network.linger=30")
 
 
-def every_method_on(*engines: str, variants: bool = True) -> pytest.MarkDecorator:
-    """Every case on each of these engines; without `variants`, those of a method run with the slow tests alone."""
+def every_method_on(*engines: str, fast: Callable[[str], bool] = lambda _: True) -> pytest.MarkDecorator:
+    """Every case on each of these engines; those that are not `fast` run with the slow tests alone."""
     cases = []
     for engine in engines:
         for case in CASES:
             if engine == NETWORK and case in TIMING_MATTERS:
                 continue
             slow = engine != SIMULATION and case not in REPRESENTATIVE[engine]
-            slow = slow or (not variants and case != method_of(case))
+            slow = slow or not fast(case)
             cases.append(pytest.param(engine, case, id=f"{engine}-{case}", marks=[pytest.mark.slow] if slow else []))
     return pytest.mark.parametrize(("engine", "case"), cases)
 

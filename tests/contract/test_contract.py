@@ -16,7 +16,9 @@ from contract_support import (
     SIMULATION,
     Outcome,
     every_method_on,
+    of_families,
     once,
+    only_plain,
     run,
     same,
     sometimes,
@@ -57,12 +59,12 @@ def test_finishes_and_measures_every_peer(engine: str, case: str) -> None:
     assert outcome.summary["bytes"]["by_artifact"].keys() == outcome.summary["messages"]["by_artifact"].keys()
 
 
-@every_method_on(*ENGINES)
+@every_method_on(*ENGINES, fast=only_plain)
 def test_repeats_exactly(engine: str, case: str) -> None:
     same(once(engine, case), run(engine, case))
 
 
-@every_method_on(*ENGINES, variants=False)
+@every_method_on(*ENGINES, fast=of_families)
 def test_another_seed_is_another_run(engine: str, case: str) -> None:
     other = run(engine, case, "seed=1")
     mine = once(engine, case)
@@ -72,7 +74,7 @@ def test_another_seed_is_another_run(engine: str, case: str) -> None:
 STACKED, ALONE = ("engine.batching=always", "engine.workers=1"), ("engine.batching=never", "engine.workers=1")
 
 
-@every_method_on(SIMULATION, variants=False)
+@every_method_on(SIMULATION, fast=of_families)
 @pytest.mark.parametrize("recorded", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["", "recorded"])
 def test_workers_change_nothing(engine: str, case: str, recorded: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if recorded:
@@ -80,12 +82,12 @@ def test_workers_change_nothing(engine: str, case: str, recorded: bool, monkeypa
     same(once(engine, case, *STACKED), run(engine, case, *STACKED, "engine.workers=2"))
 
 
-@every_method_on(SIMULATION, variants=False)
+@every_method_on(SIMULATION, fast=of_families)
 def test_workers_of_the_plain_loop_change_nothing(engine: str, case: str) -> None:
     same(once(engine, case, *ALONE), run(engine, case, *ALONE, "engine.workers=3"))
 
 
-@every_method_on(SIMULATION, variants=False)
+@every_method_on(SIMULATION, fast=only_plain)
 def test_batching_changes_next_to_nothing(engine: str, case: str) -> None:
     always, never = once(engine, case, *STACKED), once(engine, case, *ALONE)
     assert always.summary["messages"] == never.summary["messages"]
@@ -99,7 +101,7 @@ def content_of(artifact: Artifact) -> dict[str, bytes]:
     return {key: tensor.contiguous().numpy().tobytes() for key, tensor in artifact.items()}
 
 
-@every_method_on(SIMULATION, NETWORK, variants=False)
+@every_method_on(SIMULATION, NETWORK, fast=only_plain)
 def test_artifacts_are_whole_and_nobody_changes_them(engine: str, case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     shelved: list[tuple[Artifact, dict[str, bytes]]] = []
     put = Shelves.put
@@ -123,7 +125,7 @@ def test_artifacts_are_whole_and_nobody_changes_them(engine: str, case: str, mon
     same(once(engine, case), outcome)  # watching changed nothing
 
 
-@every_method_on(SIMULATION, variants=False)
+@every_method_on(SIMULATION, fast=of_families)
 def test_artifacts_as_bytes_change_nothing(engine: str, case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a network will do to every artifact: the method must not care."""
     shelve = Stage.shelve
@@ -135,7 +137,7 @@ def test_artifacts_as_bytes_change_nothing(engine: str, case: str, monkeypatch: 
     same(once(engine, case), run(engine, case))
 
 
-@every_method_on(SIMULATION, NETWORK, variants=False)
+@every_method_on(SIMULATION, NETWORK, fast=only_plain)
 @pytest.mark.parametrize("words", [(), sometimes("clock.dropout=0.3"), ASYNCHRONOUS], ids=["plain", "dropout", "async"])
 def test_totals_are_what_was_delivered(
     engine: str, case: str, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
@@ -176,7 +178,7 @@ def test_totals_are_what_was_delivered(
     assert summary["bytes"] == {"total": size.total(), "by_artifact": dict(sorted(size.items()))}
 
 
-@every_method_on(*SIMULATED, variants=False)
+@every_method_on(*SIMULATED, fast=only_plain)
 @pytest.mark.parametrize(
     "words",
     [
@@ -196,7 +198,7 @@ def test_time_and_churn(engine: str, case: str, words: tuple[str, ...]) -> None:
     same(first, run(engine, case, *words))
 
 
-@every_method_on(*SIMULATED, variants=False)
+@every_method_on(*SIMULATED, fast=of_families)
 def test_who_leaves_for_good_blocks_nobody(engine: str, case: str) -> None:
     outcome = run(engine, case, f"clock.offline=[[3, {when_two_rounds_are_done(case)}, inf]]")
     measured(outcome)

@@ -6,7 +6,18 @@ from pathlib import Path
 
 import pytest
 import torch
-from contract_support import CASES, METHODS, TIMING_MATTERS, Outcome, method_of, network, small, variants_are_slow
+from contract_support import (
+    CASES,
+    METHODS,
+    TIMING_MATTERS,
+    Outcome,
+    method_of,
+    network,
+    of_families,
+    only_plain,
+    slow_unless,
+    small,
+)
 
 from coterie.config.sections import Experiment
 from coterie.core import checkpoint
@@ -24,10 +35,9 @@ def simulated(e: Experiment) -> Outcome:
 
 
 REPEATABLE = [case for case in CASES if case not in TIMING_MATTERS]
-PLAIN_FIRST = variants_are_slow(REPEATABLE)
 
 
-@pytest.mark.parametrize("case", PLAIN_FIRST)
+@pytest.mark.parametrize("case", slow_unless(only_plain, REPEATABLE))
 def test_equals_the_simulation(case: str) -> None:
     e = small(case, *NETWORK)
     real, expected = network(e), simulated(e)
@@ -40,7 +50,7 @@ def test_equals_the_simulation(case: str) -> None:
         torch.testing.assert_close(mine, theirs, atol=0, rtol=0)  # to the bit: the same operations in the same order
 
 
-@pytest.mark.parametrize("case", variants_are_slow(case for case in CASES if not METHODS[method_of(case)].server))
+@pytest.mark.parametrize("case", slow_unless(of_families, (c for c in CASES if not METHODS[method_of(c)].server)))
 def test_asynchronous_runs_finish(case: str) -> None:
     outcome = network(small(case, *NETWORK, "engine.asynchronous=true"))
     assert len(outcome.summary["accuracy"]["last"]["per_peer"]) == 4

@@ -7,7 +7,19 @@ from typing import Any
 
 import pytest
 import torch
-from contract_support import ASYNCHRONOUS, CASES, once, same, simulate, small, variants_are_slow
+from contract_support import (
+    ASYNCHRONOUS,
+    CASES,
+    METHODS,
+    method_of,
+    of_families,
+    once,
+    only_plain,
+    same,
+    simulate,
+    slow_unless,
+    small,
+)
 
 from coterie.core import checkpoint
 from coterie.core.errors import Interrupted
@@ -23,12 +35,8 @@ MODES = {
 }
 
 
-def fast(*always: str) -> list[Any]:
-    """These modes by default, those that have less in them with the slow tests."""
-    return [mode if mode in always else pytest.param(mode, marks=pytest.mark.slow) for mode in MODES]
-
-
-pytestmark = [pytest.mark.parametrize("case", variants_are_slow(CASES))]
+every_method = pytest.mark.parametrize("case", slow_unless(only_plain, CASES))
+one_of_each_family = pytest.mark.parametrize("case", slow_unless(of_families, CASES))
 
 
 class KilledError(Exception):
@@ -50,7 +58,8 @@ def kill_after(monkeypatch: pytest.MonkeyPatch, round: int) -> list[dict[str, An
     return saved
 
 
-@pytest.mark.parametrize("mode", fast("churn"))
+@one_of_each_family
+@pytest.mark.parametrize("mode", slow_unless("churn".__eq__, MODES))
 def test_stopped_and_resumed(case: str, mode: str, tmp_path: Path) -> None:
     e = small(case, *MODES[mode])
     with pytest.raises(Interrupted, match="stopped after round"):
@@ -59,8 +68,21 @@ def test_stopped_and_resumed(case: str, mode: str, tmp_path: Path) -> None:
     same(once("simulation", case, *MODES[mode]), simulate(e, tmp_path / "run", resume=True))
 
 
-@pytest.mark.parametrize("mode", fast("sync", "async-churn"))
-def test_killed_and_resumed(case: str, mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@every_method
+def test_killed_and_resumed(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With churn; a method without a server also asynchronously."""
+    killed_and_resumed(case, "churn" if METHODS[method_of(case)].server else "async-churn", tmp_path, monkeypatch)
+
+
+@one_of_each_family
+@pytest.mark.parametrize("mode", slow_unless("sync".__eq__, MODES))
+def test_killed_and_resumed_in_every_mode(
+    case: str, mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed_and_resumed(case, mode, tmp_path, monkeypatch)
+
+
+def killed_and_resumed(case: str, mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     e = small(case, *MODES[mode], "engine.checkpoint=2")
     with monkeypatch.context() as patch:
         assert kill_after(patch, 2) == []
@@ -84,6 +106,7 @@ def plain(value: Any) -> Any:
     return value
 
 
+@every_method
 def test_state_survives_a_checkpoint(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     e = small(case, "engine.checkpoint=2")
     with monkeypatch.context() as patch:

@@ -74,13 +74,14 @@ def test_models_of_other_architectures_survive(engine: str, tmp_path: Path, monk
     monkeypatch.setattr("coterie.simulation.placement.TO_DIRECT", 1e-9)
     (tmp_path / "mine.py").write_text(PROXIES)
     method = (f"method.name={tmp_path / 'mine.py'}:Mine", *WORDS)
-    e = small("local", *method, *(() if engine == "network" else (f"engine.name={engine}", "engine.checkpoint=1")))
+    where = ("peers=2",) if engine == "network" else (f"engine.name={engine}", "engine.checkpoint=1")
+    e = small("local", *method, *where)
     with pytest.raises(Exception, match="the end"):  # the error of a method, or whoever tells of it
         over(engine, tmp_path / "run", e, go_on=False)
     over(engine, tmp_path / "run", e, go_on=True)
-    simulate(small("local", *method), tmp_path / "undisturbed")
+    simulate(small("local", *method, f"peers={e.peers}"), tmp_path / "undisturbed")
     expected = scores(tmp_path / "undisturbed")
-    assert len(expected) == 16
+    assert len(expected) == 4 * e.peers
     assert scores(tmp_path / "run") == expected
 
 

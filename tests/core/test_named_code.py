@@ -150,8 +150,8 @@ def written(here: Path) -> Iterator[Path]:
 
 def test_mapl_has_three_of_them(written: Path) -> None:
     e = load(*OWN)
-    assert function_parameters(e.method) == ["losses", "graph_step", "likeness"]
-    names = [f"{written / 'mine.py'}:{name}" for name in ("loss", "step", "likeness")]  # absolute, to be run elsewhere
+    assert function_parameters(e.method) == ["graph_step", "likeness", "losses"]
+    names = [f"{written / 'mine.py'}:{name}" for name in ("step", "likeness", "loss")]  # absolute, to be run elsewhere
     assert list(own_code(e.method)) == names
     assert list(own_code(load().method)) == []
 

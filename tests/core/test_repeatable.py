@@ -63,13 +63,14 @@ def modes(folder: Path) -> list[int]:
         ("run", "peers=3"),
         ("run", "peers=3", "engine.name=processes", "engine.workers=2"),
         pytest.param(("run", "peers=3", "engine.name=ray", "engine.workers=2"), marks=pytest.mark.slow),
-        ("up", "3"),
+        ("up", "2"),
     ],
     ids=" ".join,
 )
 def test_every_process_that_computes_has_asked_for_it(folder: Path, words: tuple[str, ...]) -> None:
     ran(folder, "-m", "coterie", *words, "panm-digits", *TINY, "--out", "out")
-    assert modes(folder) == [AUTO] * 3
+    assert set(modes(folder)) == {AUTO}
+    assert len(modes(folder)) == (2 if words[0] == "up" else 3)
 
 
 def test_a_mode_set_in_the_environment_is_kept(folder: Path) -> None:

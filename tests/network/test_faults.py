@@ -137,7 +137,7 @@ def check_logs(circle: LocalCircle) -> None:
 
 
 def test_a_killed_peer_comes_back_where_it_was(tmp_path: Path) -> None:
-    e = loading.load("panm-digits", [*GOSSIP, "peers=3", "method.k=2", "rounds=30", "network.interval=0.3"])
+    e = loading.load("panm-digits", [*GOSSIP, "peers=3", "method.k=2", "rounds=12", "network.interval=0.3"])
     disturbed = Disturbed(e, tmp_path / "run", {"peer-1": [(4, 0.1)]})
     disturbed.finish(STARTING)
     check_logs(disturbed.circle)

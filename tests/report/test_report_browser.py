@@ -264,12 +264,15 @@ def test_figures_are_saved_for_a_paper(open_page: Opened, report: Path, tmp_path
     assert box == pytest.approx([0, 0, 252.283, 252.283 * height / width], abs=0.01)
 
 
-def test_a_pdf_is_what_the_page_shows(open_page: Opened, report: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "names", [["accuracy-test", "graph", "matrix", "classes"], pytest.param(FIGURES, marks=pytest.mark.slow)]
+)
+def test_a_pdf_is_what_the_page_shows(open_page: Opened, report: Path, tmp_path: Path, names: list[str]) -> None:
     """The file as a program reads it: the same picture as the PNG, but for how letters look."""
     if shutil.which("pdftoppm") is None:
         pytest.skip("no pdftoppm found: install poppler-utils")
     with open_page(report) as page:
-        for name in FIGURES:
+        for name in names:
             if not page.locator(f"figure[data-file='{name}']").is_visible():
                 continue
             for form in ("PDF", "PNG"):

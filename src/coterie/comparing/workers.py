@@ -14,6 +14,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
+from multiprocessing.context import ForkServerContext, SpawnContext
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -117,12 +119,12 @@ class _Worker:
     """A process that runs one job after another."""
 
     def __init__(self) -> None:
-        # spawn: a forked torch may hang, and spawning works the same on every system
-        context = multiprocessing.get_context("spawn")
+        context = _context()
         self.connection, child_end = context.Pipe()
-        self.process = context.Process(target=_work, args=(child_end,), daemon=True)
+        process = context.Process(target=_work, args=(child_end, dict(os.environ)), daemon=True)
+        self.process: BaseProcess = process
         with _interrupts_blocked():
-            self.process.start()
+            process.start()
         child_end.close()  # so that the connection closes with the process
         self.job: Job | None = None
         self.alive = True
@@ -157,6 +159,19 @@ class _Worker:
             self.process.kill()
         self.process.join()
         self.connection.close()
+
+
+def _context() -> SpawnContext | ForkServerContext:
+    """How workers start: as forks of a server that has imported torch but has not computed with it yet.
+
+    A fork of this process may hang, for torch may be computing in it. The server imports torch once, which takes
+    seconds; its forks start in milliseconds. A system without fork servers starts a new Python for every worker.
+    """
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["coterie.running.simulated"])
+    return context
 
 
 def _exit_reason(code: int | None) -> str:
@@ -195,8 +210,10 @@ def _interrupts_blocked() -> Iterator[None]:
 # -- in the worker's process -----------------------------------------------------------------------
 
 
-def _work(connection: Connection) -> None:
+def _work(connection: Connection, environment: dict[str, str]) -> None:
     """Run the jobs that arrive through the connection, until None arrives or the other end closes."""
+    os.environ.clear()  # a fork of the server has the environment in which the server started
+    os.environ.update(environment)
     run = _WorkerRun(connection)
     signal.signal(signal.SIGINT, run.interrupted)  # the terminal's Ctrl-C also reaches this process
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])

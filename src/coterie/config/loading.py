@@ -6,6 +6,7 @@ import dataclasses
 import os
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,7 @@ def preset_origins() -> dict[str, str]:
     return {name: str(tomllib.loads(text).get("origin", "")) for name, text in _preset_files().items()}
 
 
+@cache
 def _preset_files() -> dict[str, str]:
     folder = resources.files("coterie") / "presets"
     texts = {p.name: p.read_text(encoding="utf-8") for p in folder.iterdir() if p.name.endswith(".toml")}

@@ -228,12 +228,17 @@ class Experiment:
     def tables(self) -> dict[str, Any]:
         """The settings as TOML tables: enough to repeat the run."""
         plain = {key: getattr(self, key) for key in ("seed", "rounds", "peers", "baseline")}
-        method = {"name": self.method_name, **dataclasses.asdict(self.method)}
-        sections = {key: dataclasses.asdict(getattr(self, key)) for key in SECTIONS}
+        method = {"name": self.method_name, **_values(self.method)}
+        sections = {key: _values(getattr(self, key)) for key in SECTIONS}
         return {**plain, "method": method, **sections}
 
     def toml(self) -> str:
         return parsing.dump(self.tables())
+
+
+def _values(settings: Any) -> dict[str, Any]:
+    """The fields of a section. Not `asdict`: it copies every value and takes ten times as long."""
+    return {f.name: getattr(settings, f.name) for f in dataclasses.fields(settings)}
 
 
 SECTIONS: dict[str, type[Any]] = {

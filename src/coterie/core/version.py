@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import metadata
 
 
+@cache  # reading the metadata takes milliseconds
 def version() -> str:
     """The version, or an empty string if the package is not installed."""
     try:

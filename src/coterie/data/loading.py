@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -103,9 +104,10 @@ def _load_embedded(name: str) -> Dataset:
     file = {"breast-cancer": "breast_cancer.csv", "wine": "wine_data.csv"}[name]
     table = _embedded_table(file, skip=1)
     _, _, *classes = (_embedded_folder() / file).read_text(encoding="utf-8").partition("\n")[0].split(",")
-    return Dataset(name, table[:, :-1], table[:, -1].astype(np.int64), tuple(classes))
+    return Dataset(name, table[:, :-1].copy(), table[:, -1].astype(np.int64), tuple(classes))
 
 
+@cache  # parsing digits takes 20 ms, as long as a round of a small run
 def _embedded_table(file: str, skip: int) -> np.ndarray:
     try:
         return np.loadtxt(_embedded_folder() / file, delimiter=",", skiprows=skip)

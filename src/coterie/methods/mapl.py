@@ -1,38 +1,36 @@
 """MAPL: peers of any architecture share prototypes, and learn from which peers to learn (Mukherjee et al.).
 
-Two modules. *Personalised model learning*: a loss that pulls samples of a class together, and towards a prototype of
-the class, which neighbours average. *Collaborative graph learning*: each peer moves its own row of the collaboration
-weights towards the peers with similar classifier heads, and fetches only from peers with weight.
+Two modules. *Personalised model learning*, in this file: a loss that pulls samples of a class together, and towards a
+prototype of the class, which neighbours average. *Collaborative graph learning*, in components/graph_learning.py: each
+peer learns the weights of its neighbours from the similarity of their classifier heads.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from coterie.core.artifact import Fact
 from coterie.core.loss import Loss
-from coterie.core.named_code import Function, find_function
+from coterie.core.named_code import find_function
 from coterie.core.peer import Peer
 from coterie.core.weights import mean
-from coterie.methods.base import Method, need, need_above, need_at_least, parameter
+from coterie.methods.base import need, need_above, need_at_least, parameter
 from coterie.methods.components import collaboration
-from coterie.methods.components.collaboration import LIKENESS, Acquaintance, Row, neighbours, on_simplex
+from coterie.methods.components.collaboration import Acquaintance, Row, neighbours, on_simplex
 from coterie.methods.components.embeddings import note_embeddings
-from coterie.methods.components.graph_steps import GRAPH_STEPS, moved_weights
-from coterie.methods.components.simplex import project_to_simplex
+from coterie.methods.components.graph_learning import GraphLearning
 from coterie.methods.mapl_losses import GIVEN, LOSSES
 
 
 @dataclass(frozen=True)
-class MAPL(Method):
+class MAPL(GraphLearning):
     summary: ClassVar[str] = (
         "any architectures: share prototypes, with peer weights learned from the similarity of heads"
     )
@@ -41,8 +39,6 @@ class MAPL(Method):
     same_features: ClassVar[bool] = True
     parts: ClassVar[tuple[str, ...]] = ("projector", "prototypes")
     views: ClassVar[int] = 2
-    learns_weights: ClassVar[bool] = True
-    unforeseen: ClassVar[str] = "which peers lose their weight, and are then no longer asked"
     shares_backbone: ClassVar[bool] = False  # whether backbones of one architecture are averaged as well (MAPL+)
 
     ce: float = parameter(1.0, "weight of the cross entropy; 0: off")
@@ -60,69 +56,25 @@ class MAPL(Method):
         "form of these losses: paper (as printed) | authors (as in their code) | module:callable of yours",
         function=True,
     )
-    graph: bool = parameter(True, "learn the collaboration weights; false: all peers have equal weight throughout")
-    t_thr: int = parameter(20, "first round in which they are learned (the paper: 100 of 400)")
-    e_g: int = parameter(1, "gradient steps on them in a round")
-    graph_step: str = parameter(
-        "projected",
-        "kind of step: projected (along the gradient, as printed) | adam (as in the authors' code: 0.1 by the sign of "
-        "the gradient, without the degree) | module:callable of yours; the result is projected onto the simplex",
-        function=True,
-    )
-    step: float = parameter(
-        0.4, "length of a projected step, per peer with an entry; capped where it would overshoot (our choice)"
-    )
-    mu1: float = parameter(0.5, "weight of the similarity of heads in the graph's loss")
-    mu2: float = parameter(0.1, "weight of the graph's regulariser")
-    beta: float = parameter(0.5, "weight of the norm in the regulariser: larger spreads the weights")
-    norm: str = parameter("l2", "norm in the regulariser: l2 | l1 (constant on the simplex, so without effect)")
-    likeness: str = parameter(
-        "gram",
-        "similarity of heads: gram (of their inner products) | rows (the paper) | module:callable of yours",
-        function=True,
-    )
-    similarity: bool = parameter(
-        True, "use the similarity of heads; false: all are equally similar (the ablation of Table 3)"
-    )
-    confidence: bool = parameter(True, "trust peers by their amount of data; false: all equally (the same ablation)")
     keep_own: bool = parameter(
         True,
         "the peer's own prototypes (and backbone) count at least as much as the mean neighbour's; false: as printed",
     )
-    revisit: int = parameter(
-        1, "peers of weight 0, drawn anew every round, that may regain weight; 0: none, as in the paper"
-    )
-    explore: int = parameter(0, "strangers met in a round, and peers kept in the row; 0: all peers, as in the paper")
 
-    # Resolved once: editing the file later does not change a run in progress.
-
-    @cached_property
+    @cached_property  # resolved once: editing the file later does not change a run in progress
     def _loss(self) -> Loss:
         return find_function("losses", self.losses, LOSSES, "net, batch, given")
 
-    @cached_property
-    def _likeness(self) -> Function:
-        return find_function("likeness", self.likeness, LIKENESS, "mine, theirs")
-
-    @cached_property
-    def _graph_step(self) -> Function:
-        return find_function("graph_step", self.graph_step, GRAPH_STEPS, "weights, own, pull, graph")
-
     def check(self, peers: int) -> None:
-        need_at_least(self, 0, "ce", "contrast", "proto", "uniform", "mu1", "mu2", "beta", "step")
+        need_at_least(self, 0, "ce", "contrast", "proto", "uniform")
         need_above(self, 0, "tau")
         need(
             0 <= self.tau_proto < math.inf,
             "tau_proto",
             f"must be above 0, or 0 for the value of tau, not {self.tau_proto}",
         )
-        need(self.norm in ("l1", "l2"), "norm", f"must be l1 or l2, not '{self.norm}'")
-        need_at_least(self, 1, "t_thr")
-        need(self.graph or not self.explore, "explore", "needs graph = true: peers are kept by their learned weights")
-        need_at_least(self, 0, "e_g")
-        need(0 <= self.explore < peers, "explore", f"must be from 0 to {peers - 1}, not {self.explore}")
-        need_at_least(self, 0, "revisit")
-        _ = self._loss, self._likeness, self._graph_step  # raises if a function cannot be found
+        super().check(peers)
+        _ = self._loss  # raises if the function cannot be found
 
     async def setup(self, me: Peer) -> None:
         # Every peer draws its own initial weights, as in the paper: heads that start equal would stay similar, whatever
@@ -140,11 +92,7 @@ class MAPL(Method):
         self._shelve(me)
         if t in (self.t_thr, me.rounds):  # before and after graph learning, as in the paper's Figure 4
             await note_embeddings(me)
-        if self.graph and (t >= self.t_thr or self.explore > 0):
-            row = await self._compare(me, t)
-        else:
-            row = collaboration.equal_weights({me.id: me.samples, **dict.fromkeys(me.peers, 0)})
-        row = await self._average(me, row)
+        row = await self._average(me, await self.collaborators(me, t))
         collaboration.save_row(me, row)
         me.note(weights={j: a.weight for j, a in row.items() if a.weight > 0}, neighbours=neighbours(me, row))
 
@@ -155,57 +103,6 @@ class MAPL(Method):
             me.shelve("head", {"weight": me.model["head.weight"]}, **facts)
         if self.shares_backbone:
             me.shelve("backbone", trained_part(me, "backbone"), **facts)
-
-    # -- collaborative graph learning ----------------------------------------------------------
-
-    async def _compare(self, me: Peer, t: int) -> Row:
-        """Fetch the heads of acquaintances and of strangers, and learn their weights."""
-        row = collaboration.load_row(me)
-        known = neighbours(me, row)
-        strangers = me.sample(self.explore, but=known) if self.explore else [j for j in me.peers if j not in row]
-        own_head = me.model["head.weight"]
-        asked = [*known, *strangers, *self._again(me, row)]
-        heads = await me.fetch(asked, "head", like={"weight": own_head}, facts=["samples"])
-        similar = collaboration.similarities(own_head, heads, self.likeness, self._likeness)
-        samples = {j: int(head.facts["samples"]) for j, head in heads.items()}
-        if t < self.t_thr:
-            kept = collaboration.highest(similar, self.explore)
-            return collaboration.equal_weights({me.id: me.samples, **{j: samples[j] for j in kept}})
-        if len(row) == 1:
-            row = collaboration.equal_weights({me.id: me.samples, **samples})
-        # A peer that did not answer has left: its entry is dropped, and it is a stranger if it comes back.
-        share = 1 / (1 + len(heads))
-        met = {j: Acquaintance(row[j].weight if j in row else share, samples[j]) for j in heads}
-        others = {} if self.explore else {j: a for j, a in row.items() if a.weight == 0}
-        learned = self.learn(me.id, {**others, me.id: row[me.id], **met}, similar)
-        if not self.explore:
-            return learned
-        kept = collaboration.highest({j: learned[j].weight for j in neighbours(me, learned)}, self.explore)
-        return on_simplex(me.id, {j: learned[j] for j in sorted([me.id, *kept])})
-
-    def _again(self, me: Peer, row: Row) -> list[int]:
-        """Some of the peers that lost their weight. A head may have been dissimilar while it was still learning, and
-        without another look its weight would stay zero forever. (With `explore`, they are met again as strangers.)"""
-        lost = sorted(j for j in me.peers if j in row and row[j].weight == 0)
-        return me.sample(self.revisit, lost) if self.revisit and lost and not self.explore else []
-
-    def learn(self, own: int, row: Row, similar: Mapping[int, float]) -> Row:
-        """Gradient steps on the graph's loss, each projected onto the simplex."""
-        row = on_simplex(own, row)
-        active = sorted([own, *similar])
-        total = sum(a.samples for a in row.values())
-        largest = max(similar.values(), default=0.0)
-        scale = largest if largest > 0 else 1.0  # negative similarities keep their sign
-        alike = {j: s / scale for j, s in similar.items()} if self.similarity else dict.fromkeys(similar, 1.0)
-        trust = np.array([row[j].samples / total if self.confidence else 1 / len(row) for j in active])
-        pull = self.mu1 * trust * np.array([{**alike, own: 1.0}[j] for j in active])
-        w = np.array([row[j].weight for j in active])
-        for _ in range(self.e_g):
-            moved = moved_weights(w, active.index(own), pull, self, self.graph_step, self._graph_step)
-            w = project_to_simplex(moved)
-        return {**row, **{j: row[j]._replace(weight=float(v)) for j, v in zip(active, w, strict=True)}}
-
-    # -- personalised model learning -----------------------------------------------------------
 
     async def _average(self, me: Peer, row: Row) -> Row:
         """Average the prototypes (in MAPL+ also the backbones) of the peers that have weight and answer."""

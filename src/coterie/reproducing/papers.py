@@ -93,12 +93,11 @@ class Table:
             if word.partition("=")[0] in RESERVED_KEYS:
                 raise ConfigError(f"{word}: choose methods with --only and seeds with --seeds")
         preset, common = column.experiment(small)
-        base = over(read_tables(preset), overrides([*common, *words]))
         name = f"{self.name}-{column.name}{'-small' if small else ''}{_mark(words)}"
         planned = []
         for seed in seeds:
             for row in self._chosen(only):
-                resolved = _experiment(base, row.words.of(small), words, seed)
+                resolved = _experiment(preset, tuple(common), tuple(row.words.of(small)), tuple(words), seed)
                 folder = out / folder_name(f"{name}-{row.label}", seed)
                 planned.append(Job(Variant(row.label, row.words.of(small)), seed, resolved, folder))
         return planned
@@ -111,12 +110,16 @@ class Table:
         return [row for row in self.rows if not only or row.label in (*only, self.against)]
 
 
-def _experiment(base: dict[str, Any], row: Sequence[str], words: Sequence[str], seed: int) -> Experiment:
+@cache  # a page and its index ask for the same thousands of experiments again and again
+def _experiment(
+    preset: str, column: tuple[str, ...], row: tuple[str, ...], words: tuple[str, ...], seed: int
+) -> Experiment:
     """The settings of a run. A row's words override the user's words about its method; the user's other words override
     the row's.
 
-    A row with a different method keeps those parameters of `base`'s method that mean the same there.
+    A row with a different method keeps those parameters of the column's method that mean the same there.
     """
+    base = over(read_tables(preset), overrides([*column, *words]))
     general = [word for word in words if not word.startswith("method.")]
     return with_changes(base, overrides([*row, *general, "baseline=", f"seed={seed}"]))
 
