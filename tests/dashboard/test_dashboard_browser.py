@@ -275,14 +275,29 @@ def test_it_fits_a_phone(opened: Opened, tmp_path: Path) -> None:
         assert axe_violations(page) == []
 
 
+SLOW = """
+import time
+
+from coterie import Method
+
+
+class Slow(Method):
+    async def round(self, me, t):
+        if me.id == 0:
+            time.sleep(0.2)
+"""
+
+
 def test_start_pause_resume_and_stop_from_the_page(opened: Opened, tmp_path: Path) -> None:
     """A run of 2,000 rounds would take minutes: it is paused, goes on from its checkpoint, and is stopped."""
+    (tmp_path / "slow.py").write_text(SLOW, encoding="utf-8")
+    words = f"peers=8 rounds=2000 baseline= engine.models=false engine.checkpoint=5 method.name={tmp_path}/slow.py:Slow"
     with opened("", "--control") as page:
         page.fill("#experiment", "panm-digits")
-        page.fill("#words", "peers=8 rounds=2000 baseline= engine.models=false engine.checkpoint=5 method.nonsense=1")
+        page.fill("#words", "method.nonsense=1")
         page.get_by_role("button", name="Start run").click()
         page.locator("text=method.nonsense: unknown key 'nonsense'").wait_for(timeout=60_000)
-        page.fill("#words", "peers=8 rounds=2000 baseline= engine.models=false engine.checkpoint=5")
+        page.fill("#words", words)
         page.get_by_role("button", name="Start run").click()
         page.locator(".chip.running").wait_for(timeout=60_000)
         page.locator("tr", has=page.locator(".chip.running")).locator("td a").click()

@@ -119,9 +119,13 @@ def _experiment(
 
     A row with a different method keeps those parameters of the column's method that mean the same there.
     """
-    base = over(read_tables(preset), overrides([*column, *words]))
     general = [word for word in words if not word.startswith("method.")]
-    return with_changes(base, overrides([*row, *general, "baseline=", f"seed={seed}"]))
+    return with_changes(_column_tables(preset, column, words), overrides([*row, *general, "baseline=", f"seed={seed}"]))
+
+
+@cache
+def _column_tables(preset: str, column: tuple[str, ...], words: tuple[str, ...]) -> dict[str, Any]:
+    return over(read_tables(preset), overrides([*column, *words]))
 
 
 def _mark(words: Sequence[str]) -> str:
