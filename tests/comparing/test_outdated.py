@@ -8,6 +8,7 @@ import importlib
 import json
 import os
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -114,6 +115,7 @@ def test_a_sweep_sees_an_edited_helper_and_leaves_nothing_half_old(capsys: pytes
     Path("here/speed=1-0/leftover.txt").write_text("of the old run")
     capsys.readouterr()
     helper.write_text("rate = 0\n")
+    os.utime(helper, (later := time.time() + 2, later))  # Python takes a file of the same second and size for the same
     assert main([*words, "--no-local", "--plain"]) == FAILED
     told = capsys.readouterr()
     again = [line for line in told.err.splitlines() if "runs again, because sweep_helper.py changed since" in line]

@@ -64,7 +64,7 @@ def test_repeats_exactly(engine: str, case: str) -> None:
     same(once(engine, case), run(engine, case))
 
 
-@every_method_on(*ENGINES, fast=of_families)
+@every_method_on(SIMULATION, NETWORK, fast=of_families)
 def test_another_seed_is_another_run(engine: str, case: str) -> None:
     other = run(engine, case, "seed=1")
     mine = once(engine, case)
@@ -87,7 +87,7 @@ def test_workers_of_the_plain_loop_change_nothing(engine: str, case: str) -> Non
     same(once(engine, case, *ALONE), run(engine, case, *ALONE, "engine.workers=3"))
 
 
-@every_method_on(SIMULATION, fast=only_plain)
+@every_method_on(SIMULATION, fast=of_families)
 def test_batching_changes_next_to_nothing(engine: str, case: str) -> None:
     always, never = once(engine, case, *STACKED), once(engine, case, *ALONE)
     assert always.summary["messages"] == never.summary["messages"]

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from contract_support import CASES, METHODS, method_of, network, simulate, small
+from contract_support import CASES, METHODS, method_of, network, only_plain, simulate, slow_unless, small
 
 from coterie import wiring
 from coterie.cli.main import main
@@ -62,7 +62,7 @@ def exchanges(monkeypatch: pytest.MonkeyPatch) -> Counter[tuple[int, int]]:
     return found
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", slow_unless(only_plain, CASES))
 def test_along_the_edges_of_a_ring_or_refused(case: str, exchanges: Counter[tuple[int, int]], tmp_path: Path) -> None:
     if has_server(case):
         with pytest.raises(ConfigError, match=f"method.name = {method_of(case).replace('+', '.')} has a server.*ring"):

@@ -60,7 +60,7 @@ def modes(folder: Path) -> list[int]:
 @pytest.mark.parametrize(
     "words",
     [
-        ("run", "peers=3"),
+        pytest.param(("run", "peers=3"), marks=pytest.mark.slow),  # the scripts below run in one process, too
         ("run", "peers=3", "engine.name=processes", "engine.workers=2"),
         pytest.param(("run", "peers=3", "engine.name=ray", "engine.workers=2"), marks=pytest.mark.slow),
         ("up", "2"),

@@ -28,6 +28,8 @@ from coterie.training.recording import Repeated
 
 LANGUAGES = ("python", "sh", "toml")
 WITH_EXAMPLES = [page for page in PAGES if any(b.run and b.language in LANGUAGES for b in blocks(page))]
+# A long page: its comparison has fewer seeds by default, and is as printed with the slow tests.
+SHORTER = {"docs/tutorial-own-data.md": ("--seeds", "0,1")}
 SET_UP = ("./scripts/setup && .venv/bin/coterie run", "./scripts/setup && ./scripts/test")
 
 
@@ -58,13 +60,14 @@ def run_python(text: str) -> None:
     exec(compile(text, first, "exec", dont_inherit=True), {"__name__": "docs"})
 
 
-def run_command(line: str, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def run_command(line: str, number: int, monkeypatch: pytest.MonkeyPatch, *more: str) -> None:
     command, *words = shlex.split(line)
     if command == "coterie":
         # By default a run's folder has the time in its name: two runs of one second would want the same.
         named = words[0] not in ("run", "up") or {"--out", "--resume"} & set(words)
         out = [] if named else ["--plain", "--out", f"runs/{number}"]
-        assert main.main([*words, *out]) == 0, f"failed: {line}"
+        more = more if words[0] == "compare" else ()
+        assert main.main([*words, *more, *out]) == 0, f"failed: {line}"
     elif command == "python":
         monkeypatch.setattr(sys, "argv", words)
         runpy.run_path(words[0], run_name="__main__")
@@ -75,6 +78,17 @@ def run_command(line: str, number: int, monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize("page", WITH_EXAMPLES, ids=name)
 def test_examples_run(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_page(page, monkeypatch, *SHORTER.get(name(page), ()))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("page", SHORTER)
+def test_long_examples_run_as_printed(page: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_page(ROOT / page, monkeypatch)
+
+
+def run_page(page: Path, monkeypatch: pytest.MonkeyPatch, *more: str) -> None:
     number = itertools.count()
     for block in blocks(page):
         if block.run and block.language == "python":
@@ -84,7 +98,7 @@ def test_examples_run(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             save_if_named(block.text, ".toml")
         elif block.run and block.language == "sh":
             for line in block.text.splitlines():
-                run_command(line, next(number), monkeypatch)
+                run_command(line, next(number), monkeypatch, *more)
 
 
 def test_readme_has_the_two_commands() -> None:

@@ -43,6 +43,7 @@ class Links(HTMLParser):
             self.loads.append(has[LOADING[tag]])
 
 
+@pytest.mark.slow  # CI runs it beside lint
 def test_the_site_is_whole(tmp_path: Path) -> None:
     """One test, because building takes a quarter of a minute on a busy machine. Built as `scripts/docs` does it."""
     site = tmp_path / "html"

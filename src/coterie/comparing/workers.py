@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import shutil
 import signal
@@ -12,14 +11,12 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from multiprocessing import resource_tracker
-from multiprocessing.connection import Connection, wait
-from multiprocessing.context import ForkServerContext, SpawnContext
-from multiprocessing.process import BaseProcess
+from multiprocessing.connection import Connection, Pipe, wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from coterie.comparing.plan import Job
+from coterie.core import forking
 from coterie.core.errors import CoterieError, Interrupted
 
 if TYPE_CHECKING:
@@ -119,12 +116,8 @@ class _Worker:
     """A process that runs one job after another."""
 
     def __init__(self) -> None:
-        context = _context()
-        self.connection, child_end = context.Pipe()
-        process = context.Process(target=_work, args=(child_end, dict(os.environ)), daemon=True)
-        self.process: BaseProcess = process
-        with _interrupts_blocked():
-            process.start()
+        self.connection, child_end = Pipe()
+        self.process = forking.start(_work, child_end)
         child_end.close()  # so that the connection closes with the process
         self.job: Job | None = None
         self.alive = True
@@ -161,19 +154,6 @@ class _Worker:
         self.connection.close()
 
 
-def _context() -> SpawnContext | ForkServerContext:
-    """How workers start: as forks of a server that has imported torch but has not computed with it yet.
-
-    A fork of this process may hang, for torch may be computing in it. The server imports torch once, which takes
-    seconds; its forks start in milliseconds. A system without fork servers starts a new Python for every worker.
-    """
-    if "forkserver" not in multiprocessing.get_all_start_methods():
-        return multiprocessing.get_context("spawn")
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["coterie.running.simulated"])
-    return context
-
-
 def _exit_reason(code: int | None) -> str:
     if code is None or code >= 0:
         return f"its process exited unexpectedly (exit code {code})"
@@ -196,27 +176,14 @@ def _on_interrupt(call: Callable[[], None]) -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-@contextmanager
-def _interrupts_blocked() -> Iterator[None]:
-    """Block Ctrl-C in a process that starts here until it can handle it, not in the middle of its imports."""
-    resource_tracker.ensure_running()  # otherwise it would start first and unblock interrupts
-    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
-
-
 # -- in the worker's process -----------------------------------------------------------------------
 
 
-def _work(connection: Connection, environment: dict[str, str]) -> None:
+def _work(connection: Connection) -> None:
     """Run the jobs that arrive through the connection, until None arrives or the other end closes."""
-    os.environ.clear()  # a fork of the server has the environment in which the server started
-    os.environ.update(environment)
     run = _WorkerRun(connection)
     signal.signal(signal.SIGINT, run.interrupted)  # the terminal's Ctrl-C also reaches this process
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+    forking.allow_interrupts()
     with suppress(EOFError, BrokenPipeError):
         while (given := connection.recv()) is not None:
             connection.send(run.outcome(*given))

@@ -9,22 +9,21 @@ from __future__ import annotations
 
 import contextlib
 import signal
-import socket
-import subprocess
 import sys
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, Pipe
 from typing import Any
 
+from coterie.core import forking
 from coterie.core.errors import RunError, StageLost
 from coterie.core.peer import Peer
+from coterie.simulation.shard_process import serve_shard
 from coterie.simulation.shards import Make, Order, Shard, Sharded
 from coterie.simulation.shared_memory import Location, SharedBuffer, receive
 from coterie.simulation.stage import Stage
 
-MODULE = "coterie.simulation.shard_process"
 SECONDS_TO_END = 5.0  # grace period for a process that does not answer
 LOCAL = 0  # the shard of this process, the director
 
@@ -53,7 +52,7 @@ class Processes(Sharded):
         self._epoch = 0  # a process may overwrite its answers of earlier epochs
         self._all_read = True  # whether all answers up to now have been read
         try:
-            self._processes += [ShardProcess(shard, [buffer.file for buffer in buffers]) for shard in others]
+            self._processes += [ShardProcess(shard, buffers) for shard in others]
             location = buffers[-1].put({"make": make, **common})  # never cleared: all processes refer to it
             for process in self._processes:
                 process.send((location, members[process.shard], sys.path))
@@ -149,22 +148,17 @@ class _RemoteCall:
 class ShardProcess:
     """The director's handle of a process with a shard."""
 
-    def __init__(self, shard: int, buffers: Sequence[int]) -> None:
+    def __init__(self, shard: int, buffers: Sequence[SharedBuffer]) -> None:
         self.shard = shard
         self.pending: deque[_RemoteCall] = deque()
-        ours, its = socket.socketpair()
-        with ours, its:
-            words = [str(shard), str(its.fileno()), *map(str, buffers)]
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", MODULE, *words],
-                pass_fds=[its.fileno(), *buffers],
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,  # Ctrl-C is for the director, which may continue up to a checkpoint
-            )
-            self._connection: Connection[Any, Any] = Connection(ours.detach())
+        self._connection: Connection[Any, Any]
+        self._connection, its = Pipe()
+        with its:
+            self._process = forking.start(serve_shard, shard, its, buffers)
 
     @property
     def pid(self) -> int:
+        assert self._process.pid is not None
         return self._process.pid
 
     def call(self, message: Any) -> _RemoteCall:
@@ -198,13 +192,12 @@ class ShardProcess:
     def kill(self) -> None:
         """End the process immediately: nothing that it has is needed any more."""
         self._process.kill()
-        self._process.wait()
+        self._process.join()
         self._connection.close()
 
     def _ending(self) -> str:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(SECONDS_TO_END)
-        code = self._process.returncode
+        self._process.join(SECONDS_TO_END)
+        code = self._process.exitcode
         if code is None:
             return "does not answer any more"
         if code >= 0:

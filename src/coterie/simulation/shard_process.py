@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import sys
 import traceback
+from collections.abc import Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
-from coterie.core import memory
+from coterie.core import forking, memory
 from coterie.simulation.shards import Shard
 from coterie.simulation.shared_memory import SharedBuffer, receive
 
 
-def main(number: int, connection: int, *files: int) -> None:
-    buffers = [SharedBuffer(of, file) for of, file in enumerate(files)]
-    with Connection(connection) as director, suppress(EOFError, BrokenPipeError, ConnectionResetError):
+def serve_shard(number: int, director: Connection[Any, Any], buffers: Sequence[SharedBuffer]) -> None:
+    """Make the shard, tell the director, and serve its calls until the connection closes."""
+    os.setsid()  # Ctrl-C is for the director, which may continue up to a checkpoint
+    forking.allow_interrupts()
+    with director, suppress(EOFError, BrokenPipeError, ConnectionResetError):
         shard = _make_shard(number, director, buffers[-1])
         if shard is None:
             return
@@ -36,7 +40,7 @@ def _make_shard(number: int, director: Connection[Any, Any], common: SharedBuffe
     return shard
 
 
-def _serve(shard: Shard, director: Connection[Any, Any], buffers: list[SharedBuffer]) -> None:
+def _serve(shard: Shard, director: Connection[Any, Any], buffers: Sequence[SharedBuffer]) -> None:
     own, last = buffers[shard.number], 0
     while True:
         epoch, location, elsewhere = receive(director)
@@ -53,7 +57,7 @@ def _serve(shard: Shard, director: Connection[Any, Any], buffers: list[SharedBuf
         director.send(answer)
 
 
-def _lent(buffers: list[SharedBuffer], location: Any) -> Any:
+def _lent(buffers: Sequence[SharedBuffer], location: Any) -> Any:
     failed, result = buffers[location.buffer].get(location)
     if failed:
         raise result[0]
@@ -67,7 +71,3 @@ def _sendable(error: Exception) -> Exception:
     except Exception:
         return RuntimeError(f"{type(error).__name__}: {error}")
     return error
-
-
-if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))

@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
+from multiprocessing.reduction import DupFd
 from typing import Any, NamedTuple
 
 import torch
@@ -45,6 +46,10 @@ class SharedBuffer:
         self.file = _anonymous() if file is None else file
         self._used = 0
         self._memory: mmap.mmap | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """To a process that is being started: it gets the same file under a number of its own."""
+        return _received_buffer, (self.number, DupFd(self.file))
 
     def clear(self) -> None:
         """Discard all messages, which must have been read."""
@@ -94,6 +99,10 @@ def _allocate(file: int, size: int) -> None:
         os.posix_fallocate(file, 0, size)
     else:  # such as on macOS
         os.ftruncate(file, size)
+
+
+def _received_buffer(number: int, file: Any) -> SharedBuffer:
+    return SharedBuffer(number, file.detach())
 
 
 def _anonymous() -> int:
