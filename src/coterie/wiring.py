@@ -35,11 +35,11 @@ class Population:
 
     participants: list[Peer]  # the peers, then the server if there is one
     architectures: list[str]
-    holding: PooledData
+    pooled: PooledData
 
     @property
     def dataset(self) -> Dataset:
-        return self.holding.dataset
+        return self.pooled.dataset
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -48,7 +48,7 @@ class Population:
 
     @property
     def clusters(self) -> list[int] | None:
-        return self.holding.clusters
+        return self.pooled.clusters
 
 
 class _NoDesk:
@@ -69,10 +69,10 @@ def divide(e: Experiment) -> tuple[Dataset, list[Share]]:
     return dataset, list(data.partition(dataset.y, len(dataset.classes), e.peers, e.data, e.seed))
 
 
-def gather(e: Experiment, holding: PooledData | None = None) -> Population:
-    """Make all peers with their data (loaded and partitioned, unless `holding` has them) and models."""
-    holding = holding or pool_data(*divide(e), e.data)
-    dataset, held = holding.dataset, holding.splits(e.engine.device)
+def gather(e: Experiment, pooled: PooledData | None = None) -> Population:
+    """Make all peers with their data (loaded and partitioned, unless `pooled` has them) and models."""
+    pooled = pooled or pool_data(*divide(e), e.data)
+    dataset, held = pooled.dataset, pooled.splits(e.engine.device)
     shape, classes = dataset.x.shape[1:], len(dataset.classes)
     rng = randomness.generator(e.seed, "architectures")
     names = models.assign(e.model, e.peers, shape, classes, rng)
@@ -94,7 +94,7 @@ def gather(e: Experiment, holding: PooledData | None = None) -> Population:
             raise ModelError(f"{e.method_name} shares the {part}, but {name} has none: remove it from model.zoo")
     if e.method.same_features:
         _check_features({name: kinds.network(name) for name in sorted(set(names))}, e)
-    truth = holding.clusters
+    truth = pooled.clusters
     if e.method.needs_truth and truth is None:
         raise ConfigError(
             f"method.name = {e.method_name} needs the true clusters, but data.partition = {e.data.partition} "
@@ -121,7 +121,7 @@ def gather(e: Experiment, holding: PooledData | None = None) -> Population:
                 rounds=e.rounds, kinds=kinds,
             )
         )  # fmt: skip
-    return Population(members, names, holding)
+    return Population(members, names, pooled)
 
 
 def _unchanged(model: Model) -> Model:
@@ -164,10 +164,10 @@ def stage_for(e: Experiment, circle: Population) -> Stage:
     return stage_with(e, circle.participants, e.engine.workers)
 
 
-def stage_of(members: Sequence[int], tables: dict[str, Any], holding: PooledData) -> Stage:
+def stage_of(members: Sequence[int], tables: dict[str, Any], pooled: PooledData) -> Stage:
     """The stage of a shard; called in the shard's process."""
     e, ids = from_tables(tables), set(members)
-    return stage_with(e, [peer for peer in gather(e, holding).participants if peer.id in ids])
+    return stage_with(e, [peer for peer in gather(e, pooled).participants if peer.id in ids])
 
 
 def stage_with(e: Experiment, participants: Sequence[Peer], workers: int = 1) -> Stage:
@@ -182,5 +182,5 @@ def spread(e: Experiment, circle: Population) -> Stage:
     stage = stage_with(e, [circle.participants[peer] for peer in sorted(members[LOCAL])])
     if len(members) == 1:
         return stage
-    common = {"tables": e.tables(), "holding": circle.holding.without_raw()}
+    common = {"tables": e.tables(), "pooled": circle.pooled.without_raw()}
     return Processes(stage, circle.participants, members, stage_of, common)

@@ -76,7 +76,7 @@ def _personal(me: Peer, round: int, e: Experiment, circle: Population, name: str
     dataset, shape = circle.dataset, circle.shape
     scaling = (me.data and me.data.scaling) or Scaling.none(shape[0])
     manifest = Manifest(
-        e.method_name, e.seed, me.id, name, round, dataset.classes, circle.holding.kind, shape, dataset.columns,
+        e.method_name, e.seed, me.id, name, round, dataset.classes, circle.pooled.kind, shape, dataset.columns,
         e.data.label, scaling, dataclasses.asdict(e.model),
         "" if me.ensemble is None else me.ensemble.vote, _parts(me), version(),
     )  # fmt: skip

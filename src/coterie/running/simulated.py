@@ -260,7 +260,7 @@ def check_folder(out: Path, overwrite: bool) -> None:
 def run_started(e: Experiment, circle: Population) -> RunStarted:
     samples = [p.samples for p in circle.participants[: e.peers]]
     return RunStarted(
-        e.method_name, e.seed, e.peers, e.rounds, circle.architectures, samples, circle.holding.class_counts,
+        e.method_name, e.seed, e.peers, e.rounds, circle.architectures, samples, circle.pooled.class_counts,
         circle.clusters, version(), f"{short_name(e.data.name)}, {e.data.partition}",
     )  # fmt: skip
 

@@ -40,9 +40,9 @@ class Actor:
         """Returns as soon as the process has started."""
 
     def begin(
-        self, number: int, members: Sequence[int], make: Make, tables: dict[str, Any], holding: PooledData
+        self, number: int, members: Sequence[int], make: Make, tables: dict[str, Any], pooled: PooledData
     ) -> None:
-        self.shard = Shard(number, make(members, tables, holding))
+        self.shard = Shard(number, make(members, tables, pooled))
 
     def run(self, orders: Sequence[Order], call: str, arguments: tuple[Any, ...], *lent: list[Lent]) -> Any:
         return self.shard.run(orders, call, arguments, lent)
@@ -52,14 +52,14 @@ class Cluster(Sharded):
     """The shards of a run, each in an actor."""
 
     def __init__(self, e: Experiment, circle: Population, make: Make) -> None:
-        """`make(members, tables, holding)` makes a shard's stage, in its actor."""
+        """`make(members, tables, pooled)` makes a shard's stage, in its actor."""
         super().__init__(e.method, circle.participants, e.rounds, Trainer(e.engine.batching, 1, 1), e.evaluate.every)
         self._disconnect = connected(e)
         self._actors = _actors(_actors_wanted(e))
         self._init_shards(sharded(circle.participants, circle.shape, e.train.epochs, len(self._actors)))
         actors = enumerate(zip(self._actors, self.members, strict=False))
-        holding = ray.put(circle.holding.without_raw())  # stored once per machine, whatever the number of shards
-        self._results([actor.begin.remote(n, members, make, e.tables(), holding) for n, (actor, members) in actors])
+        pooled = ray.put(circle.pooled.without_raw())  # stored once per machine, whatever the number of shards
+        self._results([actor.begin.remote(n, members, make, e.tables(), pooled) for n, (actor, members) in actors])
 
     def close(self) -> None:
         super().close()
