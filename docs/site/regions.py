@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import measured
-from wrap import wrapped
 
 import coterie
 from coterie.cli.listing import needs
@@ -30,18 +29,18 @@ from coterie.config.sections import PLAIN, SECTIONS, Experiment
 from coterie.core import events
 from coterie.methods import METHODS
 from coterie.reproducing.sections import WITHOUT
+from coterie.reproducing.wrapping import wrapped
 from coterie.running.real_peer import PeerSettings
 
 ROOT = Path(__file__).resolve().parents[2]
 REGION = re.compile(r"(<!-- generated: (\w+) ?(\S*) -->\n).*?(<!-- end of generated -->)", re.DOTALL)
-REPRODUCED = "# The papers' tables, run again\n"  # written by `coterie reproduce --page`, which does not wrap lines
 FIELD = re.compile(r"(?:^ +# (.+)\n)?^ +([a-z]\w*): ([^=#\n]+?)(?: = [^#\n]*?)?(?:  # (.+))?$", re.MULTILINE)
 
 
 def current(text: str) -> str:
     """A page's text with updated regions and wrapped prose."""
     text = REGION.sub(lambda m: f"{m[1]}\n{KINDS[m[2]](m[3]).strip()}\n\n{m[4]}", text)
-    return text if text.startswith(REPRODUCED) else wrapped(text)
+    return wrapped(text)
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

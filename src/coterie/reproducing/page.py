@@ -13,6 +13,7 @@ from coterie.core.formatting import markdown
 from coterie.reproducing import papers, states
 from coterie.reproducing.results import Results, behind, notes, rows
 from coterie.reproducing.sections import RECORDS, Place, Section, left_behind, parsed
+from coterie.reproducing.wrapping import wrapped
 
 HEAD = """# The papers' tables, run again
 
@@ -96,7 +97,7 @@ def page(
     parts += [f"## {section.heading}\n\n{section.text}\n" for section in first]
     if second:
         parts += [PART_WITHOUT, *(f"### {section.heading}\n\n{section.text}\n" for section in second)]
-    return "\n".join(parts)
+    return wrapped("\n".join(parts))
 
 
 def _read(path: Path) -> str:
@@ -118,7 +119,7 @@ def _text(results: Results, line: str, path: Path, record: Path | None) -> str:
     else:
         records = "There are no records of these runs: `--record FILE` keeps them."
     block = ["<!-- not run: takes hours -->", "```sh", *commands, "```"]
-    return "\n".join([*notes(results), "", *block, "", markdown(rows(results)), "", *behind(results), records])
+    return "\n".join([*notes(results), "", *block, "", markdown(rows(results)), "", *behind(results), "", records])
 
 
 def _in_order() -> Iterator[Place]:

@@ -104,8 +104,8 @@ def left_behind(section: Section, labels: Collection[str]) -> Section | None:
         return None
     before = lines[: lines.index(table[0])]
     if not section.without:
-        notes = [line.replace("runs are there", "runs were made") for line in before[: _first_comment(before)]]
-        before = [f"Measured on {_days(section.text)} {EARLIER}", "", *notes]
+        notes = re.sub(r"runs\s+are\s+there", "runs were made", "\n".join(before[: _first_comment(before)]))
+        before = [f"Measured on {_days(section.text)} {EARLIER}", "", notes]
     text = "\n".join([*before, "", *table[:2], *rows])
     return replace(section, text=re.sub(r"\n{3,}", "\n\n", text).strip(), without=True)
 

@@ -1,4 +1,4 @@
-"""Wrap the prose of Markdown pages, for `regions.py`.
+"""Wrap the prose of Markdown pages.
 
 Only paragraphs and list items are wrapped. Tables, code, headings, images and HTML stay as they are.
 """
