@@ -24,7 +24,7 @@ from coterie import wiring
 from coterie.config import loading
 from coterie.config.sections import Experiment
 from coterie.core import randomness
-from coterie.core.peer import Peer
+from coterie.core.peer import Peer, held_by
 from coterie.methods.components.ensemble_selection import Bench, choose
 from coterie.methods.components.own_models import model_of, own_models
 from coterie.methods.fedpae import FedPAE
@@ -62,10 +62,10 @@ def benches_of(me: Peer, peers: Sequence[Peer], trainer: Trainer) -> Benches:
     own = np.array([peer is me for peer, _ in models.values()])
     benches = []
     for split in ("validation", "test"):
-        data = getattr(me.data, split)
+        data = getattr(held_by(me), split)
         jobs = [me.job(model_of(peer, kept["kind"], kept["best"]), data) for peer, kept in models.values()]
         probabilities = [prediction.logits.softmax(1).cpu().double().numpy() for prediction in trainer.predict(jobs)]
-        benches.append(Bench(np.stack(probabilities), me.labels(split).cpu().numpy(), own))
+        benches.append(Bench(np.stack(probabilities), data.y.cpu().numpy(), own))
     return Benches(*benches)
 
 

@@ -94,7 +94,7 @@ def gather(e: Experiment, pooled: PooledData | None = None) -> Population:
             raise ModelError(f"{e.method_name} shares the {part}, but {name} has none: remove it from model.zoo")
     if e.method.same_features:
         _check_features({name: kinds.network(name) for name in sorted(set(names))}, e)
-    truth = pooled.clusters
+    truth = pooled.clusters if e.method.needs_truth else None  # of no other method's peers
     if e.method.needs_truth and truth is None:
         raise ConfigError(
             f"method.name = {e.method_name} needs the true clusters, but data.partition = {e.data.partition} "

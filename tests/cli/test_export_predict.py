@@ -27,6 +27,7 @@ from coterie.config.sections import Experiment
 from coterie.core.ensemble import voted
 from coterie.core.errors import DivergedError, ModelError, RunError
 from coterie.core.jobs import EvaluateJob
+from coterie.core.peer import held_by
 from coterie.data.loading import _embedded_table
 from coterie.export.predicting import probabilities
 from coterie.running import saved_models, simulated
@@ -371,12 +372,13 @@ def ensembles(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Simulatio
 
 def expected_votes(simulation: Simulation, peer: int) -> np.ndarray:
     me = simulation.stage.peers[peer]
-    assert me.data is not None
+    data = held_by(me)
+    assert data is not None
     assert me.ensemble is not None
     own, odd, before = (member.model for member in me.ensemble.members)
-    said = [torch.softmax(predict(EvaluateJob(m, me.data.test)).logits, 1) for m in (own, before)]  # type: ignore[arg-type]
+    said = [torch.softmax(predict(EvaluateJob(m, data.test)).logits, 1) for m in (own, before)]  # type: ignore[arg-type]
     session = onnxruntime.InferenceSession(odd.bytes, providers=["CPUExecutionProvider"])  # type: ignore[union-attr]
-    [by_odd] = session.run(None, {"input": me.data.test.x.numpy()})
+    [by_odd] = session.run(None, {"input": data.test.x.numpy()})
     return voted([said[0], torch.from_numpy(by_odd), said[1]], "hard").numpy()
 
 
@@ -416,11 +418,12 @@ def test_a_mixture_votes_by_its_weights(form: str, tmp_path: Path, capsys: pytes
     held: list[Simulation] = []
     simulated.run(e, tmp_path / "run", on_start=held.append)
     me = held[0].stage.peers[0]
-    assert me.data is not None
+    data = held_by(me)
+    assert data is not None
     assert me.ensemble is not None
     weights = me.ensemble.weights
     assert len(weights) == 2
-    said = [torch.softmax(predict(EvaluateJob(m.model, me.data.test)).logits, 1) for m in me.ensemble.members]  # type: ignore[arg-type]
+    said = [torch.softmax(predict(EvaluateJob(m.model, data.test)).logits, 1) for m in me.ensemble.members]  # type: ignore[arg-type]
     want = (weights[0] * said[0] + weights[1] * said[1]).numpy()
     _, x, _ = rows_to_test(e, 0)
     np.savez(tmp_path / "x.npz", x=x)

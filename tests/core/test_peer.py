@@ -133,7 +133,7 @@ def test_a_round_begins_with_empty_notes(peer: Peer) -> None:
 
 
 def test_a_server_has_no_data(peer: Peer) -> None:
-    peer.data = None
+    peer._held = None
     for act in (peer.train, lambda: peer.evaluate([]), lambda: peer.samples):
         with pytest.raises(ConfigError, match="participant 2 is a server"):
             act()

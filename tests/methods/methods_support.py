@@ -16,7 +16,7 @@ from coterie.config.sections import Experiment
 from coterie.core.events import PeerAway, PeerRound
 from coterie.core.jobs import Split
 from coterie.core.net import Output
-from coterie.core.peer import Peer
+from coterie.core.peer import Peer, held_by
 from coterie.simulation.clock import Clock
 from coterie.simulation.director import Simulation
 from coterie.simulation.stage import Stage
@@ -41,9 +41,10 @@ def gather(e: Experiment) -> list[Peer]:
     participants = wiring.gather(e).participants
     for me in participants[: e.peers]:
         me.model.vector.copy_(torch.from_numpy(np.random.default_rng(me.id).normal(size=me.model.layout.size)))
-        assert me.data is not None
-        train = me.data.train
-        me.data = replace(me.data, train=Split(train.pool, train.rows[: SAMPLES[me.id % 3]]))
+        data = held_by(me)
+        assert data is not None
+        train = data.train
+        me._held = replace(data, train=Split(train.pool, train.rows[: SAMPLES[me.id % 3]]))
     return participants
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from coterie import wiring
 from coterie.core.loss import cross_entropy
-from coterie.core.peer import Peer
+from coterie.core.peer import Peer, held_by
 from coterie.methods.components import distillation
 from coterie.methods.components.expert_walks import reach
 from coterie.methods.components.experts import can_train, expert
@@ -48,8 +48,7 @@ class Call:
 def outputs(me: Peer, kind: str, split: str) -> tuple[Tensor, Tensor, Tensor]:
     """Logits and features of one of its experts, by PyTorch alone; and the labels."""
     assert me.kinds is not None
-    assert me.data is not None
-    net, data = me.kinds.network(kind).build(), getattr(me.data, split)
+    net, data = me.kinds.network(kind).build(), getattr(held_by(me), split)
     net.load_state_dict({name: tensor.clone() for name, tensor in expert(me, kind).items()})
     net.eval()
     with torch.no_grad():

@@ -18,7 +18,7 @@ from coterie.core.errors import ConfigError
 from coterie.core.loss import Batch
 from coterie.core.model import Model
 from coterie.core.net import Output
-from coterie.core.peer import Peer
+from coterie.core.peer import Peer, held_by
 from coterie.core.weights import Weights
 from coterie.methods.components.heads import head_loss
 from coterie.methods.fedavg import FedAvg, by_kind
@@ -359,8 +359,9 @@ def test_fedrod_shares_all_but_the_private_head_and_predicts_with_both() -> None
         net = me.architecture.build()
         net.load_state_dict(dict(me.model.items()))
         net.eval()
-        assert me.data is not None
-        x = me.data.test.x
+        data = held_by(me)
+        assert data is not None
+        x = data.test.x
         z = net.backbone(x)
         assert net.private is not None
         torch.testing.assert_close(net(x).logits, net.head(z) + net.private(z))

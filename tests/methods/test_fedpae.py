@@ -23,7 +23,7 @@ from coterie.core.jobs import EvaluateJob, FitJob, Score
 from coterie.core.loss import Batch, cross_entropy
 from coterie.core.model import Model
 from coterie.core.net import Output
-from coterie.core.peer import Peer
+from coterie.core.peer import Peer, held_by
 from coterie.core.portable_model import Portable
 from coterie.data.partitions.deal import partition
 from coterie.methods.components.own_models import Own, class_weights, kinds_of, weighted
@@ -124,8 +124,9 @@ def test_what_is_measured_is_the_members_vote(vote: str) -> None:
     played = fedpae(f"method.vote={vote}", "method.k=3")
     for me in played.participants:
         assert me.ensemble is not None
-        assert me.data is not None
-        x, y = me.data.test.x, me.data.test.y
+        data = held_by(me)
+        assert data is not None
+        x, y = data.test.x, data.test.y
         with torch.no_grad():
             said = torch.stack([bind(m.model).eval()(x).logits.softmax(1) for m in me.ensemble.members])  # type: ignore
         if vote == "hard":

@@ -19,6 +19,7 @@ from circle_support import Circle
 from PIL import Image
 
 from coterie.core.errors import DataError
+from coterie.core.peer import held_by
 from coterie.network.agreement import AgreementError
 from coterie.network.channels import Channels
 from coterie.network.keys import Identity
@@ -155,7 +156,7 @@ def patterns(two: Circle, file: PeerFile, kind: str) -> list[bytes]:
     found = [MARK.encode()]
     if kind == "images":
         return found
-    data = place(file, Identity.load(two.folder / "keys" / "north"))[0].data
+    data = held_by(place(file, Identity.load(two.folder / "keys" / "north"))[0])
     assert data is not None
     assert data.scaling is not None
     scaled = data.scaling.of_raw(np.array([[*NUMBERS, *[0.0] * (len(data.scaling.mean) - 2)]]))[0, :2].tolist()

@@ -8,7 +8,7 @@ import pytest
 import torch
 from simulation_support import play
 
-from coterie.core.peer import Peer
+from coterie.core.peer import Peer, held_by
 from coterie.methods import Method
 
 
@@ -29,7 +29,9 @@ def _only(me: Peer, label: int) -> torch.Tensor:
 def test_a_peer_that_has_gone_on_is_measured_as_it_was(seconds: tuple[float, ...]) -> None:
     played = play(SaysItsRound(), rounds=4, seconds=seconds)
     for peer in played.peers:
-        labels = peer.labels("test")
+        data = held_by(peer)
+        assert data is not None
+        labels = data.test.y
         expected = [float((labels == t).float().mean()) for t in range(1, 5)]
         assert [record.test for record in played.rounds(peer.id)] == pytest.approx(expected)
     assert len({record.test for peer in range(3) for record in played.rounds(peer)}) > 1

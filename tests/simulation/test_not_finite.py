@@ -191,7 +191,7 @@ def test_a_member_of_an_ensemble_counts_and_a_model_beside_it_does_not() -> None
 
 
 def test_a_server_predicts_nothing() -> None:
-    me = dataclasses.replace(peer(), data=None)
+    me = dataclasses.replace(peer(), _held=None)
     me.model.vector.fill_(torch.nan)
     assert not found(me)
 

@@ -14,7 +14,7 @@ from coterie import wiring
 from coterie.config.sections import Experiment
 from coterie.core.errors import ConfigError
 from coterie.core.jobs import Split
-from coterie.core.peer import Peer
+from coterie.core.peer import Peer, held_by
 from coterie.core.randomness import number, permutations
 from coterie.running import simulated
 from coterie.simulation.clock import Clock
@@ -27,9 +27,10 @@ def unequal(e: Experiment) -> list[Peer]:
     """The experiment's participants, with 12, 9 and 6 training samples."""
     participants = wiring.gather(e).participants
     for peer, count in zip(participants, (12, 9, 6), strict=False):
-        assert peer.data is not None
-        train = peer.data.train
-        peer.data = replace(peer.data, train=Split(train.pool, train.rows[:count]))
+        data = held_by(peer)
+        assert data is not None
+        train = data.train
+        peer._held = replace(data, train=Split(train.pool, train.rows[:count]))
     return participants
 
 

@@ -38,7 +38,8 @@ def _method(name: str) -> str:
     from coterie.methods import find
 
     method = find(name)
-    head = [f"{name}: {method.summary}", needs(method), *([method.paper] if method.paper else [])]
+    oracle = ["an oracle: it is told the true clusters, which no real peer knows"] if method.needs_truth else []
+    head = [f"{name}: {method.summary}", needs(method), *oracle, *([method.paper] if method.paper else [])]
     return "\n".join([*head, *_parameters(method, "method"), *_common(method)])
 
 

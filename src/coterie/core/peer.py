@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, TypeVar, overload
 
 import numpy as np
 import torch
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 LONGEST_REASON = 300  # characters
+FOR_METHODS: Final = ("train", "validation")  # the splits that a method may use: never "test"
 ESTIMATOR_EPOCHS = 10  # assumed cost of fitting an estimator on the virtual clock, in epochs of training
 
 
@@ -59,10 +60,44 @@ class Desk(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class PeerData:
+    """All of a peer's data, as the engine holds them: `held_by`. A method gets `MethodData` instead."""
+
     train: Split
     validation: Split
     test: Split
     scaling: Scaling | None = field(default=None, kw_only=True)  # how raw samples were scaled; None: they are raw
+    # Predictions of ensembles' members, by name and split: they are test predictions too, so not for methods.
+    predicted: dict[tuple[str, str], Tensor] = field(default_factory=dict, kw_only=True, repr=False)
+
+
+class MethodData:
+    """A peer's data as its method sees them (`me.data`): training and validation samples, never test samples."""
+
+    def __init__(self, held: PeerData, peer: int) -> None:
+        self._held, self._peer = held, peer
+
+    @property
+    def train(self) -> Split:
+        return _on_its_own(self._held.train)
+
+    @property
+    def validation(self) -> Split:
+        return _on_its_own(self._held.validation)
+
+    @property
+    def test(self) -> NoReturn:
+        raise _no_test_rows(self._peer, "me.data.test", sys._getframe(1))
+
+    @property
+    def scaling(self) -> Scaling | None:
+        """How raw samples were scaled; None: they are raw."""
+        return self._held.scaling
+
+
+def _on_its_own(split: Split) -> Split:
+    """The same samples in a pool of their own: the shared pool also has test rows, and other peers' rows."""
+    pool = Pool(split.x, split.y, split.pool.augment)
+    return Split(pool, torch.arange(len(split), device=split.rows.device))
 
 
 class Others(Sequence[int]):
@@ -100,11 +135,10 @@ class Peer:
     model: Model  # its weights; training changes them in place
     settings: TrainSettings  # the [train] section
     desk: Desk
-    data: PeerData | None = None  # None at a server
+    _held: PeerData | None = None  # for the engine: `held_by`; None at a server
     server: int | None = None  # the id of the server, if the method has one
     links: Sequence[int] | None = None  # its neighbours in the [graph]; None: all peers
-    # The true cluster of each peer, if the data were made with clusters: for the Oracle baseline only.
-    truth: Sequence[int] | None = None
+    _truth: Sequence[int] | None = None  # the true cluster of each peer; None unless the method is an oracle
     round: int = 0  # the current round, from 1
     rounds: int = 0  # the number of rounds
     kind: str = ""  # of its model, as in model.zoo; for an estimator, `model` is only a placeholder
@@ -114,7 +148,6 @@ class Peer:
     state: dict[str, Any] = field(default_factory=dict)  # kept in checkpoints: JSON values, tensors, models
     notes: dict[str, Any] = field(default_factory=dict)  # of this round, for the report
     memory: OptimizerMemory = field(default_factory=OptimizerMemory)
-    said: dict[tuple[str, str], Tensor] = field(default_factory=dict)  # for the engine: members' predictions, by split
     requested: dict[Request[Any], Call] = field(default_factory=dict)  # for the engine: requests not awaited so far
     circle: Sequence[int] = field(init=False)  # all other peers that are present, neighbours or not
     _edges: frozenset[int] = field(init=False)  # `links` as a set, for fast lookups
@@ -143,6 +176,25 @@ class Peer:
     def samples(self) -> int:
         """The number of this peer's training samples."""
         return len(self._data().train)
+
+    @property
+    def data(self) -> MethodData | None:
+        """This peer's training and validation samples, `me.data.train.x` and `.y`; None at a server.
+
+        A method gets no test samples: asking for them is an error.
+        """
+        return None if self._held is None else MethodData(self._held, self.id)
+
+    @property
+    def truth(self) -> Sequence[int]:
+        """The true cluster of each peer, for oracles alone: methods that declare `needs_truth`."""
+        if self._truth is None:
+            raise MethodError(
+                f"{_called('', sys._getframe(1)).place}: peer {self.id} asks for me.truth, but only an oracle is told "
+                "the true clusters. Find similar peers without it, or declare the method an oracle: "
+                "`needs_truth: ClassVar[bool] = True`"
+            )
+        return self._truth
 
     @property
     def linked(self) -> Sequence[int]:
@@ -187,17 +239,21 @@ class Peer:
     ) -> Evaluate:
         """Loss and accuracy of each model (also fetched ones of this peer's architecture) on this peer's data.
 
-        `samples` is the number of random samples to measure all of them on, redrawn at every call; 0: the whole split.
+        `split` is "train" or "validation"; the test split is an error. `samples` is the number of random samples to
+        measure all of them on, redrawn at every call; 0: the whole split.
         """
-        data: Split = getattr(self._data(), split)
+        data = self._split(split, "evaluate")
         if 0 < samples < len(data):
             drawn = self.rng("evaluate").choice(len(data), samples, replace=False)
             data = Split(data.pool, rows_of(data, drawn))
         return self._requested("evaluate", Evaluate([self.job(m, data) for m in models]))
 
     def predict(self, models: Iterable[Mapping[str, Tensor] | Portable] = (), split: str = "train") -> Predict:
-        """Logits and features of models (by default this peer's) for each of this peer's samples."""
-        data: Split = getattr(self._data(), split)
+        """Logits and features of models (by default this peer's) for each of this peer's samples.
+
+        `split` is "train" or "validation"; the test split is an error.
+        """
+        data = self._split(split, "predict")
         return self._requested("predict", Predict([self.job(m, data) for m in models or [self.model]]))
 
     def fit(self, kind: str) -> Compute[Portable]:
@@ -212,9 +268,11 @@ class Peer:
         return self._requested("compute", Compute(partial(function, *arguments, **named), 0))
 
     def labels(self, split: str = "train") -> Tensor:
-        """The labels of this peer's samples, in the order of `predict`."""
-        data: Split = getattr(self._data(), split)
-        return data.y
+        """The labels of this peer's samples, in the order of `predict`.
+
+        `split` is "train" or "validation"; the test split is an error.
+        """
+        return self._split(split, "labels").y
 
     # -- exchanging ----------------------------------------------------------------------------
 
@@ -358,9 +416,31 @@ class Peer:
         return count
 
     def _data(self) -> PeerData:
-        if self.data is None:
+        if self._held is None:
             raise ConfigError(f"participant {self.id} is a server: it has no data to train or evaluate on")
-        return self.data
+        return self._held
+
+    def _split(self, name: str, verb: str) -> Split:
+        """A split that a verb may read. The engine measures on test rows through `held_by`, not through a verb."""
+        data, caller = self._data(), sys._getframe(2)
+        if name == "test":
+            raise _no_test_rows(self.id, f'me.{verb}(..., "test")', caller)
+        if name not in FOR_METHODS:
+            raise MethodError(f"{_called('', caller).place}: {unknown(f'split of me.{verb}()', name, FOR_METHODS)}")
+        split: Split = getattr(data, name)
+        return split
+
+
+def held_by(me: Peer) -> PeerData | None:
+    """All of a peer's data, test rows included; None for a server. For engines and reports: not a verb of `me`."""
+    return me._held
+
+
+def _no_test_rows(peer: int, asked: str, caller: FrameType) -> MethodError:
+    return MethodError(
+        f"{_called('', caller).place}: peer {peer} asks for the test split ({asked}), but a method never sees test "
+        'rows: the engine alone measures on them. Use "validation"'
+    )
 
 
 def _called(verb: str, caller: FrameType) -> Call:

@@ -62,7 +62,8 @@ def step(me: Peer, part: Part, answer: Any) -> Request[Any] | None:
         return None
     if not isinstance(request, Request):
         raise MethodError(_not_answered(_awaiting(part)))
-    me.requested.pop(request, None)
+    if me.requested.pop(request, None) is None:
+        raise MethodError(_not_of_a_verb(_awaiting(part)))
     return request
 
 
@@ -84,7 +85,7 @@ def _never_awaited(calls: list[Call]) -> str:
     return f"{first.place}: {first.text} is never awaited, so it does nothing: write `await {first.text}`{others}"
 
 
-# -- awaiting something other than a request -------------------------------------------------------
+# -- awaiting something other than a verb of `me` --------------------------------------------------
 
 
 Frames = Iterable[tuple[FrameType, int]]  # from the outermost, each with its line number
@@ -94,6 +95,14 @@ def _not_answered(frames: Frames) -> str:
     return (
         f"{_place_in(frames)}: what is awaited here is not a verb of `me`, so no engine can answer it: "
         "await only verbs such as `me.train()`, or your own helpers that do. For slow functions, use `me.compute`"
+    )
+
+
+def _not_of_a_verb(frames: Frames) -> str:
+    """Verbs check what a peer may do: neither test rows nor peers beyond the [graph]. Other requests are unchecked."""
+    return (
+        f"{_place_in(frames)}: the request that is awaited here was not made by a verb of `me` in this round, or has "
+        "been awaited before: await verbs such as `me.evaluate(...)`, each call once"
     )
 
 

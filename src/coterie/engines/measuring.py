@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from coterie.core.ensemble import Ensemble, Member, voted
 from coterie.core.events import PeerRound
-from coterie.core.jobs import AnyJob, EvaluateJob, Score
+from coterie.core.jobs import AnyJob, EvaluateJob, Score, Split
 from coterie.core.model import Model
-from coterie.core.peer import Peer
+from coterie.core.peer import Peer, PeerData, held_by
 from coterie.training import Trainer
 from coterie.training.portables import score
 
@@ -37,7 +37,7 @@ class Measure:
 
     def job(self, split: str) -> EvaluateJob:
         assert self.model is not None
-        return EvaluateJob(self.model, getattr(self.me.data, split))
+        return EvaluateJob(self.model, _split(self.me, split))
 
 
 class Measured(NamedTuple):
@@ -56,11 +56,23 @@ class Measured(NamedTuple):
 
 
 def measure_of(me: Peer) -> Measure:
-    if me.data is None:  # a server
+    if held_by(me) is None:  # a server
         return Measure(me)
     if me.ensemble is not None:
         return Measure(me, ensembles={**me.beside, "": me.ensemble})
     return Measure(me, me.model, dict(me.beside))
+
+
+def _data(me: Peer) -> PeerData:
+    """The data of a peer, test rows included, which only engines have."""
+    data = held_by(me)
+    assert data is not None  # only peers with data have something to measure
+    return data
+
+
+def _split(me: Peer, name: str) -> Split:
+    split: Split = getattr(_data(me), name)
+    return split
 
 
 def score_all(measures: Sequence[Measure], trainer: Trainer) -> list[Measured | None]:
@@ -96,20 +108,23 @@ def _predict_members(measures: Sequence[Measure], trainer: Trainer) -> None:
     """Cache the predictions of every member on its peer's data: the model of a name never changes."""
     pending: list[tuple[Peer, tuple[str, str], AnyJob]] = []
     for m in measures:
-        members = _members(m)
-        m.me.said = {key: predictions for key, predictions in m.me.said.items() if key[0] in members}
+        members, predicted = _members(m), _data(m.me).predicted
+        for key in [key for key in predicted if key[0] not in members]:
+            del predicted[key]
         for member, split in product(members.values(), SPLITS):
-            if (member.name, split) not in m.me.said:
-                pending.append((m.me, (member.name, split), m.me.job(member.model, getattr(m.me.data, split))))
+            if (member.name, split) not in predicted:
+                pending.append((m.me, (member.name, split), m.me.job(member.model, _split(m.me, split))))
     for (me, key, _), prediction in zip(pending, trainer.predict([job for *_, job in pending]), strict=True):
         # A member that cannot be run has no vote.
-        me.said[key] = prediction.logits.new_empty(0) if prediction.trouble else prediction.logits.softmax(1)
+        _data(me).predicted[key] = (
+            prediction.logits.new_empty(0) if prediction.trouble else prediction.logits.softmax(1)
+        )
 
 
 def _score(me: Peer, ensemble: Ensemble, split: str) -> Score:
-    probabilities = [me.said[member.name, split] for member in ensemble.members]
+    probabilities = [_data(me).predicted[member.name, split] for member in ensemble.members]
     voting = [i for i, of_member in enumerate(probabilities) if len(of_member)]
     if not voting:
         return Score(float("nan"), 0.0)
     weights = [ensemble.weights[i] for i in voting] if ensemble.weights else ()
-    return score(voted([probabilities[i] for i in voting], ensemble.vote, weights), me.labels(split))
+    return score(voted([probabilities[i] for i in voting], ensemble.vote, weights), _split(me, split).y)

@@ -66,7 +66,7 @@ class Method(ABC):
     # whether the weights that it notes are learned: the report then shows them as a heat map
     learns_weights: ClassVar[bool] = False
     ensembles: ClassVar[bool] = False  # whether a peer predicts with several models: its accuracy is the ensemble's
-    needs_truth: ClassVar[bool] = False  # whether it must know the true clusters
+    needs_truth: ClassVar[bool] = False  # whether it is an oracle: it alone is told the true clusters, `me.truth`
     paced: ClassVar[bool] = False  # whether all peers must be in the same round
     unforeseen: ClassVar[str] = ""  # what `coterie plan` cannot predict, as it depends on how training goes
     asynchronous: ClassVar[bool] = False  # whether fetch returns the latest artifact instead of this round's

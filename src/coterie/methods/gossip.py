@@ -95,6 +95,5 @@ class Oracle(_Neighbours):
     needs_truth: ClassVar[bool] = True
 
     def neighbours(self, me: Peer) -> Sequence[int]:
-        assert me.truth is not None  # `needs_truth`
         cluster = me.truth[me.id]
         return me.sample(self.k, [j for j in me.peers if me.truth[j] == cluster])

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from coterie.config.sections import EngineSettings
 from coterie.core.jobs import AnyJob, FitJob, PortableJob, Prediction, Score, Split
+from coterie.core.peer import held_by
 from coterie.planning import work
 from coterie.planning.leaps import FOR_ROUNDS, Leaps
 from coterie.planning.prices import Call, Do, Price, Prices, of_call
@@ -55,7 +56,7 @@ class Rehearsal(Trainer):
         self._answers: dict[Hashable, dict[int, Any]] = defaultdict(dict)  # of functions, by the size of their input
         peers = simulation.stage.peers
         self._rng = np.random.default_rng(peers[0].seed)
-        splits = [(p, data) for p in simulation.participants if (data := peers[p.id].data) is not None]
+        splits = [(p, data) for p in simulation.participants if (data := held_by(peers[p.id])) is not None]
         self._owner = {id(s): p for p, data in splits for s in (data.train, data.validation, data.test)}
         self.left = time.perf_counter()  # when control last returned to the engine
 

@@ -16,7 +16,7 @@ from coterie.core.errors import DivergedError, ModelError
 from coterie.core.events import NotFinite
 from coterie.core.formatting import not_finite_peers
 from coterie.core.model import Model
-from coterie.core.peer import Peer
+from coterie.core.peer import Peer, held_by
 from coterie.running.saved_models import Personal, members_of
 
 REMEDY = "lower train.lr (or the step size of the method), or look for extreme values in the data"
@@ -27,7 +27,7 @@ def diverged(peers: Iterable[tuple[Peer, int]], time: float) -> list[NotFinite]:
 
     Servers are skipped: they predict nothing. ONNX members are skipped: the sandbox checks their answers.
     """
-    with_data = [(me, round) for me, round in peers if me.data is not None]
+    with_data = [(me, round) for me, round in peers if held_by(me) is not None]
     return [NotFinite(me.id, round, time) for me, round in with_data if not _is_finite(me)]
 
 

@@ -25,7 +25,7 @@ from coterie.core import checkpoint
 from coterie.core.errors import ConfigError, CoterieError, Interrupted, RunError
 from coterie.core.events import EventLog, Offence, PeerRound, RunStarted, of_kind, read
 from coterie.core.files import write_whole
-from coterie.core.peer import Others, Peer
+from coterie.core.peer import Others, Peer, held_by
 from coterie.core.topology import TopologySettings, links_of
 from coterie.network.agreement import agreement, digest
 from coterie.network.audit import AuditLog
@@ -280,8 +280,8 @@ def _prepare(
     provenance.begin(out, file.experiment)
     (out / "config.toml").write_text(file.experiment.toml(), encoding="utf-8")
     e = file.experiment
-    counts = [] if me.data is None else [_class_counts(me, len(circle.dataset.classes))]
-    samples = [] if me.data is None else [me.samples]
+    counts = [] if held_by(me) is None else [_class_counts(me, len(circle.dataset.classes))]
+    samples = [] if held_by(me) is None else [me.samples]
     log.write(RunStarted(e.method_name, e.seed, e.peers, e.rounds, [me.architecture.name], samples, counts, None))
     log.close()
     return None

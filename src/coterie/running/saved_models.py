@@ -20,7 +20,7 @@ from coterie.core.ensemble import Member
 from coterie.core.errors import RunError
 from coterie.core.model import Model
 from coterie.core.model_registry import ONNX
-from coterie.core.peer import Peer
+from coterie.core.peer import Peer, held_by
 from coterie.core.portable_model import Portable
 from coterie.core.version import version
 from coterie.data.dataset import Array
@@ -51,7 +51,7 @@ def keep(out: Path, e: Experiment, circle: Population, peers: Iterable[tuple[Pee
 
     Atomic: they are written to a temporary folder, which is then renamed to `models/`.
     """
-    with_data = [(me, round) for me, round in peers if me.data is not None]
+    with_data = [(me, round) for me, round in peers if held_by(me) is not None]
     folder, temporary = out / FOLDER, out / f"{FOLDER}.tmp"
     if not e.engine.models or not with_data:
         return
@@ -74,7 +74,8 @@ def file_name(peer: int) -> str:
 def _personal(me: Peer, round: int, e: Experiment, circle: Population, name: str) -> Personal:
     members = members_of(me)
     dataset, shape = circle.dataset, circle.shape
-    scaling = (me.data and me.data.scaling) or Scaling.none(shape[0])
+    data = held_by(me)
+    scaling = (data and data.scaling) or Scaling.none(shape[0])
     manifest = Manifest(
         e.method_name, e.seed, me.id, name, round, dataset.classes, circle.pooled.kind, shape, dataset.columns,
         e.data.label, scaling, dataclasses.asdict(e.model),

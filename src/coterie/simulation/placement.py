@@ -9,7 +9,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from coterie.core.model import Architecture
-from coterie.core.peer import Peer
+from coterie.core.peer import Peer, held_by
 
 # Estimated cost of a peer's round, in seconds of a core; only the ratios matter.
 A_SECOND = 1e10  # forward operations per second; the backward pass needs twice as many
@@ -26,12 +26,12 @@ def sharded(
     shard also `directs` all others, it gets fewer peers, or none.
     """
     cost = cache(lambda architecture: _operations(architecture, shape) / A_SECOND)
-    peers = [peer for peer in participants if peer.data is not None]
+    peers = [peer for peer in participants if held_by(peer) is not None]
     by_kind = sorted(peers, key=lambda peer: (peer.architecture.name, peer.id))
     costs = [TO_ACT + cost(peer.architecture) * peer.samples * epochs for peer in by_kind]
     first = TO_DIRECT * len(peers) if directs else 0.0
     shards = divided([peer.id for peer in by_kind], costs, count, first)
-    shards[-1] += [peer.id for peer in participants if peer.data is None]
+    shards[-1] += [peer.id for peer in participants if held_by(peer) is None]
     return shards
 
 
