@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import torch
 
-from coterie import Method, Peer, mean, parameter, proximal
+from coterie import Method, Peer, parameter, proximal
 from coterie.methods.base import need, need_others
 
 
@@ -30,6 +30,6 @@ class ProximalGossip(Method):
         me.shelve("model", me.model)
         neighbours = me.sample(self.k)
         others = await me.fetch(neighbours, "model")
-        me.model.load(mean([me.model, *others.values()]))
+        me.model.load(me.average({me.id: me.model, **others}))
         shares = dict.fromkeys([me.id, *others], 1 / (1 + len(others)))
         me.note(neighbours=neighbours, weights=shares)

@@ -16,6 +16,8 @@ from coterie.methods.components.heads import head_loss
 from coterie.methods.components.prototypes import average, class_means
 from coterie.training import plain
 
+SERVER = gather(small("fedproto"))[-1]
+
 
 @settings(deadline=None, max_examples=40)
 @given(st.integers(0, 10**6), st.integers(1, 8), st.floats(0, 10))
@@ -51,7 +53,7 @@ def test_averages_by_hand() -> None:
     last = {"means": torch.tensor([[9.0, 9], [9, 9], [7, 7]]), "counts": torch.tensor([1, 1, 2])}
     one = {"means": torch.tensor([[0.0, 0], [0, 0], [0, 0]]), "counts": torch.tensor([1, 0, 0])}
     two = {"means": torch.tensor([[4.0, 8], [1, 2], [0, 0]]), "counts": torch.tensor([3, 5, 0])}
-    found = average(last, [one, two])
+    found = average(SERVER, last, {0: one, 1: two})
     # Class 0: (1 * 0 + 3 * (4, 8)) / 4. Class 1: only the second has it. Class 2: nobody has it, so it stays.
     assert found["means"].tolist() == [[3, 6], [1, 2], [7, 7]]
     assert found["counts"].tolist() == [4, 5, 2]
@@ -64,7 +66,7 @@ def test_the_average_is_the_mean_over_all_samples(seed: int, sizes: list[int]) -
     features, labels = [rng.normal(size=(n, 3)) for n in sizes], [rng.integers(4, size=n) for n in sizes]
     sent = [class_means(torch.from_numpy(f), torch.from_numpy(y), 4) for f, y in zip(features, labels, strict=True)]
     nothing = {"means": torch.zeros(4, 3, dtype=torch.float64), "counts": torch.zeros(4, dtype=torch.int64)}
-    found = average(nothing, sent)
+    found = average(SERVER, nothing, dict(enumerate(sent)))
     for k in range(4):
         of_class = np.concatenate(features)[np.concatenate(labels) == k]
         assert found["counts"][k] == len(of_class)

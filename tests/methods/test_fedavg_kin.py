@@ -68,7 +68,7 @@ def test_what_is_not_of_the_kind_it_says_is_declined() -> None:
     lies = {1: sent(1, kind="mlp"), 3: sent(0), 4: sent(0, kind="x")}
     updates = {0: sent(0, kind="mlp"), 2: sent(1, kind="cnn3"), **lies}
     groups = by_kind(server, updates)
-    assert {kind: [u.author for u in group] for kind, group in groups.items()} == {"mlp": [0], "cnn3": [1]}
+    assert {kind: [u.author for u in group.values()] for kind, group in groups.items()} == {"mlp": [0], "cnn3": [1]}
     declined = server.notes["declined"]
     assert declined.keys() == lies.keys()
     assert "should" in declined[1]
@@ -79,7 +79,7 @@ def test_of_a_part_only_the_part_fits() -> None:
     me, _, server = gather(small("fedper", peers=2))
     whole = Artifact.snapshot("update", 0, 1, me.model, {"kind": "mlp"})
     part = Artifact.snapshot("update", 0, 1, me.model.part("backbone"), {"kind": "mlp"})
-    assert by_kind(server, {0: whole, 1: part}, ("backbone",)) == {"mlp": [part]}
+    assert by_kind(server, {0: whole, 1: part}, ("backbone",)) == {"mlp": {1: part}}
     assert "'head.weight' should not be there" in server.notes["declined"][0]
 
 

@@ -150,6 +150,11 @@ class Artifact(Mapping[str, Tensor]):
         return {"artifact": _json(label)}
 
 
+def sample_counts(artifacts: Mapping[int, Artifact]) -> dict[int, float]:
+    """The fact "samples" of each artifact: the shares of an average by data. Fetch them with `facts=["samples"]`."""
+    return {j: float(artifact.facts["samples"]) for j, artifact in artifacts.items()}
+
+
 def _json(value: object) -> str:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False, sort_keys=True)
 

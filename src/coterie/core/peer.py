@@ -33,10 +33,12 @@ from coterie.core.jobs import (
     rows_of,
 )
 from coterie.core.loss import Loss, cross_entropy
+from coterie.core.merging import Rule, merge, weighted_mean
 from coterie.core.model import Architecture, Model
 from coterie.core.model_registry import ModelRegistry
 from coterie.core.portable_model import Portable
 from coterie.core.requests import ENGINES, Call, Compute, Evaluate, Fetch, News, Predict, Receive, Request, Send, Train
+from coterie.core.weights import Weights
 
 if TYPE_CHECKING:
     from coterie.data.scaling import Scaling
@@ -149,6 +151,7 @@ class Peer:
     notes: dict[str, Any] = field(default_factory=dict)  # of this round, for the report
     memory: OptimizerMemory = field(default_factory=OptimizerMemory)
     requested: dict[Request[Any], Call] = field(default_factory=dict)  # for the engine: requests not awaited so far
+    rule: Rule | None = None  # for the engine: how the method merges models; None: by the weighted mean
     circle: Sequence[int] = field(init=False)  # all other peers that are present, neighbours or not
     _edges: frozenset[int] = field(init=False)  # `links` as a set, for fast lookups
     _draws: dict[str, int] = field(default_factory=dict)
@@ -266,6 +269,42 @@ class Peer:
     def compute(self, function: Callable[..., T], *arguments: Any, **named: Any) -> Compute[T]:
         """Run a slow function that depends only on its arguments. Peers compute in parallel."""
         return self._requested("compute", Compute(partial(function, *arguments, **named), 0))
+
+    def average(
+        self,
+        models: Mapping[int, Mapping[str, Tensor]],
+        shares: Mapping[int, float] | None = None,
+        *,
+        into: Weights | None = None,
+        own: int | None = None,
+        default: Rule = weighted_mean,
+    ) -> Weights:
+        """Merge models, or any named tensors, of several peers: by their weighted mean, or by the method's own rule.
+
+        All merging goes through this verb, so that a rule that `Method.merge_rule` returns applies everywhere.
+
+        Args:
+            models: models or artifacts by author, all with the same tensors; at least one. This peer's own model has
+                the key `me.id`. They are summed in this order.
+            shares: the weight of each author's model, normalised here; default: equal.
+            into: weights to load the result into, such as `me.model`. If these are also the first of the models, the
+                mean needs no copy of them.
+            own: the peer that the result is for; default: this one. A server that merges for one peer names it.
+            default: the form of the mean that applies if the method has no rule of its own.
+
+        Returns:
+            New weights with the tensors of the models, or `into`.
+
+        Raises:
+            ArtifactError: there are no models, they differ in their tensors, or the shares are not of their authors.
+            MethodError: the method's own rule returned other tensors than it was given.
+
+        Example::
+
+            others = await me.fetch(me.sample(3), "model", like=me.model)
+            me.model.load(me.average({me.id: me.model, **others}))
+        """
+        return merge(self.rule or default, models, shares, self.id if own is None else own, into)
 
     def labels(self, split: str = "train") -> Tensor:
         """The labels of this peer's samples, in the order of `predict`.

@@ -13,6 +13,7 @@ from coterie.core.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from coterie.core.merging import Rule
     from coterie.core.model_registry import ModelRegistry
     from coterie.core.peer import Peer
 
@@ -48,7 +49,7 @@ class Method(ABC):
                 await me.train()
                 me.shelve("model", me.model)
                 others = await me.fetch(me.sample(self.k), "model")
-                me.model.load(mean([me.model, *others.values()]))
+                me.model.load(me.average({me.id: me.model, **others}))
     """
 
     summary: ClassVar[str] = ""  # one line, for `coterie list methods`
@@ -82,6 +83,10 @@ class Method(ABC):
         self, architectures: Sequence[str], kinds: ModelRegistry, links: Sequence[Sequence[int]] | None
     ) -> None:
         """Raise CoterieError if it cannot work with these peers' models and this graph (None: all are linked)."""
+
+    def merge_rule(self) -> Rule | None:
+        """The function by which `me.average` merges models (`core.merging`); None: the weighted mean."""
+        return None
 
     async def setup(self, me: Peer) -> None:
         """Run once, before round 1."""

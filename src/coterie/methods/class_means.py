@@ -73,8 +73,8 @@ class _ToCommonMeans(Method):
             me.state.update(common)
 
     async def serve(self, me: Peer, t: int) -> None:  # noqa: ARG002
-        theirs = (await me.fetch(me.peers, self.artifact, like=_averages(me))).values()
-        me.state.update(average(_averages(me), theirs))
+        theirs = await me.fetch(me.peers, self.artifact, like=_averages(me))
+        me.state.update(average(me, _averages(me), theirs))
         me.shelve("global", _averages(me))
 
 

@@ -12,7 +12,6 @@ from typing import ClassVar
 from coterie.core.model_registry import ModelRegistry, labelled
 from coterie.core.peer import Peer
 from coterie.core.topology import check_connected, within
-from coterie.core.weights import mean
 from coterie.methods.base import need, need_above, need_at_least, need_one_of, need_share, parameter
 from coterie.methods.components import expert_walks as walks
 from coterie.methods.components.distillation import KL
@@ -170,6 +169,6 @@ class CompFL(ExpertTraining, FedAvg):
             others = await me.fetch(near, walks.walker(kind), like=model.part("backbone"))
             shares = metropolis(me, {j: near[j] for j in others})
             backbones = {**others, me.id: model.part("backbone")}
-            model.load(mean(list(backbones.values()), [shares[j] for j in backbones]))
+            model.load(me.average(backbones, shares))
             me.note(neighbours=list(others), weights=shares)
             await self.adapt(me, [kind])

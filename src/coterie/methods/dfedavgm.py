@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from coterie.core.peer import Peer
-from coterie.core.weights import mean_into
 from coterie.methods.base import Method, need, parameter
 from coterie.methods.gossip import metropolis, neighbourhood
 
@@ -43,7 +42,7 @@ class DFedAvgM(Method):
             me.shelve("model", me.model, near=neighbourhood(me))
             others = await me.fetch(near, "model", like=me.model, facts=["near"])
             shares = metropolis(me, {j: float(model.facts["near"]) for j, model in others.items()})
-        mean_into(me.model, list(others.values()), list(shares.values()))
+        me.average({me.id: me.model, **others}, shares, into=me.model)
         me.note(neighbours=near, weights=shares)
 
 

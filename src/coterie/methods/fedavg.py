@@ -12,11 +12,11 @@ from typing import ClassVar
 import numpy as np
 from torch import Tensor
 
-from coterie.core.artifact import Artifact
+from coterie.core.artifact import Artifact, sample_counts
 from coterie.core.model_registry import labelled
 from coterie.core.peer import Peer
 from coterie.core.randomness import number, uniforms
-from coterie.core.weights import Weights, mean
+from coterie.core.weights import Weights
 from coterie.methods.base import Method, need, parameter
 
 
@@ -63,7 +63,7 @@ class FedAvg(Method):
         updates = await me.fetch(self.participants(me, t), "update", facts=["samples"])
         averages: dict[str, Weights] = me.state.setdefault("averages", {})
         for kind, group in by_kind(me, updates, self.shared).items():
-            averages[kind] = mean(group, [float(update.facts["samples"]) for update in group])
+            averages[kind] = me.average(group, sample_counts(group))
         self.publish(me)
 
     def publish(self, me: Peer) -> None:
@@ -92,18 +92,18 @@ def common_of(kind: str) -> str:
     return f"global.{labelled(kind)}"
 
 
-def by_kind(me: Peer, updates: Mapping[int, Artifact], parts: Sequence[str] = ()) -> dict[str, list[Artifact]]:
+def by_kind(me: Peer, updates: Mapping[int, Artifact], parts: Sequence[str] = ()) -> dict[str, dict[int, Artifact]]:
     """Updates by the architecture that they claim to be of; those that do not fit it are declined."""
     assert me.kinds is not None
     claimed = {j: str(update.facts.get("kind", "")) for j, update in updates.items()}
     blanks = {kind: me.kinds.blank(kind, parts) for kind in set(claimed.values())}
-    groups: dict[str, list[Artifact]] = defaultdict(list)
+    groups: dict[str, dict[int, Artifact]] = defaultdict(dict)
     wrong = {}
     for j, update in updates.items():
         blank = blanks[claimed[j]]
         if reason := blank if isinstance(blank, str) else update.misfit(blank, ()):
             wrong[j] = reason
         else:
-            groups[claimed[j]].append(update)
+            groups[claimed[j]][j] = update
     me.decline(wrong)
     return groups

@@ -8,7 +8,6 @@ from typing import ClassVar
 
 from coterie.core.artifact import Artifact
 from coterie.core.peer import Peer
-from coterie.core.weights import mean_into
 from coterie.methods.base import Method, need_others, parameter
 
 WORTH_A_WORKER = 50_000  # parameters: models of this size are averaged in parallel, on all cores
@@ -21,11 +20,11 @@ async def average_with(me: Peer, neighbours: Sequence[int]) -> None:
 
 async def average(me: Peer, models: Mapping[int, Artifact]) -> None:
     """Average these peers' models with the peer's own, equally."""
-    others = list(models.values())
+    merged = {me.id: me.model, **models}
     if me.model.layout.size >= WORTH_A_WORKER:
-        await me.compute(mean_into, me.model, others)
+        await me.compute(me.average, merged, into=me.model)
     else:
-        mean_into(me.model, others)
+        me.average(merged, into=me.model)
     me.note(weights=dict.fromkeys([me.id, *models], 1 / (1 + len(models))))
 
 

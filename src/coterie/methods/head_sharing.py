@@ -6,9 +6,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from coterie.core.artifact import sample_counts
 from coterie.core.loss import Batch, BoundNet, Given, negative_log_likelihood
 from coterie.core.peer import Peer
-from coterie.core.weights import mean
 from coterie.methods.base import Method, need_above, need_at_least, parameter
 from coterie.training.losses import supervised_contrastive
 
@@ -33,9 +33,9 @@ class FedSim(Method):
 
     async def serve(self, me: Peer, t: int) -> None:  # noqa: ARG002
         """Only the head of the server's model is used: peers have backbones of different architectures."""
-        heads = (await me.fetch(me.peers, "head", like=me.model.part("head"), facts=["samples"])).values()
+        heads = await me.fetch(me.peers, "head", like=me.model.part("head"), facts=["samples"])
         if heads:
-            me.model.load(mean(list(heads), [float(head.facts["samples"]) for head in heads]))
+            me.model.load(me.average(heads, sample_counts(heads)))
         me.shelve("global", me.model.part("head"))
 
 

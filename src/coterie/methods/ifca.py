@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+from coterie.core.artifact import sample_counts
 from coterie.core.peer import Peer
-from coterie.core.weights import mean
 from coterie.methods.base import Method, need, parameter
 
 
@@ -42,9 +42,9 @@ class IFCA(Method):
         me.model.load(me.state["models"][best])
 
     async def serve(self, me: Peer, t: int) -> None:  # noqa: ARG002
-        updates = (await me.fetch(me.peers, "update", like=me.model, facts=["samples"])).values()
+        updates = await me.fetch(me.peers, "update", like=me.model, facts=["samples"])
         for i, model in enumerate(me.state["models"]):
-            members = [u for u in updates if u.facts.get("cluster") == i]
+            members = {j: update for j, update in updates.items() if update.facts.get("cluster") == i}
             if members:
-                model.load(mean(members, [float(u.facts["samples"]) for u in members]))
+                model.load(me.average(members, sample_counts(members)))
             me.shelve(f"model-{i}", model)

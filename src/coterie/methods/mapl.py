@@ -18,9 +18,9 @@ from torch import Tensor
 
 from coterie.core.artifact import Fact
 from coterie.core.loss import Loss
+from coterie.core.merging import weighted_sum
 from coterie.core.named_code import find_function
 from coterie.core.peer import Peer
-from coterie.core.weights import mean
 from coterie.methods.base import need, need_above, need_at_least, parameter
 from coterie.methods.components import collaboration
 from coterie.methods.components.collaboration import Acquaintance, Row, neighbours, on_simplex
@@ -112,8 +112,8 @@ class MAPL(GraphLearning):
         updated = {j: present[j]._replace(samples=int(sent.facts["samples"])) for j, sent in theirs.items()}
         row = on_simplex(me.id, {**present, **updated})
         share = collaboration.shares(me.id, row, theirs, self.keep_own)
-        tensors = {me.id: me.model["prototypes"], **{j: sent["prototypes"] for j, sent in theirs.items()}}
-        me.model["prototypes"].copy_(sum((share[j] * tensors[j] for j in sorted(share)), torch.zeros(())))
+        prototypes = {me.id: own, **theirs}
+        me.model.load(me.average({j: prototypes[j] for j in sorted(share)}, share, default=weighted_sum))
         if self.shares_backbone:
             same = [j for j, sent in theirs.items() if sent.facts.get("architecture") == me.architecture.name]
             await self._average_backbones(me, row, same)
@@ -126,7 +126,7 @@ class MAPL(GraphLearning):
         share = collaboration.shares(me.id, row, theirs, self.keep_own)
         backbones = {me.id: own, **theirs}
         if theirs:
-            me.model.load(mean([backbones[j] for j in sorted(share)], [share[j] for j in sorted(share)]))
+            me.model.load(me.average({j: backbones[j] for j in sorted(share)}, share))
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from coterie.core.artifact import sample_counts
 from coterie.core.loss import Batch, BoundNet, Given, negative_log_likelihood
 from coterie.core.peer import Peer
-from coterie.core.weights import Weights, mean
+from coterie.core.weights import Weights
 from coterie.methods.base import Method, need, need_at_least, need_share, parameter
 from coterie.methods.components.low_rank import added, difference, packed, unpacked
 
@@ -76,9 +77,9 @@ class FML(Method):
         await take_over(me, "global")
 
     async def serve(self, me: Peer, t: int) -> None:  # noqa: ARG002
-        theirs = (await me.fetch(me.peers, "mentee", like=me.model.part("mentee"), facts=["samples"])).values()
+        theirs = await me.fetch(me.peers, "mentee", like=me.model.part("mentee"), facts=["samples"])
         if theirs:
-            me.model.load(mean(list(theirs), [float(small.facts["samples"]) for small in theirs]))
+            me.model.load(me.average(theirs, sample_counts(theirs)))
         me.shelve("global", me.model.part("mentee"))
 
 
@@ -146,8 +147,8 @@ class FedKD(Method):
         theirs = await me.fetch(me.peers, "update", facts=["samples"])
         steps = {j: step for j, sent in theirs.items() if (step := unpacked(sent, before)) is not None}
         if steps:
-            shares = [float(theirs[j].facts["samples"]) for j in steps]
-            update = packed(mean(list(steps.values()), shares), self.energy_at(t))
+            shares = sample_counts({j: theirs[j] for j in steps})
+            update = packed(me.average(steps, shares), self.energy_at(t))
         else:
             update = packed(difference(before, before), self.energy_at(t))
         step = unpacked(update, before)

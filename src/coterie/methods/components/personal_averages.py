@@ -12,7 +12,6 @@ from torch import Tensor
 
 from coterie.core.artifact import Artifact
 from coterie.core.peer import Peer
-from coterie.core.weights import mean
 
 MOST_READS = 100  # of the inbox: messages of other peers must not keep a peer there forever
 
@@ -34,7 +33,7 @@ async def send_averages(me: Peer, name: str, models: Mapping[int, Tensors], shar
     for j in sorted(shares):
         authors = sorted(k for k, share in shares[j].items() if share > 0)
         weights = [shares[j][k] for k in authors]
-        average = mean([models[k] for k in authors], weights)
+        average = me.average({k: models[k] for k in authors}, dict(zip(authors, weights, strict=True)), own=j)
         composition = {"of": torch.tensor(authors), "shares": torch.tensor(weights, dtype=torch.float64)}
         if await me.send(j, name, {**average, **composition}):
             answered.append(j)

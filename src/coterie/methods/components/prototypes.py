@@ -1,11 +1,13 @@
 """Prototypes: the mean vector of each class (of features or of logits), and the average of several peers' means."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 
 from coterie.core.loss import Given
+from coterie.core.merging import sum_over_total
+from coterie.core.peer import Peer
 
 
 def class_means(vectors: Tensor, labels: Tensor, classes: int) -> dict[str, Tensor]:
@@ -16,19 +18,22 @@ def class_means(vectors: Tensor, labels: Tensor, classes: int) -> dict[str, Tens
     return {"means": sums / counts.clamp(min=1).unsqueeze(1), "counts": counts}
 
 
-def average(last: Mapping[str, Tensor], theirs: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
-    """Each class's mean over the peers that have it, weighted by their samples; the last one where no peer has it."""
-    sums, counts = torch.zeros_like(last["means"]), torch.zeros_like(last["counts"])
-    for sent in theirs:
+def average(me: Peer, last: Mapping[str, Tensor], theirs: Mapping[int, Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """Each class's mean over the peers that have it, weighted by their samples; the last one where no peer has it.
+
+    Class by class, because a rule of the method must not count peers that have no sample of the class.
+    """
+    means, counts = last["means"].clone(), torch.zeros_like(last["counts"])
+    held: dict[int, list[int]] = {}
+    for j, sent in theirs.items():
         weights = sent["counts"].to(counts.dtype).clamp(min=0)
-        sums += weights.unsqueeze(1) * sent["means"]
         counts += weights
-    known = (counts > 0).unsqueeze(1)
-    means = sums / counts.clamp(min=1).unsqueeze(1)
-    return {
-        "means": torch.where(known, means, last["means"]),
-        "counts": torch.where(counts > 0, counts, last["counts"]),
-    }
+        held[j] = weights.tolist()
+    for k in torch.nonzero(counts > 0).flatten().tolist():
+        shares = {j: float(numbers[k]) for j, numbers in held.items() if numbers[k] > 0}
+        of_class = {j: {"mean": theirs[j]["means"][k]} for j in shares}
+        means[k] = me.average(of_class, shares, default=sum_over_total)["mean"]
+    return {"means": means, "counts": torch.where(counts > 0, counts, last["counts"])}
 
 
 def squared_distance(vectors: Tensor, labels: Tensor, given: Given) -> Tensor:
