@@ -14,6 +14,7 @@ from coterie import data
 from coterie.config import parsing
 from coterie.config.carry_over import CarriedOver
 from coterie.core.jobs import TrainSettings
+from coterie.core.settings import setting
 from coterie.core.topology import TopologySettings
 from coterie.data import PartitionSettings, Views
 from coterie.data.views import AUTO
@@ -35,39 +36,26 @@ def _view(help: str) -> str:
 class DataSettings(PartitionSettings):
     """Which data is used, and how it is divided among the peers: the [data] section."""
 
-    name: str = field(default="digits", metadata={"help": "a dataset (`coterie list data`), or the path of your own"})
-    scale: str = field(
-        default="auto",
-        metadata={
-            "help": "standard (mean 0, standard deviation 1, per channel or feature) | unit (images: 0 to 1) | none | "
-            "auto (standard, but integers in .npz arrays are not scaled)"
-        },
+    name: str = setting("digits", "a dataset (`coterie list data`), or the path of your own")
+    scale: str = setting(
+        "auto",
+        "standard (mean 0, standard deviation 1, per channel or feature) | unit (images: 0 to 1) | none | "
+        "auto (standard, but integers in .npz arrays are not scaled)",
     )
-    label: str = field(default="label", metadata={"help": "name of the label column in a CSV or Parquet file"})
-    labels: tuple[str, ...] = field(
-        default=(),
-        metadata={
-            "help": "all class labels, in the same order for all peers; needed if your file may lack some of them"
-        },
+    label: str = setting("label", "name of the label column in a CSV or Parquet file")
+    labels: tuple[str, ...] = setting(
+        (), "all class labels, in the same order for all peers; needed if your file may lack some of them"
     )
-    categories: dict[str, tuple[str, ...]] = field(
-        default_factory=dict,
-        metadata={
-            "help": "for text columns of your table, by column name: all values that may occur, such as ['f', 'm']"
-        },
+    categories: dict[str, tuple[str, ...]] = setting(
+        dict, "for text columns of your table, by column name: all values that may occur, such as ['f', 'm']"
     )
-    crop: float | str = field(default=AUTO, metadata={"help": _view("smallest share of the area that a crop keeps")})
-    flip: float | str = field(default=AUTO, metadata={"help": _view("probability of a horizontal flip")})
-    jitter: float | str = field(default=AUTO, metadata={"help": _view("probability of colour jitter")})
-    grey: float | str = field(default=AUTO, metadata={"help": _view("probability of conversion to greyscale")})
-    blur: float | str = field(default=AUTO, metadata={"help": _view("probability of a blur")})
-    noise: float = field(
-        default=0.1, metadata={"help": "feature views: standard deviation of the noise added to each scaled feature"}
-    )
-    drop: float = field(
-        default=0.1,
-        metadata={"help": "feature views: probability that a feature is set to 0 (its mean, if standardised)"},
-    )
+    crop: float | str = setting(AUTO, _view("smallest share of the area that a crop keeps"))
+    flip: float | str = setting(AUTO, _view("probability of a horizontal flip"))
+    jitter: float | str = setting(AUTO, _view("probability of colour jitter"))
+    grey: float | str = setting(AUTO, _view("probability of conversion to greyscale"))
+    blur: float | str = setting(AUTO, _view("probability of a blur"))
+    noise: float = setting(0.1, "feature views: standard deviation of the noise added to each scaled feature")
+    drop: float = setting(0.1, "feature views: probability that a feature is set to 0 (its mean, if standardised)")
 
     @property
     def views(self) -> Views:
@@ -85,48 +73,38 @@ class DataSettings(PartitionSettings):
 class EngineSettings:
     """How a run is executed: the [engine] section."""
 
-    name: str = field(
-        default="simulation",
-        metadata={
-            "help": "simulation (in one process) | processes (one process per worker, for long runs) | ray (on a Ray "
-            "cluster); all give the same results"
-        },
+    name: str = setting(
+        "simulation",
+        "simulation (in one process) | processes (one process per worker, for long runs) | ray (on a Ray "
+        "cluster); all give the same results",
+        effect=False,
     )
-    address: str = field(
-        default="",
-        metadata={"help": "for ray: auto, or HOST:PORT of a cluster; empty: start one on this machine for this run"},
+    address: str = setting(
+        "", "for ray: auto, or HOST:PORT of a cluster; empty: start one on this machine for this run", effect=False
     )
-    asynchronous: bool = field(
-        default=False,
-        metadata={"help": "fetch the latest available version instead of waiting for this round's"},
+    asynchronous: bool = setting(False, "fetch the latest available version instead of waiting for this round's")
+    batching: str = setting(
+        "auto", "train peers of the same architecture as one stack: auto (where faster) | always | never"
     )
-    batching: str = field(
-        default="auto",
-        metadata={"help": "train peers of the same architecture as one stack: auto (where faster) | always | never"},
+    workers: int = setting(
+        0,
+        "threads or processes that train peers in parallel; 0: one per core; results do not change",
+        effect=False,
+        fingerprint=1,
     )
-    workers: int = field(
-        default=0,
-        metadata={"help": "threads or processes that train peers in parallel; 0: one per core; results do not change"},
+    threads: int = setting(
+        1, "threads within an operation of a model that is trained alone; 0: all cores; changes last digits"
     )
-    threads: int = field(
-        default=1,
-        metadata={
-            "help": "threads within an operation of a model that is trained alone; 0: all cores; changes last digits"
-        },
+    checkpoint: int = setting(25, "rounds between checkpoints; 0: none", effect=False, fingerprint=0)
+    device: str = setting("cpu", "cpu | cuda | mps")
+    spill: str = setting(
+        "", "folder for memory-mapped models, if they do not fit into memory; empty: keep them in memory", effect=False
     )
-    checkpoint: int = field(default=25, metadata={"help": "rounds between checkpoints; 0: none"})
-    device: str = field(default="cpu", metadata={"help": "cpu | cuda | mps"})
-    spill: str = field(
-        default="",
-        metadata={
-            "help": "folder for memory-mapped models, if they do not fit into memory; empty: keep them in memory"
-        },
+    models: bool = setting(
+        True, "write every peer's model to the run folder at the end, for use or export", effect=False
     )
-    models: bool = field(
-        default=True, metadata={"help": "write every peer's model to the run folder at the end, for use or export"}
-    )
-    sinks: tuple[str, ...] = field(
-        default=(), metadata={"help": "further destinations of events: tensorboard | wandb (each needs its package)"}
+    sinks: tuple[str, ...] = setting(
+        (), "further destinations of events: tensorboard | wandb (each needs its package)", effect=False
     )
 
 
@@ -134,64 +112,43 @@ class EngineSettings:
 class EvaluateSettings:
     """How often models are evaluated: the [evaluate] section."""
 
-    every: int = field(default=1, metadata={"help": "rounds between evaluations (the last round is always evaluated)"})
+    every: int = setting(1, "rounds between evaluations (the last round is always evaluated)")
 
 
 @dataclass(frozen=True)
 class ClockSettings:
     """Simulated time: the [clock] section. It affects which peers wait for which, not how long the run itself takes."""
 
-    speed: tuple[float, ...] = field(
-        default=(1000.0,), metadata={"help": "training samples per second, one value per peer; a shorter list repeats"}
+    speed: tuple[float, ...] = setting(
+        (1000.0,), "training samples per second, one value per peer; a shorter list repeats"
     )
-    spread: float = field(
-        default=1.0, metadata={"help": "slow peers: each speed is divided by a random factor from 1 to this"}
+    spread: float = setting(1.0, "slow peers: each speed is divided by a random factor from 1 to this")
+    latency: tuple[float, ...] = setting((0.0,), "seconds per exchange, like speed")
+    bandwidth: tuple[float, ...] = setting((0.0,), "bytes per second, like speed; 0: unlimited")
+    deadline: float = setting(0.0, "seconds that a fetch waits for slower peers; 0: no limit")
+    offline: tuple[tuple[float, float, float], ...] = setting(
+        (), "windows [peer, from, until] in seconds; until = inf: the peer leaves for good"
     )
-    latency: tuple[float, ...] = field(default=(0.0,), metadata={"help": "seconds per exchange, like speed"})
-    bandwidth: tuple[float, ...] = field(
-        default=(0.0,), metadata={"help": "bytes per second, like speed; 0: unlimited"}
-    )
-    deadline: float = field(
-        default=0.0,
-        metadata={"help": "seconds that a fetch waits for slower peers; 0: no limit"},
-    )
-    offline: tuple[tuple[float, float, float], ...] = field(
-        default=(), metadata={"help": "windows [peer, from, until] in seconds; until = inf: the peer leaves for good"}
-    )
-    dropout: float = field(
-        default=0.0,
-        metadata={"help": "probability, per peer and round, that a peer is unreachable and skips the round"},
-    )
+    dropout: float = setting(0.0, "probability, per peer and round, that a peer is unreachable and skips the round")
 
 
 @dataclass(frozen=True)
 class NetworkSettings:
     """Real peers: the [network] section. Simulations ignore it."""
 
-    deadline: float = field(
-        default=0.0,
-        metadata={"help": "seconds that a fetch waits for slower peers; 0: learned from recent rounds"},
+    deadline: float = setting(0.0, "seconds that a fetch waits for slower peers; 0: learned from recent rounds")
+    patience: float = setting(
+        60.0, "seconds: the longest deadline, the initial one, and the timeout for a server or a message"
     )
-    patience: float = field(
-        default=60.0,
-        metadata={"help": "seconds: the longest deadline, the initial one, and the timeout for a server or a message"},
+    gather: float = setting(
+        600.0, "seconds to wait at the start for all `peers`; then the run starts with those present"
     )
-    gather: float = field(
-        default=600.0,
-        metadata={"help": "seconds to wait at the start for all `peers`; then the run starts with those present"},
-    )
-    linger: float = field(
-        default=600.0, metadata={"help": "seconds that a finished peer keeps serving peers that have not finished"}
-    )
-    interval: float = field(
-        default=1.0, metadata={"help": "seconds, on average, between two exchanges of the list of peers"}
-    )
-    checkpoint: int = field(default=1, metadata={"help": "rounds between checkpoints"})
-    largest: int = field(default=512, metadata={"help": "largest artifact that is accepted, in megabytes"})
-    compress: str = field(
-        default="none", metadata={"help": f"encoding of the artifacts that this peer sends: {' | '.join(ENCODINGS)}"}
-    )
-    share: float = field(default=0.1, metadata={"help": "for topk: fraction of the numbers that is sent each time"})
+    linger: float = setting(600.0, "seconds that a finished peer keeps serving peers that have not finished")
+    interval: float = setting(1.0, "seconds, on average, between two exchanges of the list of peers")
+    checkpoint: int = setting(1, "rounds between checkpoints")
+    largest: int = setting(512, "largest artifact that is accepted, in megabytes")
+    compress: str = setting("none", f"encoding of the artifacts that this peer sends: {' | '.join(ENCODINGS)}")
+    share: float = setting(0.1, "for topk: fraction of the numbers that is sent each time")
 
 
 @dataclass(frozen=True)
@@ -203,10 +160,10 @@ class Experiment:
 
     method_name: str
     method: Method
-    seed: int = field(default=0, metadata={"help": "random seed, from which all randomness derives"})
-    rounds: int = field(default=60, metadata={"help": "number of rounds"})
-    peers: int = field(default=20, metadata={"help": "number of peers, not counting a server"})
-    baseline: str = field(default="", metadata={"help": "a method to also run on the same splits, for comparison"})
+    seed: int = setting(0, "random seed, from which all randomness derives")
+    rounds: int = setting(60, "number of rounds")
+    peers: int = setting(20, "number of peers, not counting a server")
+    baseline: str = setting("", "a method to also run on the same splits, for comparison", effect=False)
     data: DataSettings = DataSettings()
     model: ModelSettings = ModelSettings()
     train: TrainSettings = TrainSettings()

@@ -10,7 +10,7 @@ import itertools
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
@@ -18,6 +18,7 @@ import numpy as np
 
 from coterie.core import randomness
 from coterie.core.errors import ConfigError, unknown
+from coterie.core.settings import setting
 
 COMPLETE = "complete"
 KINDS = (COMPLETE, "erdos-renyi", "ring", "grid", "regular", "star", "file")
@@ -35,20 +36,14 @@ Neighbours: TypeAlias = Sequence[Sequence[int]] | Mapping[int, Sequence[int]]  #
 class TopologySettings:
     """Which peers are connected: the [graph] section."""
 
-    kind: str = field(
-        default=COMPLETE,
-        metadata={
-            "help": "complete | erdos-renyi | ring | grid (as close to square as the number of peers allows; a line "
-            "if it is prime) | regular | star (peer 0 in the middle) | file"
-        },
+    kind: str = setting(
+        COMPLETE,
+        "complete | erdos-renyi | ring | grid (as close to square as the number of peers allows; a line "
+        "if it is prime) | regular | star (peer 0 in the middle) | file",
     )
-    p: float = field(
-        default=0.6, metadata={"help": "erdos-renyi: probability of each edge; redrawn until the graph is connected"}
-    )
-    k: int = field(default=4, metadata={"help": "regular: number of neighbours of each peer, drawn at random"})
-    file: str = field(
-        default="", metadata={"help": "file: path of a text file with one edge `a b` per line; # begins a comment"}
-    )
+    p: float = setting(0.6, "erdos-renyi: probability of each edge; redrawn until the graph is connected")
+    k: int = setting(4, "regular: number of neighbours of each peer, drawn at random")
+    file: str = setting("", "file: path of a text file with one edge `a b` per line; # begins a comment")
 
 
 def check(settings: TopologySettings) -> None:

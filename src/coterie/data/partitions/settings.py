@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from coterie.core.errors import ConfigError, unknown
+from coterie.core.settings import setting
 
 PARTITIONS: dict[str, str] = {
     "iid": "every peer has the pool's mix of classes, and the same number of images",
@@ -29,33 +30,20 @@ _SPLITS = ("train", "validation", "test")
 class PartitionSettings:
     """How the pool is divided among the peers."""
 
-    partition: str = field(default="iid", metadata={"help": f"how the data is divided: {' | '.join(PARTITIONS)}"})
-    clusters: int = field(
-        default=2, metadata={"help": "number of clusters, for rotation and label-swap (2 or 4) and windows"}
+    partition: str = setting("iid", f"how the data is divided: {' | '.join(PARTITIONS)}")
+    clusters: int = setting(2, "number of clusters, for rotation and label-swap (2 or 4) and windows")
+    alpha: float = setting(0.5, "for dirichlet: concentration, above 0; smaller is more uneven")
+    classes_per_peer: int = setting(2, "number of classes, for the classes and windows partitions")
+    skew: float = setting(
+        1.0, "for quantity: the r-th largest peer has r^-skew times the images of the largest; 0: all equal"
     )
-    alpha: float = field(
-        default=0.5, metadata={"help": "for dirichlet: concentration, above 0; smaller is more uneven"}
+    train: float | int = setting(0.7, "fraction of a peer's data, or number of images per peer (scenarios: per class)")
+    validation: float | int = setting(0.15, "like train")
+    test: float | int = setting(0.15, "like train")
+    private_labels: bool = setting(
+        False, "with any partition: every peer has its own random permutation of the class labels"
     )
-    classes_per_peer: int = field(
-        default=2, metadata={"help": "number of classes, for the classes and windows partitions"}
-    )
-    skew: float = field(
-        default=1.0,
-        metadata={
-            "help": "for quantity: the r-th largest peer has r^-skew times the images of the largest; 0: all equal"
-        },
-    )
-    train: float | int = field(
-        default=0.7,
-        metadata={"help": "fraction of a peer's data, or number of images per peer (scenarios: per class)"},
-    )
-    validation: float | int = field(default=0.15, metadata={"help": "like train"})
-    test: float | int = field(default=0.15, metadata={"help": "like train"})
-    private_labels: bool = field(
-        default=False,
-        metadata={"help": "with any partition: every peer has its own random permutation of the class labels"},
-    )
-    overlap: bool = field(default=False, metadata={"help": "whether two peers may have the same image"})
+    overlap: bool = setting(False, "whether two peers may have the same image")
 
 
 def exact_sizes(settings: PartitionSettings) -> tuple[int, int, int] | None:
