@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
@@ -16,6 +15,7 @@ from coterie.config import parsing, provenance
 from coterie.config.carry_over import CarriedOver, carry_over, describe_changes
 from coterie.config.checks import check
 from coterie.config.sections import PLAIN, SECTIONS, DataSettings, Experiment
+from coterie.core.cores import machine_cores
 from coterie.core.errors import ConfigError, unknown
 from coterie.core.formatting import short_name
 from coterie.core.named_code import function_parameters
@@ -155,8 +155,9 @@ def built(tables: Mapping[str, Any]) -> Experiment:
             _absolute(name) if ":" in name else name
         )  # a name without a colon is ours, even if a folder is named like it
     method = parsing.build(kind, method_table, "method.")
-    cores, engine = os.cpu_count() or 1, sections["engine"]
-    sections["engine"] = dataclasses.replace(engine, threads=engine.threads or cores, workers=engine.workers or cores)
+    # Unlike workers, threads change last digits: a run keeps their number, also when it resumes on another machine.
+    threads = sections["engine"].threads or machine_cores()
+    sections["engine"] = dataclasses.replace(sections["engine"], threads=threads)
     return Experiment(method_name=method_name, method=method, assumed=assumed, **plain, **sections)
 
 

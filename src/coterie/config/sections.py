@@ -13,6 +13,7 @@ from typing import Any
 from coterie import data
 from coterie.config import parsing
 from coterie.config.carry_over import CarriedOver
+from coterie.core.cores import usable_cores
 from coterie.core.jobs import TrainSettings
 from coterie.core.settings import setting
 from coterie.core.topology import TopologySettings
@@ -106,6 +107,11 @@ class EngineSettings:
     sinks: tuple[str, ...] = setting(
         (), "further destinations of events: tensorboard | wandb (each needs its package)", effect=False
     )
+
+    @property
+    def worker_count(self) -> int:
+        """The number of workers in this process: not a setting, because a run may continue on another machine."""
+        return self.workers or usable_cores()
 
 
 @dataclass(frozen=True)
