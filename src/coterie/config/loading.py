@@ -19,6 +19,7 @@ from coterie.core.cores import machine_cores
 from coterie.core.errors import ConfigError, unknown
 from coterie.core.formatting import short_name
 from coterie.core.named_code import function_parameters
+from coterie.core.settings import check_values
 from coterie.data.views import AUTO
 from coterie.data.views import NAMES as VIEWS
 from coterie.methods import METHODS, find
@@ -163,11 +164,7 @@ def built(tables: Mapping[str, Any]) -> Experiment:
 
 def _with_views(d: DataSettings) -> DataSettings:
     """The settings with the dataset's numbers in place of auto."""
-    for key in VIEWS:
-        if isinstance(getattr(d, key), str) and getattr(d, key) != AUTO:
-            raise ConfigError(
-                f"data.{key} must be a number, or {AUTO} (depends on the dataset), not '{getattr(d, key)}'"
-            )
+    check_values(d, "data.", *VIEWS)
     return dataclasses.replace(d, **dataclasses.asdict(d.views))
 
 

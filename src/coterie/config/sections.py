@@ -27,10 +27,12 @@ ENGINES = SIMULATION, PROCESSES, RAY = "simulation", "processes", "ray"
 SINKS = ("tensorboard", "wandb")  # also the names of their packages
 # How an artifact can be encoded for sending; see `coterie.network.compression`.
 ENCODINGS: tuple[str, ...] = ("none", "zstd", "fp16", "topk")
+LIMIT = 1e9  # of seconds and megabytes
 
 
-def _view(help: str) -> str:
-    return f"image views: {help}; auto: depends on the dataset"
+def _view_setting(help: str, *, least: float | None = None, above: float | None = None) -> Any:
+    choices = {AUTO: "depends on the dataset"}
+    return setting(AUTO, f"image views: {help}", choices=choices, least=least, above=above, most=1)
 
 
 @dataclass(frozen=True)
@@ -40,8 +42,13 @@ class DataSettings(PartitionSettings):
     name: str = setting("digits", "a dataset (`coterie list data`), or the path of your own")
     scale: str = setting(
         "auto",
-        "standard (mean 0, standard deviation 1, per channel or feature) | unit (images: 0 to 1) | none | "
-        "auto (standard, but integers in .npz arrays are not scaled)",
+        "how inputs are scaled",
+        choices={
+            "auto": "standard, but integers in .npz arrays are not scaled",
+            "standard": "mean 0, standard deviation 1, per channel or feature",
+            "unit": "images: 0 to 1",
+            "none": "",
+        },
     )
     label: str = setting("label", "name of the label column in a CSV or Parquet file")
     labels: tuple[str, ...] = setting(
@@ -50,13 +57,15 @@ class DataSettings(PartitionSettings):
     categories: dict[str, tuple[str, ...]] = setting(
         dict, "for text columns of your table, by column name: all values that may occur, such as ['f', 'm']"
     )
-    crop: float | str = setting(AUTO, _view("smallest share of the area that a crop keeps"))
-    flip: float | str = setting(AUTO, _view("probability of a horizontal flip"))
-    jitter: float | str = setting(AUTO, _view("probability of colour jitter"))
-    grey: float | str = setting(AUTO, _view("probability of conversion to greyscale"))
-    blur: float | str = setting(AUTO, _view("probability of a blur"))
-    noise: float = setting(0.1, "feature views: standard deviation of the noise added to each scaled feature")
-    drop: float = setting(0.1, "feature views: probability that a feature is set to 0 (its mean, if standardised)")
+    crop: float | str = _view_setting("smallest share of the area that a crop keeps", above=0)
+    flip: float | str = _view_setting("probability of a horizontal flip", least=0)
+    jitter: float | str = _view_setting("probability of colour jitter", least=0)
+    grey: float | str = _view_setting("probability of conversion to greyscale", least=0)
+    blur: float | str = _view_setting("probability of a blur", least=0)
+    noise: float = setting(0.1, "feature views: standard deviation of the noise added to each scaled feature", least=0)
+    drop: float = setting(
+        0.1, "feature views: probability that a feature is set to 0 (its mean, if standardised)", least=0, most=1
+    )
 
     @property
     def views(self) -> Views:
@@ -75,9 +84,13 @@ class EngineSettings:
     """How a run is executed: the [engine] section."""
 
     name: str = setting(
-        "simulation",
-        "simulation (in one process) | processes (one process per worker, for long runs) | ray (on a Ray "
-        "cluster); all give the same results",
+        SIMULATION,
+        "where peers are computed; all give the same results",
+        choices={
+            SIMULATION: "in one process",
+            PROCESSES: "one process per worker, for long runs",
+            RAY: "on a Ray cluster",
+        },
         effect=False,
     )
     address: str = setting(
@@ -85,18 +98,21 @@ class EngineSettings:
     )
     asynchronous: bool = setting(False, "fetch the latest available version instead of waiting for this round's")
     batching: str = setting(
-        "auto", "train peers of the same architecture as one stack: auto (where faster) | always | never"
+        "auto",
+        "train peers of the same architecture as one stack",
+        choices={"auto": "where faster", "always": "", "never": ""},
     )
     workers: int = setting(
         0,
         "threads or processes that train peers in parallel; 0: one per core; results do not change",
+        least=0,
         effect=False,
         fingerprint=1,
     )
     threads: int = setting(
-        1, "threads within an operation of a model that is trained alone; 0: all cores; changes last digits"
+        1, "threads within an operation of a model that is trained alone; 0: all cores; changes last digits", least=0
     )
-    checkpoint: int = setting(25, "rounds between checkpoints; 0: none", effect=False, fingerprint=0)
+    checkpoint: int = setting(25, "rounds between checkpoints; 0: none", least=0, effect=False, fingerprint=0)
     device: str = setting("cpu", "cpu | cuda | mps")
     spill: str = setting(
         "", "folder for memory-mapped models, if they do not fit into memory; empty: keep them in memory", effect=False
@@ -105,7 +121,7 @@ class EngineSettings:
         True, "write every peer's model to the run folder at the end, for use or export", effect=False
     )
     sinks: tuple[str, ...] = setting(
-        (), "further destinations of events: tensorboard | wandb (each needs its package)", effect=False
+        (), "further destinations of events (each needs its package)", choices=SINKS, effect=False
     )
 
     @property
@@ -118,7 +134,7 @@ class EngineSettings:
 class EvaluateSettings:
     """How often models are evaluated: the [evaluate] section."""
 
-    every: int = setting(1, "rounds between evaluations (the last round is always evaluated)")
+    every: int = setting(1, "rounds between evaluations (the last round is always evaluated)", least=1)
 
 
 @dataclass(frozen=True)
@@ -126,35 +142,49 @@ class ClockSettings:
     """Simulated time: the [clock] section. It affects which peers wait for which, not how long the run itself takes."""
 
     speed: tuple[float, ...] = setting(
-        (1000.0,), "training samples per second, one value per peer; a shorter list repeats"
+        (1000.0,), "training samples per second, one value per peer; a shorter list repeats", above=0
     )
-    spread: float = setting(1.0, "slow peers: each speed is divided by a random factor from 1 to this")
-    latency: tuple[float, ...] = setting((0.0,), "seconds per exchange, like speed")
-    bandwidth: tuple[float, ...] = setting((0.0,), "bytes per second, like speed; 0: unlimited")
-    deadline: float = setting(0.0, "seconds that a fetch waits for slower peers; 0: no limit")
+    spread: float = setting(1.0, "slow peers: each speed is divided by a random factor from 1 to this", least=1)
+    latency: tuple[float, ...] = setting((0.0,), "seconds per exchange, like speed", least=0)
+    bandwidth: tuple[float, ...] = setting((0.0,), "bytes per second, like speed; 0: unlimited", least=0)
+    deadline: float = setting(0.0, "seconds that a fetch waits for slower peers; 0: no limit", least=0)
     offline: tuple[tuple[float, float, float], ...] = setting(
         (), "windows [peer, from, until] in seconds; until = inf: the peer leaves for good"
     )
-    dropout: float = setting(0.0, "probability, per peer and round, that a peer is unreachable and skips the round")
+    dropout: float = setting(
+        0.0, "probability, per peer and round, that a peer is unreachable and skips the round", least=0, below=1
+    )
 
 
 @dataclass(frozen=True)
 class NetworkSettings:
     """Real peers: the [network] section. Simulations ignore it."""
 
-    deadline: float = setting(0.0, "seconds that a fetch waits for slower peers; 0: learned from recent rounds")
+    deadline: float = setting(
+        0.0, "seconds that a fetch waits for slower peers; 0: learned from recent rounds", least=0, below=LIMIT
+    )
     patience: float = setting(
-        60.0, "seconds: the longest deadline, the initial one, and the timeout for a server or a message"
+        60.0,
+        "seconds: the longest deadline, the initial one, and the timeout for a server or a message",
+        above=0,
+        below=LIMIT,
     )
     gather: float = setting(
-        600.0, "seconds to wait at the start for all `peers`; then the run starts with those present"
+        600.0,
+        "seconds to wait at the start for all `peers`; then the run starts with those present",
+        above=0,
+        below=LIMIT,
     )
-    linger: float = setting(600.0, "seconds that a finished peer keeps serving peers that have not finished")
-    interval: float = setting(1.0, "seconds, on average, between two exchanges of the list of peers")
-    checkpoint: int = setting(1, "rounds between checkpoints")
-    largest: int = setting(512, "largest artifact that is accepted, in megabytes")
-    compress: str = setting("none", f"encoding of the artifacts that this peer sends: {' | '.join(ENCODINGS)}")
-    share: float = setting(0.1, "for topk: fraction of the numbers that is sent each time")
+    linger: float = setting(
+        600.0, "seconds that a finished peer keeps serving peers that have not finished", above=0, below=LIMIT
+    )
+    interval: float = setting(
+        1.0, "seconds, on average, between two exchanges of the list of peers", above=0, below=LIMIT
+    )
+    checkpoint: int = setting(1, "rounds between checkpoints", least=1)
+    largest: int = setting(512, "largest artifact that is accepted, in megabytes", least=1, below=LIMIT)
+    compress: str = setting("none", "encoding of the artifacts that this peer sends", choices=ENCODINGS)
+    share: float = setting(0.1, "for topk: fraction of the numbers that is sent each time", above=0, most=1)
 
 
 @dataclass(frozen=True)
@@ -166,9 +196,9 @@ class Experiment:
 
     method_name: str
     method: Method
-    seed: int = setting(0, "random seed, from which all randomness derives")
-    rounds: int = setting(60, "number of rounds")
-    peers: int = setting(20, "number of peers, not counting a server")
+    seed: int = setting(0, "random seed, from which all randomness derives", least=0)
+    rounds: int = setting(60, "number of rounds", least=1)
+    peers: int = setting(20, "number of peers, not counting a server", least=1)
     baseline: str = setting("", "a method to also run on the same splits, for comparison", effect=False)
     data: DataSettings = DataSettings()
     model: ModelSettings = ModelSettings()

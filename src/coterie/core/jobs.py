@@ -64,14 +64,14 @@ class Split:
 class TrainSettings:
     """How a peer trains locally: the [train] section."""
 
-    epochs: int = setting(1, "passes over the peer's training data per call of train")
-    batch: int = setting(64, "samples per step")
-    optimizer: str = setting("sgd", "sgd | adam")
-    lr: float = setting(0.05, "learning rate in round 1")
+    epochs: int = setting(1, "passes over the peer's training data per call of train", least=0)
+    batch: int = setting(64, "samples per step", least=1)
+    optimizer: str = setting("sgd", "the optimiser", choices=("sgd", "adam"))
+    lr: float = setting(0.05, "learning rate in round 1", above=0)
     lr_decay: float = setting(1.0, "the learning rate is multiplied by this each round")
-    momentum: float = setting(0.9, "for sgd")
-    weight_decay: float = setting(0.0, "L2 penalty on the weights")
-    betas: tuple[float, float] = setting((0.9, 0.999), "for adam")
+    momentum: float = setting(0.9, "for sgd", least=0)
+    weight_decay: float = setting(0.0, "L2 penalty on the weights", least=0)
+    betas: tuple[float, float] = setting((0.9, 0.999), "for adam", least=0, below=1)
     augment: bool = setting(
         False, "train on a random view of each sample instead of the sample itself ([data] configures views)"
     )
