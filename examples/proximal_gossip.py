@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 
 from coterie import Method, Peer, parameter, proximal
-from coterie.methods.base import need, need_others
+from coterie.methods.base import need_others
 
 
 @dataclass(frozen=True)
@@ -17,11 +17,10 @@ class ProximalGossip(Method):
     summary: ClassVar[str] = "gossip, with a pull towards the last average while peers train"
 
     k: int = parameter(3, "neighbours to average with in a round", common="neighbours")
-    mu: float = parameter(0.1, "strength of the pull towards the last average; 0 is plain gossip")
+    mu: float = parameter(0.1, "strength of the pull towards the last average; 0 is plain gossip", least=0)
 
     def check(self, peers: int) -> None:
         need_others(self.k, "k", peers)
-        need(self.mu >= 0, "mu", f"must be at least 0, not {self.mu}")
 
     async def round(self, me: Peer, t: int) -> None:  # noqa: ARG002
         start = me.model.copy()

@@ -27,6 +27,7 @@ from coterie.config import parsing
 from coterie.config.loading import ORIGINS, preset_origins, presets
 from coterie.config.sections import PLAIN, SECTIONS, Experiment
 from coterie.core import events
+from coterie.core.settings import described
 from coterie.methods import METHODS
 from coterie.reproducing.sections import WITHOUT
 from coterie.reproducing.wrapping import wrapped
@@ -115,7 +116,7 @@ def _sections() -> Iterator[tuple[str, type[Any]]]:
 
 def _rows(fields: Iterable[dataclasses.Field[Any]], prefix: str = "") -> Iterator[tuple[str, str, str]]:
     for f in fields:
-        yield f"`{prefix}{f.name}`", code(parsing.literal(parsing.default(f))), str(f.metadata.get("help", ""))
+        yield f"`{prefix}{f.name}`", code(parsing.literal(parsing.default(f))), described(f)
 
 
 def all_presets(_: str) -> str:

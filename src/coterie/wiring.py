@@ -161,7 +161,7 @@ def stage_for(e: Experiment, circle: Population) -> Stage:
         return Cluster(e, circle, stage_of)
     if e.engine.name == PROCESSES:
         return spread(e, circle)
-    return stage_with(e, circle.participants, e.engine.workers)
+    return stage_with(e, circle.participants, e.engine.worker_count)
 
 
 def stage_of(members: Sequence[int], tables: dict[str, Any], pooled: PooledData) -> Stage:
@@ -177,8 +177,8 @@ def stage_with(e: Experiment, participants: Sequence[Peer], workers: int = 1) ->
 
 
 def spread(e: Experiment, circle: Population) -> Stage:
-    """A stage that spreads the participants over engine.workers processes, including this one."""
-    members = sharded(circle.participants, circle.shape, e.train.epochs, e.engine.workers, directs=True)
+    """A stage that spreads the participants over the processes of engine.workers, including this one."""
+    members = sharded(circle.participants, circle.shape, e.train.epochs, e.engine.worker_count, directs=True)
     stage = stage_with(e, [circle.participants[peer] for peer in sorted(members[LOCAL])])
     if len(members) == 1:
         return stage

@@ -123,7 +123,7 @@ def test_runs_go_to_a_folder_by_name_and_time(tmp_path: Path) -> None:
         (["run", "panm-digits", "engine.device=abacus"], "engine.device"),
         (["run", "--resume", "nothing-there"], "not the folder of a run"),
         (["run", "demo", "--resume", "x"], "--resume"),
-        (["run", "panm-digits", "clock.dropout=2"], "clock.dropout in [0, 1)"),
+        (["run", "panm-digits", "clock.dropout=2"], "clock.dropout must be at least 0 and below 1, not 2.0"),
         (["run", "panm-digits", "method=panm"], "such as method.name="),
         (["run", "panm-digits", "--out", "file"], "file is a file: choose another --out"),
         (["keys", "init", "file"], "file already exists and is not a folder"),

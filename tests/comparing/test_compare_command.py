@@ -249,6 +249,7 @@ def test_a_run_that_was_killed_goes_on(tmp_path: Path) -> None:
     for name in ("summary.json", "report.html", "graph.npz"):
         (halted.folder / name).unlink()
     assert WorkerPool([halted], 1, notes).run() == {}
+    assert (whole.folder / "config.toml").read_text() == whole.experiment.toml()  # its share of the cores is no setting
     one, other = (json.loads((job.folder / "summary.json").read_text()) for job in (whole, halted))
     for key in ("accuracy", "bytes", "messages", "validation"):
         assert one[key] == other[key]
@@ -314,7 +315,7 @@ def test_a_method_of_a_file_is_shown_without_its_path(capsys: pytest.CaptureFixt
 def test_ctrl_c_reaches_a_process_that_has_hardly_started(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """In the middle of its imports it would end with a traceback: it stops in its first run instead."""
     (job,) = plan.jobs(TINY[0], [Variant("local", ("method.name=local",))], [0], TINY[1:], tmp_path)
-    worker = _Worker()
+    worker = _Worker(1)
     worker.interrupt()
     worker.assign(job)
     message = next(m for m in iter(worker.receive, None) if m.kind != "round")

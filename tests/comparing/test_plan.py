@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -12,7 +13,9 @@ from coterie.comparing.plan import Variant
 from coterie.config import provenance
 from coterie.config.command_words import CommandWords
 from coterie.config.loading import load
+from coterie.config.sections import SECTIONS, Experiment
 from coterie.core.errors import ConfigError, CoterieError, RunError
+from coterie.core.settings import without_effect
 
 
 @pytest.mark.parametrize(
@@ -86,6 +89,24 @@ def test_the_folder_is_the_same_for_the_same_settings_alone() -> None:
     first = plan.default_folder("compare", "panm-digits", ["rounds=3"])
     assert first == plan.default_folder("compare", "panm-digits", ["rounds=3", "engine.workers=7"])
     assert first != plan.default_folder("compare", "panm-digits", ["rounds=4"])
+
+
+# As in the fingerprints of all records so far; workers and checkpoint do not have their defaults there.
+WITHOUT_EFFECT = {
+    "name": "simulation", "address": "", "workers": 1, "checkpoint": 0, "models": True, "sinks": [], "spill": "",
+}  # fmt: skip
+
+
+def test_settings_without_effect_have_one_value_in_fingerprints() -> None:
+    words = ["name=processes", "workers=7", "checkpoint=3", "models=false", "spill=there"]
+    other = load("panm-digits", ["baseline=gossip", *(f"engine.{word}" for word in words)])
+    assert plan.fingerprint(other) == plan.fingerprint(load("panm-digits"))
+    found = json.loads(plan.fingerprint(other))
+    assert found["baseline"] == ""
+    has_effect = {"asynchronous": False, "batching": "auto", "threads": 1, "device": "cpu"}
+    assert found["engine"] == {**WITHOUT_EFFECT, **has_effect}
+    assert without_effect(Experiment) == {"baseline": ""}
+    assert [name for name, kind in SECTIONS.items() if without_effect(kind)] == ["engine"]
 
 
 def test_a_run_with_other_settings_is_never_taken_for_this_one(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -210,7 +209,7 @@ def test_another_method_keeps_the_parameters_they_share(file: str) -> None:
 @pytest.mark.parametrize("name", sorted(loading.presets()))
 def test_every_preset_loads_and_says_what_it_is(name: str) -> None:
     loaded = loading.load(name)
-    assert loaded.engine.workers == (os.cpu_count() or 1)
+    assert loaded.engine.workers == 0
     assert loading.presets()[name]
     assert loading.from_tables(tomllib.loads(loaded.toml())) == loaded
 

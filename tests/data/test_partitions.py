@@ -288,19 +288,23 @@ def test_a_rotation_is_counter_clockwise_and_no_flip() -> None:
 @pytest.mark.parametrize(
     ("change", "classes", "message"),
     [
-        ({"partition": "dirichlett"}, 10, "data.partition: unknown partition 'dirichlett'. Did you mean"),
+        (
+            {"partition": "dirichlett"},
+            10,
+            "data.partition must be one of iid, .* mean 'dirichlet'",
+        ),
         ({"partition": "rotation", "clusters": 3}, 10, "data.clusters: must be 2 or 4"),
         ({"partition": "label-swap"}, 7, "needs at least 8 classes"),
         ({"partition": "scenario2"}, 11, "needs a dataset of 10 classes"),
-        ({"partition": "dirichlet", "alpha": 0.0}, 10, "data.alpha: must be more than 0"),
-        ({"partition": "dirichlet", "alpha": float("nan")}, 10, "data.alpha: must be more than 0"),
+        ({"partition": "dirichlet", "alpha": 0.0}, 10, "data.alpha must be above 0"),
+        ({"partition": "dirichlet", "alpha": float("nan")}, 10, "data.alpha must be above 0"),
         ({"partition": "classes", "classes_per_peer": 11}, 10, "data.classes_per_peer: must be 1 to 10"),
         ({"partition": "quantity", "skew": -1.0}, 10, "data.skew"),
         ({"partition": "quantity", "train": 9, "validation": 9, "test": 9}, 10, "sets the sizes itself"),
         ({"train": 5}, 10, "data.train = 5, data.validation = 0.15, .* give all three"),
         ({"train": 0.9}, 10, "add up to 1.2; they must not exceed 1"),
-        ({"validation": 0.0}, 10, "data.validation: must be more than 0"),
-        ({"train": 9, "validation": 0, "test": 9}, 10, "data.validation: must be more than 0"),
+        ({"validation": 0.0}, 10, "data.validation must be above 0"),
+        ({"train": 9, "validation": 0, "test": 9}, 10, "data.validation must be above 0"),
         ({"validation": 0.001}, 10, "data.validation: peer 0 would have no validation images"),
     ],
 )

@@ -110,10 +110,10 @@ def test_what_is_set_by_hand_wins(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("word", "said"),
     [
-        ("data.flip=lots", r"data\.flip must be a number, or auto \(depends on the dataset\), not 'lots'"),
-        ("data.flip=2", r"data\.flip must be a probability"),
+        ("data.flip=lots", r"data\.flip must be from 0 to 1 or auto, not 'lots'"),
+        ("data.flip=2", r"data\.flip must be from 0 to 1 or auto, not 2\.0$"),
         ("data.blur=true", r"data\.blur must be a number"),
-        ("data.crop=0", r"data\.crop must be above 0 and at most 1, not 0\.0$"),
+        ("data.crop=0", r"data\.crop must be above 0 and at most 1 or auto, not 0\.0$"),
         ("data.noise=-1", r"^data\.noise must be at least 0, not -1\.0$"),
     ],
 )

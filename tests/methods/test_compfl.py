@@ -547,7 +547,7 @@ def test_training_that_diverges_is_taken_back() -> None:
             (ZOO, "peers=6", "method.setting=model-by-model", "graph.kind=ring"),
             r"graph: those that can train cnn3 fall into 3 parts without an edge between them: \[0\], \[2\], \[4\]",
         ),
-        (("graph.kind=web",), "graph.kind: unknown graph 'web'"),
+        (("graph.kind=web",), "graph.kind must be one of complete, .*, not 'web'"),
     ],
 )
 def test_wrong_parameters(words: tuple[str, ...], message: str) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from coterie.config import parsing
 from coterie.core.errors import ConfigError, unknown
 from coterie.core.formatting import aligned
+from coterie.core.settings import described
 
 if TYPE_CHECKING:
     from coterie.methods import Method
@@ -77,9 +78,7 @@ def _parameters(kind: type[Any], section: str) -> list[str]:
     fields = dataclasses.fields(kind)
     if not fields:
         return ["no parameters"]
-    rows = [
-        (f"{section}.{f.name}", parsing.literal(parsing.default(f)), str(f.metadata.get("help", ""))) for f in fields
-    ]
+    rows = [(f"{section}.{f.name}", parsing.literal(parsing.default(f)), described(f)) for f in fields]
     widths = [max(len(row[i]) for row in rows) for i in range(2)]
     return [f"  {key:<{widths[0]}}  {default:<{widths[1]}}  {help}" for key, default, help in rows]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import fcntl
 import json
-import os
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ from coterie.comparing.watching import RunSteps
 from coterie.comparing.workers import WorkerPool
 from coterie.config.command_words import CommandWords, note, parse_words
 from coterie.config.loading import DEMO, notices
+from coterie.core.cores import machine_cores
 from coterie.core.errors import ConfigError, DataError, RunError
 from coterie.core.files import write_whole
 from coterie.core.formatting import count
@@ -182,11 +182,9 @@ def run_jobs(
         _check_data(missing)
         outdated = {job.name: status.outdated for job, status in statuses if status.outdated}
         note(f"runs again, because {line}" for line in plan.rerun_reasons(outdated))
-        cores = os.cpu_count() or 1
-        side_by_side = min(at_once or cores, len(missing))
-        ready = [_with_workers(job, max(1, cores // side_by_side)) for job in missing]
+        side_by_side = min(at_once or machine_cores(), len(missing))
         with RunSteps(missing, len(jobs) - len(missing), side_by_side, plain, title, done) as steps:
-            return WorkerPool(ready, side_by_side, steps).run()
+            return WorkerPool(missing, side_by_side, steps).run()
 
 
 def _check_data(jobs: Sequence[Job]) -> None:
@@ -195,12 +193,6 @@ def _check_data(jobs: Sequence[Job]) -> None:
     for name in sorted({job.experiment.data.name for job in jobs}):
         if not on_disk.get(name, True):
             raise DataError(f"{name} is not on this machine: run `coterie data get {name}`")
-
-
-def _with_workers(job: Job, workers: int) -> Job:
-    """The job with its share of the cores, so that parallel runs do not compete for them. Results stay the same."""
-    engine = dataclasses.replace(job.experiment.engine, workers=workers)
-    return dataclasses.replace(job, experiment=dataclasses.replace(job.experiment, engine=engine))
 
 
 @contextmanager

@@ -15,8 +15,9 @@ from typing import Any
 from coterie.config import parsing, provenance
 from coterie.config.command_words import CommandWords
 from coterie.config.loading import built, check_files, load, over, read_tables
-from coterie.config.sections import Experiment
+from coterie.config.sections import SECTIONS, Experiment
 from coterie.core.errors import ConfigError, CoterieError, RunError
+from coterie.core.settings import without_effect
 from coterie.data.views import PHOTOGRAPHS
 from coterie.methods import METHODS, find
 from coterie.report.summary import is_complete
@@ -198,7 +199,7 @@ def default_folder(kind: str, experiment: str, words: Sequence[str]) -> Path:
 
 
 def fingerprint(e: Experiment) -> str:
-    """All settings that affect the results: not the number of workers, nor what else is written.
+    """All settings that affect the results; those without effect have one value, whatever the run has.
 
     Settings of views are left out for built-in methods that use none. A user's method may use views without declaring
     it.
@@ -206,11 +207,9 @@ def fingerprint(e: Experiment) -> str:
     tables = e.tables()
     if e.method_name in METHODS and not e.trains_on_views:
         tables["data"] |= dataclasses.asdict(PHOTOGRAPHS)
-    without_effect = {
-        "name": "simulation", "address": "", "workers": 1, "checkpoint": 0, "models": True, "sinks": (),
-        "spill": "",
-    }  # fmt: skip
-    return json.dumps({**tables, "baseline": "", "engine": {**tables["engine"], **without_effect}}, sort_keys=True)
+    for section, kind in SECTIONS.items():
+        tables[section] |= without_effect(kind)
+    return json.dumps(tables | without_effect(Experiment), sort_keys=True)
 
 
 @dataclass(frozen=True)

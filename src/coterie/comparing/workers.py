@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from coterie.comparing.plan import Job
 from coterie.core import forking
+from coterie.core.cores import give_cores, machine_cores
 from coterie.core.errors import CoterieError, Interrupted
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class WorkerPool:
     def __init__(self, jobs: Sequence[Job], at_once: int, observer: RunObserver) -> None:
         self.waiting = deque(jobs)
         self.at_once = at_once
+        self.cores = max(1, machine_cores() // at_once)  # of each run, so that they do not compete for cores
         self.observer = observer
         self.workers: list[_Worker] = []
         self.failed: dict[str, str] = {}
@@ -80,7 +82,7 @@ class WorkerPool:
             if free is None:
                 if len(self.workers) == self.at_once:
                     break
-                free = _Worker()
+                free = _Worker(self.cores)
                 self.workers.append(free)
             job = self.waiting.popleft()
             free.assign(job)
@@ -115,9 +117,9 @@ class WorkerPool:
 class _Worker:
     """A process that runs one job after another."""
 
-    def __init__(self) -> None:
+    def __init__(self, cores: int) -> None:
         self.connection, child_end = Pipe()
-        self.process = forking.start(_work, child_end)
+        self.process = forking.start(_work, child_end, cores)
         child_end.close()  # so that the connection closes with the process
         self.job: Job | None = None
         self.alive = True
@@ -179,8 +181,9 @@ def _on_interrupt(call: Callable[[], None]) -> Iterator[None]:
 # -- in the worker's process -----------------------------------------------------------------------
 
 
-def _work(connection: Connection) -> None:
+def _work(connection: Connection, cores: int) -> None:
     """Run the jobs that arrive through the connection, until None arrives or the other end closes."""
+    give_cores(cores)
     run = _WorkerRun(connection)
     signal.signal(signal.SIGINT, run.interrupted)  # the terminal's Ctrl-C also reaches this process
     forking.allow_interrupts()

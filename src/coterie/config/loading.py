@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
@@ -16,9 +15,11 @@ from coterie.config import parsing, provenance
 from coterie.config.carry_over import CarriedOver, carry_over, describe_changes
 from coterie.config.checks import check
 from coterie.config.sections import PLAIN, SECTIONS, DataSettings, Experiment
+from coterie.core.cores import machine_cores
 from coterie.core.errors import ConfigError, unknown
 from coterie.core.formatting import short_name
 from coterie.core.named_code import function_parameters
+from coterie.core.settings import check_values
 from coterie.data.views import AUTO
 from coterie.data.views import NAMES as VIEWS
 from coterie.methods import METHODS, find
@@ -155,18 +156,15 @@ def built(tables: Mapping[str, Any]) -> Experiment:
             _absolute(name) if ":" in name else name
         )  # a name without a colon is ours, even if a folder is named like it
     method = parsing.build(kind, method_table, "method.")
-    cores, engine = os.cpu_count() or 1, sections["engine"]
-    sections["engine"] = dataclasses.replace(engine, threads=engine.threads or cores, workers=engine.workers or cores)
+    # Unlike workers, threads change last digits: a run keeps their number, also when it resumes on another machine.
+    threads = sections["engine"].threads or machine_cores()
+    sections["engine"] = dataclasses.replace(sections["engine"], threads=threads)
     return Experiment(method_name=method_name, method=method, assumed=assumed, **plain, **sections)
 
 
 def _with_views(d: DataSettings) -> DataSettings:
     """The settings with the dataset's numbers in place of auto."""
-    for key in VIEWS:
-        if isinstance(getattr(d, key), str) and getattr(d, key) != AUTO:
-            raise ConfigError(
-                f"data.{key} must be a number, or {AUTO} (depends on the dataset), not '{getattr(d, key)}'"
-            )
+    check_values(d, "data.", *VIEWS)
     return dataclasses.replace(d, **dataclasses.asdict(d.views))
 
 

@@ -13,7 +13,9 @@ from typing import Any
 from coterie import data
 from coterie.config import parsing
 from coterie.config.carry_over import CarriedOver
+from coterie.core.cores import usable_cores
 from coterie.core.jobs import TrainSettings
+from coterie.core.settings import setting
 from coterie.core.topology import TopologySettings
 from coterie.data import PartitionSettings, Views
 from coterie.data.views import AUTO
@@ -25,48 +27,44 @@ ENGINES = SIMULATION, PROCESSES, RAY = "simulation", "processes", "ray"
 SINKS = ("tensorboard", "wandb")  # also the names of their packages
 # How an artifact can be encoded for sending; see `coterie.network.compression`.
 ENCODINGS: tuple[str, ...] = ("none", "zstd", "fp16", "topk")
+LIMIT = 1e9  # of seconds and megabytes
 
 
-def _view(help: str) -> str:
-    return f"image views: {help}; auto: depends on the dataset"
+def _view_setting(help: str, *, least: float | None = None, above: float | None = None) -> Any:
+    choices = {AUTO: "depends on the dataset"}
+    return setting(AUTO, f"image views: {help}", choices=choices, least=least, above=above, most=1)
 
 
 @dataclass(frozen=True)
 class DataSettings(PartitionSettings):
     """Which data is used, and how it is divided among the peers: the [data] section."""
 
-    name: str = field(default="digits", metadata={"help": "a dataset (`coterie list data`), or the path of your own"})
-    scale: str = field(
-        default="auto",
-        metadata={
-            "help": "standard (mean 0, standard deviation 1, per channel or feature) | unit (images: 0 to 1) | none | "
-            "auto (standard, but integers in .npz arrays are not scaled)"
+    name: str = setting("digits", "a dataset (`coterie list data`), or the path of your own")
+    scale: str = setting(
+        "auto",
+        "how inputs are scaled",
+        choices={
+            "auto": "standard, but integers in .npz arrays are not scaled",
+            "standard": "mean 0, standard deviation 1, per channel or feature",
+            "unit": "images: 0 to 1",
+            "none": "",
         },
     )
-    label: str = field(default="label", metadata={"help": "name of the label column in a CSV or Parquet file"})
-    labels: tuple[str, ...] = field(
-        default=(),
-        metadata={
-            "help": "all class labels, in the same order for all peers; needed if your file may lack some of them"
-        },
+    label: str = setting("label", "name of the label column in a CSV or Parquet file")
+    labels: tuple[str, ...] = setting(
+        (), "all class labels, in the same order for all peers; needed if your file may lack some of them"
     )
-    categories: dict[str, tuple[str, ...]] = field(
-        default_factory=dict,
-        metadata={
-            "help": "for text columns of your table, by column name: all values that may occur, such as ['f', 'm']"
-        },
+    categories: dict[str, tuple[str, ...]] = setting(
+        dict, "for text columns of your table, by column name: all values that may occur, such as ['f', 'm']"
     )
-    crop: float | str = field(default=AUTO, metadata={"help": _view("smallest share of the area that a crop keeps")})
-    flip: float | str = field(default=AUTO, metadata={"help": _view("probability of a horizontal flip")})
-    jitter: float | str = field(default=AUTO, metadata={"help": _view("probability of colour jitter")})
-    grey: float | str = field(default=AUTO, metadata={"help": _view("probability of conversion to greyscale")})
-    blur: float | str = field(default=AUTO, metadata={"help": _view("probability of a blur")})
-    noise: float = field(
-        default=0.1, metadata={"help": "feature views: standard deviation of the noise added to each scaled feature"}
-    )
-    drop: float = field(
-        default=0.1,
-        metadata={"help": "feature views: probability that a feature is set to 0 (its mean, if standardised)"},
+    crop: float | str = _view_setting("smallest share of the area that a crop keeps", above=0)
+    flip: float | str = _view_setting("probability of a horizontal flip", least=0)
+    jitter: float | str = _view_setting("probability of colour jitter", least=0)
+    grey: float | str = _view_setting("probability of conversion to greyscale", least=0)
+    blur: float | str = _view_setting("probability of a blur", least=0)
+    noise: float = setting(0.1, "feature views: standard deviation of the noise added to each scaled feature", least=0)
+    drop: float = setting(
+        0.1, "feature views: probability that a feature is set to 0 (its mean, if standardised)", least=0, most=1
     )
 
     @property
@@ -85,82 +83,76 @@ class DataSettings(PartitionSettings):
 class EngineSettings:
     """How a run is executed: the [engine] section."""
 
-    name: str = field(
-        default="simulation",
-        metadata={
-            "help": "simulation (in one process) | processes (one process per worker, for long runs) | ray (on a Ray "
-            "cluster); all give the same results"
+    name: str = setting(
+        SIMULATION,
+        "where peers are computed; all give the same results",
+        choices={
+            SIMULATION: "in one process",
+            PROCESSES: "one process per worker, for long runs",
+            RAY: "on a Ray cluster",
         },
+        effect=False,
     )
-    address: str = field(
-        default="",
-        metadata={"help": "for ray: auto, or HOST:PORT of a cluster; empty: start one on this machine for this run"},
+    address: str = setting(
+        "", "for ray: auto, or HOST:PORT of a cluster; empty: start one on this machine for this run", effect=False
     )
-    asynchronous: bool = field(
-        default=False,
-        metadata={"help": "fetch the latest available version instead of waiting for this round's"},
+    asynchronous: bool = setting(False, "fetch the latest available version instead of waiting for this round's")
+    batching: str = setting(
+        "auto",
+        "train peers of the same architecture as one stack",
+        choices={"auto": "where faster", "always": "", "never": ""},
     )
-    batching: str = field(
-        default="auto",
-        metadata={"help": "train peers of the same architecture as one stack: auto (where faster) | always | never"},
+    workers: int = setting(
+        0,
+        "threads or processes that train peers in parallel; 0: one per core; results do not change",
+        least=0,
+        effect=False,
+        fingerprint=1,
     )
-    workers: int = field(
-        default=0,
-        metadata={"help": "threads or processes that train peers in parallel; 0: one per core; results do not change"},
+    threads: int = setting(
+        1, "threads within an operation of a model that is trained alone; 0: all cores; changes last digits", least=0
     )
-    threads: int = field(
-        default=1,
-        metadata={
-            "help": "threads within an operation of a model that is trained alone; 0: all cores; changes last digits"
-        },
+    checkpoint: int = setting(25, "rounds between checkpoints; 0: none", least=0, effect=False, fingerprint=0)
+    device: str = setting("cpu", "cpu | cuda | mps")
+    spill: str = setting(
+        "", "folder for memory-mapped models, if they do not fit into memory; empty: keep them in memory", effect=False
     )
-    checkpoint: int = field(default=25, metadata={"help": "rounds between checkpoints; 0: none"})
-    device: str = field(default="cpu", metadata={"help": "cpu | cuda | mps"})
-    spill: str = field(
-        default="",
-        metadata={
-            "help": "folder for memory-mapped models, if they do not fit into memory; empty: keep them in memory"
-        },
+    models: bool = setting(
+        True, "write every peer's model to the run folder at the end, for use or export", effect=False
     )
-    models: bool = field(
-        default=True, metadata={"help": "write every peer's model to the run folder at the end, for use or export"}
+    sinks: tuple[str, ...] = setting(
+        (), "further destinations of events (each needs its package)", choices=SINKS, effect=False
     )
-    sinks: tuple[str, ...] = field(
-        default=(), metadata={"help": "further destinations of events: tensorboard | wandb (each needs its package)"}
-    )
+
+    @property
+    def worker_count(self) -> int:
+        """The number of workers in this process: not a setting, because a run may continue on another machine."""
+        return self.workers or usable_cores()
 
 
 @dataclass(frozen=True)
 class EvaluateSettings:
     """How often models are evaluated: the [evaluate] section."""
 
-    every: int = field(default=1, metadata={"help": "rounds between evaluations (the last round is always evaluated)"})
+    every: int = setting(1, "rounds between evaluations (the last round is always evaluated)", least=1)
 
 
 @dataclass(frozen=True)
 class ClockSettings:
     """Simulated time: the [clock] section. It affects which peers wait for which, not how long the run itself takes."""
 
-    speed: tuple[float, ...] = field(
-        default=(1000.0,), metadata={"help": "training samples per second, one value per peer; a shorter list repeats"}
+    speed: tuple[float, ...] = setting(
+        (1000.0,), "training samples per second, one value per peer; a shorter list repeats", above=0
     )
-    spread: float = field(
-        default=1.0, metadata={"help": "slow peers: each speed is divided by a random factor from 1 to this"}
+    spread: float = setting(1.0, "slow peers: each speed is divided by a random factor from 1 to this", least=1)
+    latency: tuple[float, ...] = setting((0.0,), "seconds per exchange, like speed", least=0)
+    bandwidth: tuple[float, ...] = setting((0.0,), "bytes per second, like speed; 0: unlimited", least=0)
+    deadline: float = setting(0.0, "seconds that a fetch waits for slower peers; 0: no limit", least=0)
+    offline: tuple[tuple[float, float, float], ...] = setting(
+        (), "windows [peer, from, until] in seconds; until = inf: the peer leaves for good"
     )
-    latency: tuple[float, ...] = field(default=(0.0,), metadata={"help": "seconds per exchange, like speed"})
-    bandwidth: tuple[float, ...] = field(
-        default=(0.0,), metadata={"help": "bytes per second, like speed; 0: unlimited"}
-    )
-    deadline: float = field(
-        default=0.0,
-        metadata={"help": "seconds that a fetch waits for slower peers; 0: no limit"},
-    )
-    offline: tuple[tuple[float, float, float], ...] = field(
-        default=(), metadata={"help": "windows [peer, from, until] in seconds; until = inf: the peer leaves for good"}
-    )
-    dropout: float = field(
-        default=0.0,
-        metadata={"help": "probability, per peer and round, that a peer is unreachable and skips the round"},
+    dropout: float = setting(
+        0.0, "probability, per peer and round, that a peer is unreachable and skips the round", least=0, below=1
     )
 
 
@@ -168,30 +160,31 @@ class ClockSettings:
 class NetworkSettings:
     """Real peers: the [network] section. Simulations ignore it."""
 
-    deadline: float = field(
-        default=0.0,
-        metadata={"help": "seconds that a fetch waits for slower peers; 0: learned from recent rounds"},
+    deadline: float = setting(
+        0.0, "seconds that a fetch waits for slower peers; 0: learned from recent rounds", least=0, below=LIMIT
     )
-    patience: float = field(
-        default=60.0,
-        metadata={"help": "seconds: the longest deadline, the initial one, and the timeout for a server or a message"},
+    patience: float = setting(
+        60.0,
+        "seconds: the longest deadline, the initial one, and the timeout for a server or a message",
+        above=0,
+        below=LIMIT,
     )
-    gather: float = field(
-        default=600.0,
-        metadata={"help": "seconds to wait at the start for all `peers`; then the run starts with those present"},
+    gather: float = setting(
+        600.0,
+        "seconds to wait at the start for all `peers`; then the run starts with those present",
+        above=0,
+        below=LIMIT,
     )
-    linger: float = field(
-        default=600.0, metadata={"help": "seconds that a finished peer keeps serving peers that have not finished"}
+    linger: float = setting(
+        600.0, "seconds that a finished peer keeps serving peers that have not finished", above=0, below=LIMIT
     )
-    interval: float = field(
-        default=1.0, metadata={"help": "seconds, on average, between two exchanges of the list of peers"}
+    interval: float = setting(
+        1.0, "seconds, on average, between two exchanges of the list of peers", above=0, below=LIMIT
     )
-    checkpoint: int = field(default=1, metadata={"help": "rounds between checkpoints"})
-    largest: int = field(default=512, metadata={"help": "largest artifact that is accepted, in megabytes"})
-    compress: str = field(
-        default="none", metadata={"help": f"encoding of the artifacts that this peer sends: {' | '.join(ENCODINGS)}"}
-    )
-    share: float = field(default=0.1, metadata={"help": "for topk: fraction of the numbers that is sent each time"})
+    checkpoint: int = setting(1, "rounds between checkpoints", least=1)
+    largest: int = setting(512, "largest artifact that is accepted, in megabytes", least=1, below=LIMIT)
+    compress: str = setting("none", "encoding of the artifacts that this peer sends", choices=ENCODINGS)
+    share: float = setting(0.1, "for topk: fraction of the numbers that is sent each time", above=0, most=1)
 
 
 @dataclass(frozen=True)
@@ -203,10 +196,10 @@ class Experiment:
 
     method_name: str
     method: Method
-    seed: int = field(default=0, metadata={"help": "random seed, from which all randomness derives"})
-    rounds: int = field(default=60, metadata={"help": "number of rounds"})
-    peers: int = field(default=20, metadata={"help": "number of peers, not counting a server"})
-    baseline: str = field(default="", metadata={"help": "a method to also run on the same splits, for comparison"})
+    seed: int = setting(0, "random seed, from which all randomness derives", least=0)
+    rounds: int = setting(60, "number of rounds", least=1)
+    peers: int = setting(20, "number of peers, not counting a server", least=1)
+    baseline: str = setting("", "a method to also run on the same splits, for comparison", effect=False)
     data: DataSettings = DataSettings()
     model: ModelSettings = ModelSettings()
     train: TrainSettings = TrainSettings()

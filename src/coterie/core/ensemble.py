@@ -11,7 +11,7 @@ from torch import Tensor
 from coterie.core.model import Model
 from coterie.core.portable_model import Portable
 
-VOTES = ("soft", "hard")
+VOTES = {"soft": "by the members' mean probability", "hard": "by the class that most predict"}
 
 
 @dataclass(frozen=True, eq=False)

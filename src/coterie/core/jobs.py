@@ -13,6 +13,7 @@ from torch import Tensor
 
 from coterie.core.errors import ConfigError, ModelError
 from coterie.core.randomness import number, permutations, uniforms
+from coterie.core.settings import setting
 
 if TYPE_CHECKING:
     from coterie.core.loss import Loss
@@ -63,26 +64,21 @@ class Split:
 class TrainSettings:
     """How a peer trains locally: the [train] section."""
 
-    epochs: int = field(default=1, metadata={"help": "passes over the peer's training data per call of train"})
-    batch: int = field(default=64, metadata={"help": "samples per step"})
-    optimizer: str = field(default="sgd", metadata={"help": "sgd | adam"})
-    lr: float = field(default=0.05, metadata={"help": "learning rate in round 1"})
-    lr_decay: float = field(default=1.0, metadata={"help": "the learning rate is multiplied by this each round"})
-    momentum: float = field(default=0.9, metadata={"help": "for sgd"})
-    weight_decay: float = field(default=0.0, metadata={"help": "L2 penalty on the weights"})
-    betas: tuple[float, float] = field(default=(0.9, 0.999), metadata={"help": "for adam"})
-    augment: bool = field(
-        default=False,
-        metadata={
-            "help": "train on a random view of each sample instead of the sample itself ([data] configures views)"
-        },
+    epochs: int = setting(1, "passes over the peer's training data per call of train", least=0)
+    batch: int = setting(64, "samples per step", least=1)
+    optimizer: str = setting("sgd", "the optimiser", choices=("sgd", "adam"))
+    lr: float = setting(0.05, "learning rate in round 1", above=0)
+    lr_decay: float = setting(1.0, "the learning rate is multiplied by this each round")
+    momentum: float = setting(0.9, "for sgd", least=0)
+    weight_decay: float = setting(0.0, "L2 penalty on the weights", least=0)
+    betas: tuple[float, float] = setting((0.9, 0.999), "for adam", least=0, below=1)
+    augment: bool = setting(
+        False, "train on a random view of each sample instead of the sample itself ([data] configures views)"
     )
-    keep_optimizer: bool = field(
-        default=False,
-        metadata={
-            "help": "keep the optimiser's state between rounds instead of resetting it (networks of local-ensemble and "
-            "fedpae always keep it: their rounds are slices of one training)"
-        },
+    keep_optimizer: bool = setting(
+        False,
+        "keep the optimiser's state between rounds instead of resetting it (networks of local-ensemble and "
+        "fedpae always keep it: their rounds are slices of one training)",
     )
 
     def __hash__(self) -> int:  # fast, because it is needed for every job of every peer

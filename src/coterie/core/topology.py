@@ -10,17 +10,26 @@ import itertools
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
 
 from coterie.core import randomness
-from coterie.core.errors import ConfigError, unknown
+from coterie.core.errors import ConfigError
+from coterie.core.settings import check_values, setting
 
 COMPLETE = "complete"
-KINDS = (COMPLETE, "erdos-renyi", "ring", "grid", "regular", "star", "file")
+KINDS = {
+    COMPLETE: "",
+    "erdos-renyi": "",
+    "ring": "",
+    "grid": "as close to square as the number of peers allows; a line if it is prime",
+    "regular": "",
+    "star": "peer 0 in the middle",
+    "file": "",
+}
 TRIES = 1000  # Erdos-Renyi graphs to draw before giving up on a connected one
 SWEEPS = 10  # each swaps every edge twice on average; after these a regular graph counts as random
 SHOWN_PARTS, SHOWN_PEERS = 4, 8  # in an error message
@@ -35,26 +44,21 @@ Neighbours: TypeAlias = Sequence[Sequence[int]] | Mapping[int, Sequence[int]]  #
 class TopologySettings:
     """Which peers are connected: the [graph] section."""
 
-    kind: str = field(
-        default=COMPLETE,
-        metadata={
-            "help": "complete | erdos-renyi | ring | grid (as close to square as the number of peers allows; a line "
-            "if it is prime) | regular | star (peer 0 in the middle) | file"
-        },
+    kind: str = setting(
+        COMPLETE,
+        "kind of graph",
+        choices=KINDS,
     )
-    p: float = field(
-        default=0.6, metadata={"help": "erdos-renyi: probability of each edge; redrawn until the graph is connected"}
+    p: float = setting(
+        0.6, "erdos-renyi: probability of each edge; redrawn until the graph is connected", above=0, most=1
     )
-    k: int = field(default=4, metadata={"help": "regular: number of neighbours of each peer, drawn at random"})
-    file: str = field(
-        default="", metadata={"help": "file: path of a text file with one edge `a b` per line; # begins a comment"}
-    )
+    k: int = setting(4, "regular: number of neighbours of each peer, drawn at random")
+    file: str = setting("", "file: path of a text file with one edge `a b` per line; # begins a comment")
 
 
 def check(settings: TopologySettings) -> None:
-    """Raise ConfigError for an unknown kind of graph, or a graph file that would be ignored."""
-    if settings.kind not in KINDS:
-        raise ConfigError(f"graph.kind: {unknown('graph', settings.kind, KINDS)}")
+    """Raise ConfigError for a value that is not allowed, or a graph file that would be ignored."""
+    check_values(settings, "graph.")
     if settings.file and settings.kind != "file":
         raise ConfigError(
             f"graph.file = '{settings.file}' would be ignored, because graph.kind = '{settings.kind}': "
@@ -159,8 +163,6 @@ def _grid(peers: int) -> list[Edge]:
 
 def _erdos_renyi(p: float, peers: int, seed: int) -> Lists:
     """Each edge with probability p, redrawn until the graph is connected, as in the CompFL paper."""
-    if not 0 < p <= 1:
-        raise ConfigError(f"graph.p (edge probability) must be above 0 and at most 1, not {p}")
     for attempt in range(TRIES):
         edges = _chosen_pairs(p, peers, (seed, "graph", "erdos-renyi", attempt))
         lists = [] if edges is None else _lists(peers, edges)

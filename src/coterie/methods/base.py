@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from coterie.core.errors import ConfigError
+from coterie.core.settings import properties
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,21 +18,38 @@ if TYPE_CHECKING:
     from coterie.core.peer import Peer
 
 
-def parameter(default: Any, help: str, common: str = "", function: bool = False) -> Any:
-    """Declare a parameter of a method: a field of its dataclass.
+def parameter(
+    default: Any,
+    help: str,
+    common: str = "",
+    function: bool = False,
+    *,
+    choices: Iterable[str] = (),
+    least: float | None = None,
+    above: float | None = None,
+    most: float | None = None,
+    below: float | None = None,
+) -> Any:
+    """Declare a parameter of a method: a field of its dataclass. A value that it does not allow is an error.
 
     Args:
         default: its default value, which also gives its type.
-        help: what `coterie list methods NAME` says of it.
+        help: what `coterie list methods NAME` says of it, besides the allowed values.
         common: the meaning that it shares with parameters of other methods. A value carries over between two methods
             only if both give their parameter of that name the same meaning (`config.carry_over`).
         function: whether its value may name a function of the user's own, whose file then counts among the sources of
             a run (`core.named_code`).
+        choices: the words that it allows, or a mapping from these to explanations.
+        least: the smallest number that it allows.
+        above: the bound that it must exceed.
+        most: the largest number that it allows.
+        below: the bound that it must not reach.
 
     Returns:
         A dataclass field.
     """
-    return field(default=default, metadata={"help": help, "common": common, "function": function})
+    allowed = properties(help, choices, least=least, above=above, most=most, below=below)
+    return field(default=default, metadata={**allowed, "common": common, "function": function})
 
 
 @dataclass(frozen=True)
@@ -77,7 +94,10 @@ class Method(ABC):
         return self.server
 
     def check(self, peers: int) -> None:
-        """Raise ConfigError if the parameters cannot work with this many peers."""
+        """Raise ConfigError if the parameters cannot work with each other or with this many peers.
+
+        What a parameter allows by itself is declared: `parameter(..., least=0)`.
+        """
 
     def check_circle(
         self, architectures: Sequence[str], kinds: ModelRegistry, links: Sequence[Sequence[int]] | None
@@ -102,7 +122,7 @@ class Method(ABC):
         """Run by the server in round t, if there is one."""
 
 
-# -- checks of parameters ------------------------------------------------------------------------
+# -- checks of parameters against others or the number of peers ----------------------------------
 
 
 def need(condition: bool, key: str, message: str) -> None:
@@ -118,31 +138,3 @@ def need_others(count: int, key: str, peers: int) -> None:
             f"peers = {peers}: there is no other peer to exchange with. Set peers to 2 or more, or method.name to local"
         )
     need(1 <= count < peers, key, f"must be from 1 to {peers - 1} with {peers} peers, not {count}")
-
-
-def need_one_of(method: Method, **options: Iterable[str]) -> None:
-    """Check parameters whose values are words, each against its options."""
-    for key, words in options.items():
-        value = getattr(method, key)
-        need(value in words, key, f"must be one of {', '.join(words)}, not '{value}'")
-
-
-def need_at_least(method: Method, least: int, *keys: str) -> None:
-    """Check parameters that are finite numbers with a minimum."""
-    for key in keys:
-        value = getattr(method, key)
-        need(least <= value < math.inf, key, f"must be at least {least}, not {value}")
-
-
-def need_above(method: Method, bound: int, *keys: str) -> None:
-    """Check parameters that are finite numbers above a bound."""
-    for key in keys:
-        value = getattr(method, key)
-        need(bound < value < math.inf, key, f"must be above {bound}, not {value}")
-
-
-def need_share(method: Method, *keys: str) -> None:
-    """Check parameters that are numbers from 0 to 1."""
-    for key in keys:
-        value = getattr(method, key)
-        need(0 <= value <= 1, key, f"must be from 0 to 1, not {value}")

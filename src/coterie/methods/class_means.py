@@ -13,7 +13,7 @@ from torch import Tensor
 from coterie.core.jobs import Prediction
 from coterie.core.loss import Batch, BoundNet, Given, Loss, negative_log_likelihood
 from coterie.core.peer import Peer
-from coterie.methods.base import Method, need_above, need_at_least, parameter
+from coterie.methods.base import Method, parameter
 from coterie.methods.components.heads import head_loss
 from coterie.methods.components.prototypes import average, class_means, squared_distance
 
@@ -42,10 +42,7 @@ class _ToCommonMeans(Method):
     loss: ClassVar[Loss]
     artifact: ClassVar[str]  # its name
 
-    lam: float = parameter(1.0, "weight of the distance to the common means")
-
-    def check(self, peers: int) -> None:  # noqa: ARG002
-        need_at_least(self, 0, "lam")
+    lam: float = parameter(1.0, "weight of the distance to the common means", least=0)
 
     @abstractmethod
     def vectors(self, prediction: Prediction) -> Tensor:
@@ -91,7 +88,7 @@ class FedProto(_ToCommonMeans):
     artifact: ClassVar[str] = "prototypes"
 
     lam: float = parameter(
-        1.0, "weight of the distance to prototypes (the paper: 1 for MNIST and FEMNIST, 0.1 for CIFAR-10)"
+        1.0, "weight of the distance to prototypes (the paper: 1 for MNIST and FEMNIST, 0.1 for CIFAR-10)", least=0
     )
 
     def vectors(self, prediction: Prediction) -> Tensor:
@@ -108,7 +105,7 @@ class FedDistill(_ToCommonMeans):
     loss: ClassVar[Loss] = feddistill_loss
     artifact: ClassVar[str] = "logits"
 
-    lam: float = parameter(1.0, "weight of the distance to the common logits of the class")
+    lam: float = parameter(1.0, "weight of the distance to the common logits of the class", least=0)
 
     def vectors(self, prediction: Prediction) -> Tensor:
         return prediction.logits
@@ -125,12 +122,10 @@ class FedGH(Method):
     mixed: ClassVar[bool] = True
     same_features: ClassVar[bool] = True
 
-    server_epochs: int = parameter(10, "epochs of the server over the means that it received in a round")
-    server_lr: float = parameter(0.01, "the server's learning rate; batch size and momentum are those of [train]")
-
-    def check(self, peers: int) -> None:  # noqa: ARG002
-        need_at_least(self, 1, "server_epochs")
-        need_above(self, 0, "server_lr")
+    server_epochs: int = parameter(10, "epochs of the server over the means that it received in a round", least=1)
+    server_lr: float = parameter(
+        0.01, "the server's learning rate; batch size and momentum are those of [train]", above=0
+    )
 
     async def round(self, me: Peer, t: int) -> None:  # noqa: ARG002
         await me.train()

@@ -12,9 +12,8 @@ from typing import ClassVar
 from coterie.core.model_registry import ModelRegistry, labelled
 from coterie.core.peer import Peer
 from coterie.core.topology import check_connected, within
-from coterie.methods.base import need, need_above, need_at_least, need_one_of, need_share, parameter
+from coterie.methods.base import need, parameter
 from coterie.methods.components import expert_walks as walks
-from coterie.methods.components.distillation import KL
 from coterie.methods.components.expert_training import ExpertTraining
 from coterie.methods.components.experts import (
     GOSSIP,
@@ -30,8 +29,8 @@ from coterie.methods.components.experts import (
 from coterie.methods.fedavg import FedAvg, common_of
 from coterie.methods.gossip import metropolis, neighbourhood
 
-TEACHERS = ("others", "held")
-PREDICT = ("own", "mixture")
+TEACHERS = {"others": "", "held": "also the learner, as received"}
+PREDICT = {"own": "expert", "mixture": "of all experts that it holds"}
 
 
 @dataclass(frozen=True)
@@ -42,35 +41,38 @@ class CompFL(ExpertTraining, FedAvg):
     same_zoo: ClassVar[bool] = True
     paced: ClassVar[bool] = True
 
-    setting: str = parameter(SERVER, f"how experts are exchanged: {' | '.join(SETTINGS)}")
-    epsilon: float = parameter(0.3, "probability that a client trains any expert that it can, instead of its own")
-    lam: float = parameter(1.0, "weight of the distance of features to their class's anchor; 0: no alignment")
+    setting: str = parameter(SERVER, "how experts are exchanged", choices=SETTINGS)
+    epsilon: float = parameter(
+        0.3, "probability that a client trains any expert that it can, instead of its own", least=0, most=1
+    )
+    lam: float = parameter(1.0, "weight of the distance of features to their class's anchor; 0: no alignment", least=0)
     per_feature: bool = parameter(True, "take the mean of that squared distance over features; false: the sum")
     scale_free: bool = parameter(
         False, "divide that distance by the anchors' mean squared length, so that the scale of features does not matter"
     )
-    mu: float = parameter(1.0, "weight of distillation from other experts; 0: no distillation")
-    tau: float = parameter(0.1, "temperature of the experts' weights: the lower, the more the best one counts")
-    warmup: int = parameter(10, "rounds before experts teach each other")
+    mu: float = parameter(1.0, "weight of distillation from other experts; 0: no distillation", least=0)
+    tau: float = parameter(0.1, "temperature of the experts' weights: the lower, the more the best one counts", above=0)
+    warmup: int = parameter(10, "rounds before experts teach each other", least=0)
     reinit: bool = parameter(
         False, "begin each round with an own head that predicts the class whose mean features are nearest"
     )
-    adapt_epochs: int = parameter(0, "epochs on heads alone after an average has been received, on fixed features")
-    adapt_lr: float = parameter(0.1, "largest learning rate of these epochs: lower where features are long")
-    teachers: str = parameter("others", "teachers: the client's other experts | held (also the learner, as received)")
-    predict: str = parameter("own", "what a client predicts with: its own expert | mixture (of all that it holds)")
-    kl: str = parameter("usual", "KL of target from prediction, as usual | printed: of prediction from target")
+    adapt_epochs: int = parameter(
+        0, "epochs on heads alone after an average has been received, on fixed features", least=0
+    )
+    adapt_lr: float = parameter(0.1, "largest learning rate of these epochs: lower where features are long", above=0)
+    teachers: str = parameter("others", "teachers among the client's experts", choices=TEACHERS)
+    predict: str = parameter("own", "what a client predicts with", choices=PREDICT)
+    kl: str = parameter(
+        "usual",
+        "direction of the KL divergence",
+        choices={"usual": "of target from prediction", "printed": "of prediction from target"},
+    )
 
     def with_server(self) -> bool:
         return self.setting == SERVER
 
     def check(self, peers: int) -> None:
         super().check(peers)
-        need_one_of(self, setting=SETTINGS, teachers=TEACHERS, predict=PREDICT, kl=KL)
-        need_share(self, "epsilon")
-        need_at_least(self, 0, "lam", "mu")
-        need_above(self, 0, "tau", "adapt_lr")
-        need_at_least(self, 0, "warmup", "adapt_epochs")
         alone = self.setting == SERVER or self.fraction == 1
         need(alone, "fraction", f"only applies to setting = {SERVER}: without a server, every client takes part")
 

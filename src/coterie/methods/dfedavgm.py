@@ -20,10 +20,11 @@ class DFedAvgM(Method):
         "neighbours in the ring, half on either side (odd: and the opposite peer); 0: all peers. With a [graph], the "
         "graph replaces the ring and `k` has no effect",
         common="neighbours",
+        least=0,
     )
 
     def check(self, peers: int) -> None:
-        need(0 <= self.k < peers, "k", f"must be from 0 to {peers - 1} with {peers} peers, not {self.k}")
+        need(self.k < peers, "k", f"must be from 0 to {peers - 1} with {peers} peers, not {self.k}")
         need(self.k != 1 or peers == 2, "k", "= 1 makes pairs that never exchange with each other: use 2")
         even = self.k % 2 == 0 or peers % 2 == 0
         need(even, "k", f"must be even with {peers} peers, not {self.k}: in an odd ring, no peer is opposite")

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from coterie.core.model import Model
 from coterie.core.peer import Peer
-from coterie.methods.base import need_at_least, parameter
+from coterie.methods.base import parameter
 from coterie.methods.fedavg import FedAvg
 from coterie.training.losses import proximal, pulled_to
 
@@ -19,13 +19,9 @@ class Ditto(FedAvg):
     paper: ClassVar[str] = "Li et al., Ditto: Fair and Robust Federated Learning Through Personalization, 2021"
 
     lam: float = parameter(
-        1.0, "strength of the pull towards the common model; 0: none (the paper tunes it to the data)"
+        1.0, "strength of the pull towards the common model; 0: none (the paper tunes it to the data)", least=0
     )
-    personal_epochs: int = parameter(0, "epochs of the personal model in a round; 0: as many as train.epochs")
-
-    def check(self, peers: int) -> None:
-        super().check(peers)
-        need_at_least(self, 0, "lam", "personal_epochs")
+    personal_epochs: int = parameter(0, "epochs of the personal model in a round; 0: as many as train.epochs", least=0)
 
     async def setup(self, me: Peer) -> None:
         me.state["common"] = me.model.copy()

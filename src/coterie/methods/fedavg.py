@@ -17,7 +17,7 @@ from coterie.core.model_registry import labelled
 from coterie.core.peer import Peer
 from coterie.core.randomness import number, uniforms
 from coterie.core.weights import Weights
-from coterie.methods.base import Method, need, parameter
+from coterie.methods.base import Method, parameter
 
 
 @dataclass(frozen=True)
@@ -29,11 +29,8 @@ class FedAvg(Method):
     grouped: ClassVar[bool] = True
 
     fraction: float = parameter(
-        1.0, "share of the peers that train in a round, above 0 and at most 1", common="participation"
+        1.0, "share of the peers that train in a round", common="participation", above=0, most=1
     )
-
-    def check(self, peers: int) -> None:  # noqa: ARG002
-        need(0 < self.fraction <= 1, "fraction", f"must be above 0 and at most 1, not {self.fraction}")
 
     async def round(self, me: Peer, t: int) -> None:
         if self.takes_part(me, t):

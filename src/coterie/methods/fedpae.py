@@ -15,14 +15,15 @@ from coterie.core.ensemble import Ensemble, Member
 from coterie.core.errors import ModelError
 from coterie.core.model_registry import ModelRegistry, Packed
 from coterie.core.peer import Peer
-from coterie.methods.base import need, need_at_least, need_one_of, parameter
+from coterie.methods.base import parameter
 from coterie.methods.components.ensemble_selection import Bench, choose
 from coterie.methods.components.model_bench import ModelBench, bench_of
 from coterie.methods.components.own_models import Own, author_of, is_ready, model_of, own_members, own_models
 from coterie.methods.local_ensemble import LocalEnsemble
 from coterie.portable.estimators import holds_rows
 
-BENCHES, NEIGHBOURS = ("models", "predictions"), ("all", "adaptive")
+BENCHES = {"models": "", "predictions": "on the peer's validation data; chosen models are fetched again"}
+NEIGHBOURS = {"all": "", "adaptive": "those with chosen models, and a few others"}
 
 
 @dataclass(frozen=True)
@@ -33,31 +34,26 @@ class FedPAE(ModelBench, LocalEnsemble):
         "when models stop improving and are published: training to the last round is an upper bound, searches a guess"
     )
 
-    k: int = parameter(5, "members of an ensemble; the whole bench while it has fewer")
-    population: int = parameter(100, "ensembles in a generation of NSGA-II")
-    generations: int = parameter(100, "generations of NSGA-II")
-    growth: float = parameter(0.0, "share by which the bench must have grown to be searched again before the end")
+    k: int = parameter(5, "members of an ensemble; the whole bench while it has fewer", least=1)
+    population: int = parameter(100, "ensembles in a generation of NSGA-II", least=2)
+    generations: int = parameter(100, "generations of NSGA-II", least=1)
+    growth: float = parameter(
+        0.0, "share by which the bench must have grown to be searched again before the end", least=0
+    )
     early: bool = parameter(False, "use others' models while the peer's own still train (which delays its own)")
     bench: str = parameter(
         "models",
-        "what is kept of others: models | predictions on the peer's validation data (chosen models are fetched again)",
+        "what is kept of others",
+        choices=BENCHES,
     )
-    neighbours: str = parameter("all", "peers to ask: all | adaptive (those with chosen models, and a few others)")
-    few: int = parameter(3, "adaptive: number of others to ask each time")
-    enough: int = parameter(3, "adaptive: stop asking others after this many times in a row without a chosen model")
-    again: int = parameter(5, "adaptive: after that, still ask some others every this many times; 0: never")
-    largest: int = parameter(100_000_000, "largest size of another peer's model, in bytes")
+    neighbours: str = parameter("all", "peers to ask", choices=NEIGHBOURS)
+    few: int = parameter(3, "adaptive: number of others to ask each time", least=1)
+    enough: int = parameter(
+        3, "adaptive: stop asking others after this many times in a row without a chosen model", least=1
+    )
+    again: int = parameter(5, "adaptive: after that, still ask some others every this many times; 0: never", least=0)
+    largest: int = parameter(100_000_000, "largest size of another peer's model, in bytes", least=1)
     rows_may_leave: bool = parameter(False, "publish also models that training rows can be read from (svm)")
-
-    def check(self, peers: int) -> None:
-        super().check(peers)
-        need_at_least(self, 1, "k")
-        need_at_least(self, 2, "population")
-        need_at_least(self, 1, "generations", "few", "enough")
-        need_at_least(self, 0, "again")
-        need_at_least(self, 1, "largest")
-        need_one_of(self, bench=BENCHES, neighbours=NEIGHBOURS)
-        need(self.growth >= 0, "growth", f"must be at least 0, not {self.growth}")
 
     def check_circle(
         self, architectures: Sequence[str], kinds: ModelRegistry, links: Sequence[Sequence[int]] | None

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from coterie.core.peer import Peer
-from coterie.methods.base import need_at_least, need_one_of, parameter
+from coterie.methods.base import parameter
 from coterie.methods.fedavg import FedAvg
 
 TUNED = {"model": None, "head": "head"}  # by the parameter's value: the argument `only` of `me.train`
@@ -14,15 +14,11 @@ TUNED = {"model": None, "head": "head"}  # by the parameter's value: the argumen
 class FineTuned(FedAvg):
     """A peer is evaluated with its tuned model, and continues with the common one."""
 
-    tune: int = parameter(5, "epochs of fine-tuning")
-    tuned: str = parameter("model", "what is fine-tuned: model | head")
-    tune_every: int = parameter(0, "also fine-tune after every this many rounds, for a curve; 0: only after the last")
-
-    def check(self, peers: int) -> None:
-        super().check(peers)
-        need_at_least(self, 1, "tune")
-        need_one_of(self, tuned=TUNED)
-        need_at_least(self, 0, "tune_every")
+    tune: int = parameter(5, "epochs of fine-tuning", least=1)
+    tuned: str = parameter("model", "what is fine-tuned", choices=tuple(TUNED))
+    tune_every: int = parameter(
+        0, "also fine-tune after every this many rounds, for a curve; 0: only after the last", least=0
+    )
 
     async def round(self, me: Peer, t: int) -> None:
         if "untuned" in me.state:

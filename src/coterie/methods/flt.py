@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from coterie.core.peer import Peer
-from coterie.methods.base import need, need_at_least, parameter
+from coterie.methods.base import parameter
 from coterie.methods.components.personal_averages import own_average, send_averages
 from coterie.methods.components.relatedness import related
 from coterie.methods.fedavg import FedAvg
@@ -23,15 +23,13 @@ class FLT(FedAvg):
     learns_weights: ClassVar[bool] = True
     unforeseen: ClassVar[str] = "which peers are related: a few bytes of every average that is sent"
 
-    embeddings: int = parameter(50, "number of samples whose features a peer sends, once; all if it has fewer")
+    embeddings: int = parameter(50, "number of samples whose features a peer sends, once; all if it has fewer", least=1)
     related: float = parameter(
-        0.0, "share of the pairs of peers that are related, nearest first; 0: by Otsu's threshold; 1: FedAvg"
+        0.0,
+        "share of the pairs of peers that are related, nearest first; 0: by Otsu's threshold; 1: FedAvg",
+        least=0,
+        most=1,
     )
-
-    def check(self, peers: int) -> None:
-        super().check(peers)
-        need_at_least(self, 1, "embeddings")
-        need(0 <= self.related <= 1, "related", f"must be from 0 (by Otsu's threshold) to 1, not {self.related}")
 
     async def setup(self, me: Peer) -> None:
         me.state["features"] = {}  # by peer: a peer holds its own, the server those of all peers

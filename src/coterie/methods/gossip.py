@@ -51,6 +51,7 @@ class _Neighbours(Method):
         5,
         "neighbours averaged with in a round, from 1 to peers - 1; in a [graph], at most the peer's neighbours",
         common="neighbours",
+        least=1,
     )
 
     def check(self, peers: int) -> None:

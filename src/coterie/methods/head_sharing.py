@@ -9,7 +9,7 @@ from torch import Tensor
 from coterie.core.artifact import sample_counts
 from coterie.core.loss import Batch, BoundNet, Given, negative_log_likelihood
 from coterie.core.peer import Peer
-from coterie.methods.base import Method, need_above, need_at_least, parameter
+from coterie.methods.base import Method, parameter
 from coterie.training.losses import supervised_contrastive
 
 
@@ -70,16 +70,15 @@ class FedClassAvg(FedSim):
     paper: ClassVar[str] = "Jang et al., FedClassAvg: Local Representation Learning, 2022"
     views: ClassVar[int] = 2
 
-    rho: float = parameter(0.1, "strength of the pull of the head towards the average (the authors' example: 0.1)")
+    rho: float = parameter(
+        0.1, "strength of the pull of the head towards the average (the authors' example: 0.1)", least=0
+    )
     tau: float = parameter(
         0.5,
         "temperature of the contrastive loss (the authors' code: 100, of dot products)",
         common="temperature of contrast",
+        above=0,
     )
-
-    def check(self, peers: int) -> None:  # noqa: ARG002
-        need_at_least(self, 0, "rho")
-        need_above(self, 0, "tau")
 
     async def learn(self, me: Peer) -> None:
         # The head at the start of a round is the last average; in the first round, the peer's own.

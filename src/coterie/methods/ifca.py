@@ -14,10 +14,10 @@ class IFCA(Method):
     paper: ClassVar[str] = "Ghosh et al., An Efficient Framework for Clustered Federated Learning, 2020"
     server: ClassVar[bool] = True
 
-    c: int = parameter(2, "models that the server keeps: a guess at the number of clusters, from 1 to peers")
+    c: int = parameter(2, "models that the server keeps: a guess at the number of clusters, at most `peers`", least=1)
 
     def check(self, peers: int) -> None:
-        need(1 <= self.c <= peers, "c", f"must be from 1 to the number of peers ({peers}), not {self.c}")
+        need(self.c <= peers, "c", f"must be at most the number of peers ({peers}), not {self.c}")
 
     async def setup(self, me: Peer) -> None:
         """All peers draw the same c models from the run's seed, so nothing is exchanged."""

@@ -9,7 +9,7 @@ from coterie.core.jobs import OptimizerMemory
 from coterie.core.loss import cross_entropy
 from coterie.core.model import Model
 from coterie.core.peer import Peer
-from coterie.methods.base import Method, need_at_least, need_one_of, parameter
+from coterie.methods.base import Method, parameter
 from coterie.methods.components.own_models import (
     STOPS,
     Own,
@@ -36,18 +36,17 @@ class LocalEnsemble(Method):
         "when models stop improving and training ends: training to the last round is an upper bound"
     )
 
-    models: int = parameter(0, "models of model.zoo that each peer trains, starting with its own; 0: one of each")
-    patience: int = parameter(
-        50, "epochs without a better result on the validation data, by `stop`, after which training of a model ends"
+    models: int = parameter(
+        0, "models of model.zoo that each peer trains, starting with its own; 0: one of each", least=0
     )
-    stop: str = parameter("accuracy", "measure of the best epoch, on the validation data: accuracy | loss")
+    patience: int = parameter(
+        50,
+        "epochs without a better result on the validation data, by `stop`, after which training of a model ends",
+        least=1,
+    )
+    stop: str = parameter("accuracy", "measure of the best epoch, on the validation data", choices=STOPS)
     balanced: bool = parameter(False, "weight training samples by class, so that all classes of a peer count alike")
-    vote: str = parameter("soft", "soft (by the members' mean probability) | hard (by the class that most predict)")
-
-    def check(self, peers: int) -> None:  # noqa: ARG002
-        need_at_least(self, 0, "models")
-        need_at_least(self, 1, "patience")
-        need_one_of(self, stop=STOPS, vote=VOTES)
+    vote: str = parameter("soft", "how members vote", choices=VOTES)
 
     async def setup(self, me: Peer) -> None:
         me.state["own"] = [{"kind": kind, "ready": False, "stale": 0} for kind in kinds_of(me, self.models)]

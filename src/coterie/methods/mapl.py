@@ -7,7 +7,6 @@ peer learns the weights of its neighbours from the similarity of their classifie
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,7 +20,7 @@ from coterie.core.loss import Loss
 from coterie.core.merging import weighted_sum
 from coterie.core.named_code import find_function
 from coterie.core.peer import Peer
-from coterie.methods.base import need, need_above, need_at_least, parameter
+from coterie.methods.base import parameter
 from coterie.methods.components import collaboration
 from coterie.methods.components.collaboration import Acquaintance, Row, neighbours, on_simplex
 from coterie.methods.components.embeddings import note_embeddings
@@ -41,15 +40,20 @@ class MAPL(GraphLearning):
     views: ClassVar[int] = 2
     shares_backbone: ClassVar[bool] = False  # whether backbones of one architecture are averaged as well (MAPL+)
 
-    ce: float = parameter(1.0, "weight of the cross entropy; 0: off")
-    contrast: float = parameter(1.0, "weight of the supervised contrastive loss; 0: off")
-    proto: float = parameter(1.0, "weight of the loss that pulls samples towards prototypes; 0: off")
-    uniform: float = parameter(1.0, "weight of the loss that pushes prototypes apart; 0: off")
+    ce: float = parameter(1.0, "weight of the cross entropy; 0: off", least=0)
+    contrast: float = parameter(1.0, "weight of the supervised contrastive loss; 0: off", least=0)
+    proto: float = parameter(1.0, "weight of the loss that pulls samples towards prototypes; 0: off", least=0)
+    uniform: float = parameter(1.0, "weight of the loss that pushes prototypes apart; 0: off", least=0)
     tau: float = parameter(
-        0.5, "temperature of the supervised contrastive loss (the paper: 100)", common="temperature of contrast"
+        0.5,
+        "temperature of the supervised contrastive loss (the paper: 100)",
+        common="temperature of contrast",
+        above=0,
     )
     tau_proto: float = parameter(
-        0.0, "temperature of the loss that pulls samples towards prototypes (paper presets: 1); 0: the same as tau"
+        0.0,
+        "temperature of the loss that pulls samples towards prototypes (paper presets: 1); 0: the same as tau",
+        least=0,
     )
     losses: str = parameter(
         "paper",
@@ -66,13 +70,6 @@ class MAPL(GraphLearning):
         return find_function("losses", self.losses, LOSSES, "net, batch, given")
 
     def check(self, peers: int) -> None:
-        need_at_least(self, 0, "ce", "contrast", "proto", "uniform")
-        need_above(self, 0, "tau")
-        need(
-            0 <= self.tau_proto < math.inf,
-            "tau_proto",
-            f"must be above 0, or 0 for the value of tau, not {self.tau_proto}",
-        )
         super().check(peers)
         _ = self._loss  # raises if the function cannot be found
 

@@ -11,7 +11,7 @@ from coterie.core.artifact import sample_counts
 from coterie.core.loss import Batch, BoundNet, Given, negative_log_likelihood
 from coterie.core.peer import Peer
 from coterie.core.weights import Weights
-from coterie.methods.base import Method, need, need_at_least, need_share, parameter
+from coterie.methods.base import Method, parameter
 from coterie.methods.components.low_rank import added, difference, packed, unpacked
 
 
@@ -57,14 +57,11 @@ class FML(Method):
     parts: ClassVar[tuple[str, ...]] = ("mentee",)
 
     alpha: float = parameter(
-        0.5, "weight of cross entropy for the own model; the rest is distillation from the small one"
+        0.5, "weight of cross entropy for the own model; the rest is distillation from the small one", least=0, most=1
     )
     beta: float = parameter(
-        0.5, "weight of cross entropy for the small model; the rest is distillation from the own one"
+        0.5, "weight of cross entropy for the small model; the rest is distillation from the own one", least=0, most=1
     )
-
-    def check(self, peers: int) -> None:  # noqa: ARG002
-        need_share(self, "alpha", "beta")
 
     async def setup(self, me: Peer) -> None:
         await take_over(me, "global")
@@ -107,14 +104,11 @@ class FedKD(Method):
     parts: ClassVar[tuple[str, ...]] = ("mentee", "adapter")
     unforeseen: ClassVar[str] = "the rank of later updates: assumed to be as in the first rounds"
 
-    energy: float = parameter(0.95, "share of an update's squared singular values that is kept, in the first round")
-    energy_end: float = parameter(0.98, "the same share after `rise` rounds")
-    rise: int = parameter(100, "rounds over which it rises from energy to energy_end")
-
-    def check(self, peers: int) -> None:  # noqa: ARG002
-        for key in ("energy", "energy_end"):
-            need(0 < getattr(self, key) <= 1, key, f"must be above 0 and at most 1, not {getattr(self, key)}")
-        need_at_least(self, 1, "rise")
+    energy: float = parameter(
+        0.95, "share of an update's squared singular values that is kept, in the first round", above=0, most=1
+    )
+    energy_end: float = parameter(0.98, "the same share after `rise` rounds", above=0, most=1)
+    rise: int = parameter(100, "rounds over which it rises from energy to energy_end", least=1)
 
     async def setup(self, me: Peer) -> None:
         await take_over(me, "whole")

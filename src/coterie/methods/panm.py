@@ -16,11 +16,12 @@ import torch.nn.functional as F
 from coterie.core.artifact import Artifact
 from coterie.core.peer import Peer
 from coterie.core.weights import Weights
-from coterie.methods.base import Method, need, need_at_least, need_others, need_share, parameter
+from coterie.methods.base import Method, need, need_others, parameter
 from coterie.methods.components.two_gaussians import EM, Similarities
 from coterie.methods.gossip import average, average_with
 
 Models = dict[int, Artifact]
+METRICS = {"loss": "of others' models on own data", "grad": "direction of updates"}
 SMALLEST_LOSS = 1e-12  # so that a loss of zero has a logarithm and an inverse
 SIMILARITY: dict[str, Callable[[float], float]] = {
     "log": lambda loss: -math.log(max(loss, SMALLEST_LOSS)),
@@ -34,40 +35,46 @@ class PANM(Method):
     paper: ClassVar[str] = "Li et al., Mining Latent Relationships among Clients, 2022"
     unforeseen: ClassVar[str] = "how many neighbours peers find in stage two: with fewer than k, they exchange less"
 
-    metric: str = parameter("loss", "similarity: loss (of others' models on own data) | grad (direction of updates)")
-    similarity: str = parameter("log", "metric = loss: log (of 1 / loss) | inverse (1 / loss, the paper's equation 3)")
+    metric: str = parameter("loss", "what peers are compared by", choices=METRICS)
+    similarity: str = parameter(
+        "log",
+        "metric = loss: the similarity",
+        choices={"log": "of 1 / loss", "inverse": "1 / loss, the paper's equation 3"},
+    )
     em: str = parameter(
-        "guarded", "EM: guarded (minimum width, and beyond the centres the nearer one wins) | printed (as in the paper)"
+        "guarded",
+        "form of EM",
+        choices={"guarded": "minimum width, and beyond the centres the nearer one wins", "printed": "as in the paper"},
     )
     tries: int = parameter(
-        32, "metric = loss: own samples to test models on in stage one, drawn anew every round; 0: all, as in stage two"
+        32,
+        "metric = loss: own samples to test models on in stage one, drawn anew every round; 0: all, as in stage two",
+        least=0,
     )
     l: int = parameter(  # noqa: E741 (the paper's name)
         10,
-        "strangers tried in a round, from 1 to peers - 1; in a [graph], at most the peer's neighbours",
+        "strangers tried in a round, below `peers`; in a [graph], at most the peer's neighbours",
         common="candidates",
+        least=1,
     )
-    k: int = parameter(5, "neighbours averaged with in a round, from 1 to l", common="neighbours")
+    k: int = parameter(5, "neighbours averaged with in a round, at most l", common="neighbours", least=1)
     t1: int = parameter(
         100,
         "rounds of stage one, confident neighbour initialisation; the rest is stage two",
         common="rounds of stage one",
+        least=0,
     )
-    tau: int = parameter(10, "rounds between two heuristic neighbour matchings in stage two")
+    tau: int = parameter(10, "rounds between two heuristic neighbour matchings in stage two", least=1)
     alpha: float = parameter(
-        0.5, "metric = grad: weight of the last update; the rest is the change since the start; 0: no updates are sent"
+        0.5,
+        "metric = grad: weight of the last update; the rest is the change since the start; 0: no updates are sent",
+        least=0,
+        most=1,
     )
 
     def check(self, peers: int) -> None:
-        need(self.metric in ("loss", "grad"), "metric", f"must be loss or grad, not '{self.metric}'")
-        for key, options in (("similarity", SIMILARITY), ("em", EM)):
-            need(getattr(self, key) in options, key, f"must be {' or '.join(options)}, not '{getattr(self, key)}'")
-        need(self.tries >= 0, "tries", f"must be 0 (all) or a number of samples, not {self.tries}")
         need_others(self.l, "l", peers)
-        need(1 <= self.k <= self.l, "k", f"must be from 1 to l = {self.l}, not {self.k}")
-        need_at_least(self, 0, "t1")
-        need_at_least(self, 1, "tau")
-        need_share(self, "alpha")
+        need(self.k <= self.l, "k", f"must be from 1 to l = {self.l}, not {self.k}")
 
     @property
     def compares_updates(self) -> bool:

@@ -5,10 +5,14 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from coterie.core.peer import Peer
-from coterie.methods.base import Method, need, need_at_least, need_others, parameter
+from coterie.methods.base import Method, need, need_others, parameter
 from coterie.methods.gossip import average, average_with
 
-CHANCE, PANM = EXPECTED = ("chance", "panm")
+CHANCE, PANM = "chance", "panm"
+EXPECTED = {
+    CHANCE: "t1 * k over the number of peers that can be met",
+    PANM: "t1 * (l + k) over the number of peers, rounded up, as in PANM's paper",
+}
 
 
 @dataclass(frozen=True)
@@ -19,24 +23,24 @@ class PENS(Method):
 
     l: int = parameter(  # noqa: E741 (the paper's name)
         10,
-        "peers tried in a round of stage one, from 1 to peers - 1; in a [graph], at most the peer's neighbours",
+        "peers tried in a round of stage one, below `peers`; in a [graph], at most the peer's neighbours",
         common="candidates",
+        least=1,
     )
-    k: int = parameter(5, "peers averaged with, from 1 to l", common="neighbours")
-    t1: int = parameter(100, "rounds of stage one", common="rounds of stage one")
-    often: float = parameter(0.0, "chosen more often than this makes a permanent neighbour; 0: more than `expected`")
+    k: int = parameter(5, "peers averaged with, at most l", common="neighbours", least=1)
+    t1: int = parameter(100, "rounds of stage one", common="rounds of stage one", least=0)
+    often: float = parameter(
+        0.0, "chosen more often than this makes a permanent neighbour; 0: more than `expected`", least=0
+    )
     expected: str = parameter(
         "chance",
-        "often = 0: chance, t1 * k over the number of peers that can be met | panm, t1 * (l + k) over the number of "
-        "peers, rounded up, as in PANM's paper",
+        "often = 0: the number of times that a peer is expected to be chosen",
+        choices=EXPECTED,
     )
 
     def check(self, peers: int) -> None:
         need_others(self.l, "l", peers)
-        need(1 <= self.k <= self.l, "k", f"must be from 1 to l = {self.l}, not {self.k}")
-        need_at_least(self, 0, "t1")
-        need(self.expected in EXPECTED, "expected", f"must be {' or '.join(EXPECTED)}, not '{self.expected}'")
-        need(self.often >= 0, "often", f"must be at least 0, not {self.often}")
+        need(self.k <= self.l, "k", f"must be from 1 to l = {self.l}, not {self.k}")
 
     async def setup(self, me: Peer) -> None:
         me.state["chosen"] = {}

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from coterie.core.peer import Peer
-from coterie.methods.base import need_at_least, parameter
+from coterie.methods.base import parameter
 from coterie.methods.components.personal_averages import own_average, send_averages
 from coterie.methods.fedavg import FedAvg
 
@@ -25,11 +25,7 @@ class PFedSim(FedAvg):
     learns_weights: ClassVar[bool] = True
     unforeseen: ClassVar[str] = "which heads are similar: a few bytes of every average that is sent"
 
-    t_warm: int = parameter(10, "rounds of FedAvg at the start (the authors' code: half of all)")
-
-    def check(self, peers: int) -> None:
-        super().check(peers)
-        need_at_least(self, 0, "t_warm")
+    t_warm: int = parameter(10, "rounds of FedAvg at the start (the authors' code: half of all)", least=0)
 
     async def round(self, me: Peer, t: int) -> None:
         if t <= self.t_warm:

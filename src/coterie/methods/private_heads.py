@@ -6,12 +6,12 @@ from typing import ClassVar
 from torch import Tensor
 
 from coterie.core.peer import Peer
-from coterie.methods.base import need_at_least, need_one_of, parameter
+from coterie.methods.base import parameter
 from coterie.methods.components.heads import head_loss
 from coterie.methods.fedavg import FedAvg
 from coterie.methods.fine_tuning import FineTuned
 
-FIT = ("before", "after")
+FIT = {"before": "the peer trains", "after": "the average has been received, and once at the start"}
 
 
 @dataclass(frozen=True)
@@ -21,15 +21,8 @@ class WithOwnHead(FedAvg):
     A fair comparison of such methods gives all heads the same number of epochs, so all of them have these parameters.
     """
 
-    head_epochs: int = parameter(0, "epochs in a round on the private head alone (the paper: none)")
-    fit_heads: str = parameter(
-        "before", "when they run: before the peer trains | after the average has been received, and once at the start"
-    )
-
-    def check(self, peers: int) -> None:
-        super().check(peers)
-        need_at_least(self, 0, "head_epochs")
-        need_one_of(self, fit_heads=FIT)
+    head_epochs: int = parameter(0, "epochs in a round on the private head alone (the paper: none)", least=0)
+    fit_heads: str = parameter("before", "when they run", choices=FIT)
 
     async def setup(self, me: Peer) -> None:
         if self.fit_heads == "after" and me.id != me.server:
@@ -71,11 +64,7 @@ class FedRep(FedPer):
     summary: ClassVar[str] = "FedPer that first trains the head alone, then the representation alone"
     paper: ClassVar[str] = "Collins et al., Exploiting Shared Representations for Personalized FL, 2021"
 
-    head_epochs: int = parameter(10, "epochs in a round on the private head alone (the paper: 10)")
-
-    def check(self, peers: int) -> None:
-        super().check(peers)
-        need_at_least(self, 1, "head_epochs")
+    head_epochs: int = parameter(10, "epochs in a round on the private head alone (the paper: 10)", least=1)
 
     async def train(self, me: Peer) -> None:
         await me.train(only="backbone")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -13,6 +13,7 @@ from torch import nn
 from coterie.core.errors import ConfigError, ModelError, unknown
 from coterie.core.named_code import is_import_path
 from coterie.core.net import Net
+from coterie.core.settings import check_values, setting
 from coterie.models.alexnet import alexnet
 from coterie.models.cnn import cnn, cnn3, lenet
 from coterie.models.custom import build_custom, check_projector
@@ -27,7 +28,6 @@ from coterie.portable import estimators
 
 Shape = tuple[int, ...]
 
-_ASSIGNMENTS = ("modulo", "random", "capacity")
 PARTS = (
     "projector",
     "prototypes",
@@ -41,85 +41,50 @@ PARTS = (
 class ModelSettings:
     """Which architectures there are, which peer gets which, and their sizes: the [model] section."""
 
-    zoo: tuple[str, ...] = field(
-        default=("mlp",),
-        metadata={"help": "architectures, or 'module:callable' of yours; assigned to peers as `assign` says"},
+    zoo: tuple[str, ...] = setting(
+        ("mlp",), "architectures, or 'module:callable' of yours; assigned to peers as `assign` says"
     )
-    assign: str = field(
-        default="modulo",
-        metadata={"help": "which peer gets which of the zoo: modulo (in turn, by peer index) | random | capacity"},
+    assign: str = setting(
+        "modulo",
+        "which peer gets which of the zoo",
+        choices={"modulo": "in turn, by peer index", "random": "", "capacity": ""},
     )
-    capacity: tuple[float, ...] = field(
-        default=(),
-        metadata={
-            "help": "for assign = capacity: each peer's capacity from 0 (smallest model) to 1; a shorter list repeats"
-        },
+    capacity: tuple[float, ...] = setting(
+        (), "for assign = capacity: each peer's capacity; 0: smallest model; a shorter list repeats", least=0, most=1
     )
-    d_z: int = field(
-        default=0,
-        metadata={
-            "help": "number of features; 0: the architecture's own; otherwise your own module gets it as an argument, "
-            "and a backbone with another number gets a linear layer"
-        },
+    d_z: int = setting(
+        0,
+        "number of features; 0: the architecture's own; otherwise your own module gets it as an argument, "
+        "and a backbone with another number gets a linear layer",
+        least=0,
     )
-    hidden: tuple[int, ...] = field(default=(200, 200), metadata={"help": "widths of the hidden layers of mlp"})
-    width: float = field(
-        default=1.0, metadata={"help": "resnet8, resnet9 and resnet18: multiplies the number of channels"}
+    hidden: tuple[int, ...] = setting((200, 200), "widths of the hidden layers of mlp", least=1)
+    width: float = setting(1.0, "resnet8, resnet9 and resnet18: multiplies the number of channels", above=0, most=16)
+    norm: str = setting("group", "normalisation (mlp, cnn3 and lenet never have one)", choices=NORMS)
+    d_p: int = setting(
+        0, "number of outputs of the projector, for methods that have one; 0: as many as features", least=0
     )
-    norm: str = field(
-        default="group",
-        metadata={"help": "normalisation: group | batch | none (mlp, cnn3 and lenet never have one)"},
+    mentee: str = setting("", "the small architecture that FML and FedKD share; empty: lenet for images, else mlp")
+    projector_hidden: int = setting(4096, "width of the projector's hidden layer", least=1)
+    pretrained: str = setting(
+        "",
+        "start from the backbones in this folder (files ARCHITECTURE.safetensors, .pt or .pth), or in this "
+        "single file; tensors are named as in `coterie export`, or as in the module's own state_dict",
     )
-    d_p: int = field(
-        default=0,
-        metadata={"help": "number of outputs of the projector, for methods that have one; 0: as many as features"},
-    )
-    mentee: str = field(
-        default="",
-        metadata={"help": "the small architecture that FML and FedKD share; empty: lenet for images, else mlp"},
-    )
-    projector_hidden: int = field(default=4096, metadata={"help": "width of the projector's hidden layer"})
-    pretrained: str = field(
-        default="",
-        metadata={
-            "help": "start from the backbones in this folder (files ARCHITECTURE.safetensors, .pt or .pth), or in this "
-            "single file; tensors are named as in `coterie export`, or as in the module's own state_dict"
-        },
-    )
-    dropout: float = field(default=0.0, metadata={"help": "probability that a feature is dropped before the head"})
-    relu: bool = field(
-        default=False,
-        metadata={
-            "help": "apply a ReLU to features before the head, as MAPL's authors' code does; not in a `Net` of yours"
-        },
+    dropout: float = setting(0.0, "probability that a feature is dropped before the head", least=0, below=1)
+    relu: bool = setting(
+        False, "apply a ReLU to features before the head, as MAPL's authors' code does; not in a `Net` of yours"
     )
 
     def __post_init__(self) -> None:
         if not self.zoo:
             raise ConfigError(f"model.zoo is empty: name at least one of {', '.join(names())}")
-        if self.assign not in _ASSIGNMENTS:
-            raise ConfigError(unknown("model.assign", self.assign, _ASSIGNMENTS))
-        if self.norm not in NORMS:
-            raise ConfigError(unknown("model.norm", self.norm, NORMS))
-        self._check_numbers()
-
-    def _check_numbers(self) -> None:
-        if not all(0 <= c <= 1 for c in self.capacity):
-            raise ConfigError(f"model.capacity must be numbers from 0 to 1, not {self.capacity}")
+        check_values(self, "model.")
         if self.capacity and self.assign != "capacity":
             raise ConfigError(
                 f"model.capacity has no effect with model.assign = '{self.assign}': "
                 "set model.assign = 'capacity', or leave model.capacity empty"
             )
-        if not all(width >= 1 for width in self.hidden):
-            raise ConfigError(f"model.hidden must be widths of at least 1, not {self.hidden}")
-        if not 0 < self.width <= 16:
-            raise ConfigError(f"model.width must be above 0 and at most 16, not {self.width}")
-        if not 0 <= self.dropout < 1:
-            raise ConfigError(f"model.dropout must be at least 0 and below 1, not {self.dropout}")
-        for key, least in (("d_z", 0), ("d_p", 0), ("projector_hidden", 1)):
-            if getattr(self, key) < least:
-                raise ConfigError(f"model.{key} must be at least {least}, not {getattr(self, key)}")
 
 
 @dataclass(frozen=True)

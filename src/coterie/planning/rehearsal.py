@@ -44,9 +44,9 @@ class Lot(NamedTuple):
 
 class Rehearsal(Trainer):
     def __init__(self, simulation: Simulation, engine: EngineSettings, all_rounds: bool) -> None:
-        super().__init__(engine.batching, engine.workers, engine.threads)
-        self.simulation, self.workers = simulation, engine.workers
-        self.prices = Prices(engine.workers)
+        super().__init__(engine.batching, engine.worker_count, engine.threads)
+        self.simulation, self.workers = simulation, engine.worker_count
+        self.prices = Prices(engine.worker_count)
         self.leaps = Leaps(simulation.rounds, lambda: self.passed, inf if all_rounds else FOR_ROUNDS)
         self.calls: dict[str, Counter[Call]] = defaultdict(Counter)  # number of calls, by purpose
         self.samples = 0  # trained on

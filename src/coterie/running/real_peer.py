@@ -13,7 +13,7 @@ import socket
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from coterie.core.errors import ConfigError, CoterieError, Interrupted, RunError
 from coterie.core.events import EventLog, Offence, PeerRound, RunStarted, of_kind, read
 from coterie.core.files import write_whole
 from coterie.core.peer import Others, Peer, held_by
+from coterie.core.settings import setting
 from coterie.core.topology import TopologySettings, links_of
 from coterie.network.agreement import agreement, digest
 from coterie.network.audit import AuditLog
@@ -52,18 +53,14 @@ _log = logging.getLogger(__name__)
 class PeerSettings:
     """The [peer] section of a peer's file: its identity and addresses."""
 
-    keys: str = field(default="keys", metadata={"help": "folder of keys, made by `coterie keys issue`"})
-    name: str = field(default="", metadata={"help": "if set, must match the name in the certificate"})
-    listen: str = field(default="0.0.0.0:7400", metadata={"help": "address and port to listen on"})
-    endpoint: str = field(default="", metadata={"help": "host:port at which other peers reach it; default: listen"})
-    seeds: tuple[str, ...] = field(
-        default=(), metadata={"help": "seed peers to join through, as NAME@HOST:PORT; one that is up is enough"}
-    )
-    server: str = field(
-        default="", metadata={"help": "name of the peer that acts as the server, if the method has one"}
-    )
-    index: int = field(default=-1, metadata={"help": "index of its share of a named dataset; -1: the peer's number"})
-    out: str = field(default="", metadata={"help": "output folder; default: next to the file, with the same name"})
+    keys: str = setting("keys", "folder of keys, made by `coterie keys issue`")
+    name: str = setting("", "if set, must match the name in the certificate")
+    listen: str = setting("0.0.0.0:7400", "address and port to listen on")
+    endpoint: str = setting("", "host:port at which other peers reach it; default: listen")
+    seeds: tuple[str, ...] = setting((), "seed peers to join through, as NAME@HOST:PORT; one that is up is enough")
+    server: str = setting("", "name of the peer that acts as the server, if the method has one")
+    index: int = setting(-1, "index of its share of a named dataset; -1: the peer's number")
+    out: str = setting("", "output folder; default: next to the file, with the same name")
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import ray
 from ray.exceptions import RayError, RayTaskError
 
+from coterie.core.cores import given_cores
 from coterie.core.errors import ConfigError, CoterieError, StageLost, first_line
 from coterie.simulation.placement import sharded
 from coterie.simulation.shards import Lent, Make, Order, Shard, Sharded
@@ -154,7 +155,7 @@ def _actors_wanted(e: Experiment) -> int:
     cpus = sum(int(node["Resources"].get("CPU", 0)) for node in listed() if node["Alive"])
     if not cpus:
         raise ConfigError("the Ray cluster has no CPU: see `ray status`")
-    return min(e.engine.workers or cpus, cpus, e.peers)
+    return min(e.engine.workers or given_cores() or cpus, cpus, e.peers)
 
 
 def _actors(wanted: int) -> list[Any]:

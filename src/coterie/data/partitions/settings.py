@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from coterie.core.errors import ConfigError, unknown
+from coterie.core.errors import ConfigError
+from coterie.core.settings import check_values, setting
 
 PARTITIONS: dict[str, str] = {
     "iid": "every peer has the pool's mix of classes, and the same number of images",
@@ -29,33 +30,22 @@ _SPLITS = ("train", "validation", "test")
 class PartitionSettings:
     """How the pool is divided among the peers."""
 
-    partition: str = field(default="iid", metadata={"help": f"how the data is divided: {' | '.join(PARTITIONS)}"})
-    clusters: int = field(
-        default=2, metadata={"help": "number of clusters, for rotation and label-swap (2 or 4) and windows"}
+    partition: str = setting("iid", "how the data is divided", choices=tuple(PARTITIONS))
+    clusters: int = setting(2, "number of clusters, for rotation and label-swap (2 or 4) and windows", least=1)
+    alpha: float = setting(0.5, "for dirichlet: concentration; smaller is more uneven", above=0)
+    classes_per_peer: int = setting(2, "number of classes, for the classes and windows partitions", least=1)
+    skew: float = setting(
+        1.0, "for quantity: the r-th largest peer has r^-skew times the images of the largest; 0: all equal", least=0
     )
-    alpha: float = field(
-        default=0.5, metadata={"help": "for dirichlet: concentration, above 0; smaller is more uneven"}
+    train: float | int = setting(
+        0.7, "fraction of a peer's data, or number of images per peer (scenarios: per class)", above=0
     )
-    classes_per_peer: int = field(
-        default=2, metadata={"help": "number of classes, for the classes and windows partitions"}
+    validation: float | int = setting(0.15, "like train", above=0)
+    test: float | int = setting(0.15, "like train", above=0)
+    private_labels: bool = setting(
+        False, "with any partition: every peer has its own random permutation of the class labels"
     )
-    skew: float = field(
-        default=1.0,
-        metadata={
-            "help": "for quantity: the r-th largest peer has r^-skew times the images of the largest; 0: all equal"
-        },
-    )
-    train: float | int = field(
-        default=0.7,
-        metadata={"help": "fraction of a peer's data, or number of images per peer (scenarios: per class)"},
-    )
-    validation: float | int = field(default=0.15, metadata={"help": "like train"})
-    test: float | int = field(default=0.15, metadata={"help": "like train"})
-    private_labels: bool = field(
-        default=False,
-        metadata={"help": "with any partition: every peer has its own random permutation of the class labels"},
-    )
-    overlap: bool = field(default=False, metadata={"help": "whether two peers may have the same image"})
+    overlap: bool = setting(False, "whether two peers may have the same image")
 
 
 def exact_sizes(settings: PartitionSettings) -> tuple[int, int, int] | None:
@@ -65,9 +55,6 @@ def exact_sizes(settings: PartitionSettings) -> tuple[int, int, int] | None:
     if len(kinds) > 1:
         shown = ", ".join(f"data.{name} = {size}" for name, size in zip(_SPLITS, sizes, strict=True))
         raise ConfigError(f"{shown}: give all three as whole numbers of images, or all three as fractions of 1")
-    for name, size in zip(_SPLITS, sizes, strict=True):
-        if not size > 0:
-            raise ConfigError(f"data.{name}: must be more than 0, not {size}")
     if kinds == {False}:
         _check_fractions(sizes)
         return None
@@ -86,9 +73,8 @@ def fractions_of(settings: PartitionSettings) -> tuple[float, float, float]:
 
 def check_settings(settings: PartitionSettings, classes: int) -> None:
     """Raise ConfigError for settings that are impossible with this many classes, before any row is read."""
+    check_values(settings, "data.")
     name = settings.partition
-    if name not in PARTITIONS:
-        raise ConfigError(f"data.partition: {unknown('partition', name, PARTITIONS)}")
     exact = exact_sizes(settings)
     if name in ("rotation", "label-swap") and settings.clusters not in (2, 4):
         raise ConfigError(f"data.clusters: must be 2 or 4 for {name}, not {settings.clusters}")
@@ -96,15 +82,11 @@ def check_settings(settings: PartitionSettings, classes: int) -> None:
         raise ConfigError(f"data.partition: label-swap needs at least 8 classes; this dataset has {classes}")
     if name.startswith("scenario") and classes != 10:
         raise ConfigError(f"data.partition: {name} needs a dataset of 10 classes; this one has {classes}")
-    if name == "dirichlet" and not settings.alpha > 0:
-        raise ConfigError(f"data.alpha: must be more than 0, not {settings.alpha}")
     if name == "windows" and not 1 <= settings.clusters <= classes:
         raise ConfigError(f"data.clusters: must be 1 to {classes} for windows here, not {settings.clusters}")
     if name in ("classes", "windows") and not 1 <= settings.classes_per_peer <= classes:
         given = settings.classes_per_peer
         raise ConfigError(f"data.classes_per_peer: must be 1 to {classes} here, not {given}")
-    if name == "quantity" and not settings.skew >= 0:
-        raise ConfigError(f"data.skew: must be 0 or more, not {settings.skew}")
     if name == "quantity" and exact:
         raise ConfigError("data.train: the quantity partition sets the sizes itself; give fractions of 1")
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from coterie.core.named_code import Function, find_function
 from coterie.core.peer import Peer
-from coterie.methods.base import Method, need, need_at_least, parameter
+from coterie.methods.base import Method, need, parameter
 from coterie.methods.components import collaboration
 from coterie.methods.components.collaboration import LIKENESS, Acquaintance, Row, neighbours, on_simplex
 from coterie.methods.components.graph_steps import GRAPH_STEPS, moved_weights
@@ -30,8 +30,8 @@ class GraphLearning(Method):
     unforeseen: ClassVar[str] = "which peers lose their weight, and are then no longer asked"
 
     graph: bool = parameter(True, "learn the collaboration weights; false: all peers have equal weight throughout")
-    t_thr: int = parameter(20, "first round in which they are learned (the paper: 100 of 400)")
-    e_g: int = parameter(1, "gradient steps on them in a round")
+    t_thr: int = parameter(20, "first round in which they are learned (the paper: 100 of 400)", least=1)
+    e_g: int = parameter(1, "gradient steps on them in a round", least=0)
     graph_step: str = parameter(
         "projected",
         "kind of step: projected (along the gradient, as printed) | adam (as in the authors' code: 0.1 by the sign of "
@@ -39,12 +39,14 @@ class GraphLearning(Method):
         function=True,
     )
     step: float = parameter(
-        0.4, "length of a projected step, per peer with an entry; capped where it would overshoot (our choice)"
+        0.4, "length of a projected step, per peer with an entry; capped where it would overshoot (our choice)", least=0
     )
-    mu1: float = parameter(0.5, "weight of the similarity of heads in the graph's loss")
-    mu2: float = parameter(0.1, "weight of the graph's regulariser")
-    beta: float = parameter(0.5, "weight of the norm in the regulariser: larger spreads the weights")
-    norm: str = parameter("l2", "norm in the regulariser: l2 | l1 (constant on the simplex, so without effect)")
+    mu1: float = parameter(0.5, "weight of the similarity of heads in the graph's loss", least=0)
+    mu2: float = parameter(0.1, "weight of the graph's regulariser", least=0)
+    beta: float = parameter(0.5, "weight of the norm in the regulariser: larger spreads the weights", least=0)
+    norm: str = parameter(
+        "l2", "norm in the regulariser", choices={"l2": "", "l1": "constant on the simplex, so without effect"}
+    )
     likeness: str = parameter(
         "gram",
         "similarity of heads: gram (of their inner products) | rows (the paper) | module:callable of yours",
@@ -55,9 +57,11 @@ class GraphLearning(Method):
     )
     confidence: bool = parameter(True, "trust peers by their amount of data; false: all equally (the same ablation)")
     revisit: int = parameter(
-        1, "peers of weight 0, drawn anew every round, that may regain weight; 0: none, as in the paper"
+        1, "peers of weight 0, drawn anew every round, that may regain weight; 0: none, as in the paper", least=0
     )
-    explore: int = parameter(0, "strangers met in a round, and peers kept in the row; 0: all peers, as in the paper")
+    explore: int = parameter(
+        0, "strangers met in a round, and peers kept in the row; 0: all peers, as in the paper", least=0
+    )
 
     # Resolved once: editing the file later does not change a run in progress.
 
@@ -70,13 +74,8 @@ class GraphLearning(Method):
         return find_function("graph_step", self.graph_step, GRAPH_STEPS, "weights, own, pull, graph")
 
     def check(self, peers: int) -> None:
-        need_at_least(self, 0, "mu1", "mu2", "beta", "step")
-        need(self.norm in ("l1", "l2"), "norm", f"must be l1 or l2, not '{self.norm}'")
-        need_at_least(self, 1, "t_thr")
         need(self.graph or not self.explore, "explore", "needs graph = true: peers are kept by their learned weights")
-        need_at_least(self, 0, "e_g")
-        need(0 <= self.explore < peers, "explore", f"must be from 0 to {peers - 1}, not {self.explore}")
-        need_at_least(self, 0, "revisit")
+        need(self.explore < peers, "explore", f"must be below the number of peers ({peers}), not {self.explore}")
         _ = self._likeness, self._graph_step  # raises if a function cannot be found
 
     async def collaborators(self, me: Peer, t: int) -> Row:
