@@ -7,11 +7,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
+import torch
 
+from coterie import wiring
 from coterie.config import loading
+from coterie.core.model import Architecture
 from coterie.data import Dataset
 from coterie.data.dataset import FeatureColumn
-from coterie.network.agreement import MOST_COLUMNS, agreement, difference, with_names
+from coterie.network.agreement import MOST_COLUMNS, _probe, agreement, difference, with_names
 
 
 def terms(classes: tuple[str, ...] = ("no", "yes"), columns: tuple[FeatureColumn, ...] = ()) -> dict[str, str]:
@@ -64,3 +68,29 @@ def test_names_are_added_at_home_whatever_the_others_say() -> None:
     assert with_names("column 2 differs", ["a", "b"]).endswith("(in the local table, column 2 is 'b')")
     for text in ("column 3 differs", "column 0", "column 99999999999", "rounds is 2 here"):
         assert with_names(text, ["a", "b"]) == text
+
+
+def test_what_processors_round_differently_is_the_same_probe() -> None:
+    drawn = torch.randn(100_000, generator=torch.Generator().manual_seed(3))
+    probe = _probe(drawn)
+    assert len(probe) == 64
+    assert probe[:2] == [round(float(drawn[0]), 2), round(float(drawn[1562]), 2)]  # every 100,000 // 64 = 1,562nd
+    assert _probe(drawn * (1 + 2**-23)) == probe
+    assert _probe(drawn + 0.01) != probe
+
+
+def test_random_numbers_are_in_the_terms_of_every_method() -> None:
+    assert difference(terms(), {**terms(), "random numbers": '"0"'}, "bob", "ann").startswith("random numbers is ")
+
+
+def test_initial_weights_of_one_architecture_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    e = loading.load("panm-digits", ["peers=2", "data.clusters=2", "method.name=gossip", "method.k=1"])
+    circle = wiring.gather(e)
+    one, other = (agreement(e, circle.dataset, peer, "") for peer in circle.participants[:2])
+    assert one["initial weights"] == other["initial weights"]
+    initial = Architecture.initial
+    monkeypatch.setattr(Architecture, "initial", lambda self, seed: initial(self, seed + 1))
+    changed = agreement(e, circle.dataset, circle.participants[1], "")
+    text = difference(one, changed, "bob", "ann")
+    assert text.startswith(f"initial weights is {one['initial weights']} at 'ann' and {changed['initial weights']} at")
+    assert text.endswith("the same version of torch")

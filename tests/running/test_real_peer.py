@@ -15,9 +15,11 @@ import pytest
 from circle_support import Circle
 
 from coterie.cli import main
+from coterie.core import randomness
 from coterie.core.errors import ConfigError, CoterieError, DataError, RunError
 from coterie.network.agreement import AgreementError
 from coterie.network.keys import Identity
+from coterie.running import real_peer
 from coterie.running.real_peer import PeerFile, read_file, take_part
 
 
@@ -104,6 +106,28 @@ def disagreement(north: PeerFile, south: PeerFile) -> tuple[str, str]:
 
     ended = asyncio.run(work())
     return ended, next(text for text in heard if "'south' was refused" in text)
+
+
+def test_how_a_named_dataset_was_divided_is_part_of_the_agreement(two: Circle) -> None:
+    """Otherwise a row that one peer tests on may be one that the other trains on."""
+    north, south = two.file("north", more="train = 0.6"), two.file("south", more="train = 0.5")
+    for text in disagreement(north, south):
+        assert re.search(r"division of the dataset is \"wine \w{12}\" at 'north' and \"wine \w{12}\" at 'south'", text)
+        assert "Use the same [data] settings, number of peers and seed" in text
+
+
+def test_a_peer_whose_torch_draws_other_numbers_is_refused(two: Circle, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As another build of torch may: the seed is the same, the stream is not."""
+    number, wire = randomness.number, real_peer._wire
+
+    def wire_with_another_stream(file: PeerFile, identity: Identity, *rest: Any) -> Any:
+        monkeypatch.setattr(randomness, "number", lambda *keys: number(*keys) + (identity.name == "south"))
+        return wire(file, identity, *rest)
+
+    monkeypatch.setattr(real_peer, "_wire", wire_with_another_stream)
+    for text in disagreement(two.file("north"), two.file("south")):
+        assert re.search(r"random numbers is \"\w{8}\" at 'north' and \"\w{8}\" at 'south'", text)
+        assert "install the same versions" in text
 
 
 def test_columns_are_part_of_the_agreement(two: Circle, tmp_path: Path) -> None:

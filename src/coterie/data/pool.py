@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import math
 import warnings
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from coterie.config.sections import DataSettings
 
 TOO_LARGE = "has values that are too large for the models' float32: use other units"
+DIVISION_DIGITS = 12
 Array = npt.NDArray[Any]
 
 
@@ -44,6 +46,7 @@ class PooledData:
     augment: Augmentation  # how a view of a sample is made
     scalings: list[Scaling]  # by peer: from its raw samples to what its model sees
     kind: str  # of the scaled samples: images, features, or integers
+    division: str  # a digest of which rows each peer has
 
     def without_raw(self) -> PooledData:
         """The same without the raw rows of the dataset, which peers do not need."""
@@ -85,7 +88,17 @@ def pool_data(dataset: Dataset, shares: Sequence[Share], settings: DataSettings)
         augment = NoAugmentation()
     else:
         augment = FeatureAugmentation(math.prod(pool_x.shape[1:]), settings.noise, settings.drop)
-    return PooledData(dataset, pool_x, pool_y, cuts, counts, _clusters(shares), augment, scalings, kind)
+    return PooledData(
+        dataset, pool_x, pool_y, cuts, counts, _clusters(shares), augment, scalings, kind, _division(shares)
+    )
+
+
+def _division(shares: Sequence[Share]) -> str:
+    """Of row numbers alone: peers that divide the same dataset can compare it without revealing anything."""
+    digest = hashlib.sha256()
+    for rows in (rows for share in shares for rows in (share.train, share.validation, share.test)):
+        digest.update(len(rows).to_bytes(8, "little") + np.asarray(rows, dtype="<i8").tobytes())
+    return digest.hexdigest()[:DIVISION_DIGITS]
 
 
 def _kind(dataset: Dataset, settings: DataSettings) -> str:

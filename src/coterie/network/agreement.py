@@ -1,7 +1,9 @@
 """The terms that must be equal at all peers of a circle, and a description of any difference.
 
-Settings are compared by value. Labels and columns, which come from data files, are compared only by digest: neither
-the terms that peers exchange nor the descriptions of differences reveal them.
+Settings are compared by value. So are digests of random numbers, of initial weights and of how a named dataset was
+divided: torch and NumPy do not promise the same random streams in every build. Labels and columns, which come from
+data files, are compared only by digest: neither the terms that peers exchange nor the descriptions of differences
+reveal them.
 """
 
 from __future__ import annotations
@@ -11,7 +13,11 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 
+import torch
+from torch import Tensor
+
 from coterie.config.sections import Experiment
+from coterie.core import randomness
 from coterie.core.errors import CoterieError
 from coterie.core.model_registry import labelled
 from coterie.core.named_code import function_parameters
@@ -26,8 +32,15 @@ SIZES = ("d_z", "hidden", "width", "norm")  # settings that define an architectu
 DIGEST = 8  # characters that distinguish two long values
 DIGESTED = "sha256:"  # prefix of a value that is only a digest
 LABELS = "labels"
+RANDOM_NUMBERS, INITIAL_WEIGHTS, DIVISION = "random numbers", "initial weights", "division of the dataset"
+PROBED = 64  # numbers of the initial weights that are compared
+DECIMALS = 2  # of these: processors round the last digits of a draw differently
 MOST_COLUMNS = 256  # digests of columns in the terms
+SAME_VERSIONS = "The peers' versions of torch or NumPy draw different random numbers: install the same versions"
 REMEDIES = {
+    RANDOM_NUMBERS: SAME_VERSIONS,
+    INITIAL_WEIGHTS: "Use the same [model] settings, the same pretrained files and the same version of torch",
+    DIVISION: "Use the same [data] settings, number of peers and seed, and the same versions of torch and NumPy",
     LABELS: "List all labels in the same order as data.labels in the file that all peers share",
     "column": "Columns are counted from 1, without the label: use the same names in the same order, and the same "
     "data.categories",
@@ -38,21 +51,28 @@ class AgreementError(CoterieError):
     """Two peers run different experiments; the message names both values, or which part of the data differs."""
 
 
-def agreement(e: Experiment, dataset: Dataset, me: Peer, server: str) -> dict[str, str]:
-    """The terms as text, by name: the method and its parameters, the labels, and the shapes that must match."""
+def agreement(e: Experiment, dataset: Dataset, me: Peer, server: str, division: str = "") -> dict[str, str]:
+    """The terms as text, by name: the method and its parameters, the labels, and the shapes that must match.
+
+    `division` is a digest of the rows of each peer, if all of them divide a named dataset.
+    """
     shape = {"input kind": dataset.kind, "input shape": list(dataset.x.shape[1:])}
     terms = {
         "protocol": PROTOCOL, "seed": e.seed, "rounds": e.rounds, "method.name": _code(e.method_name),
         **{f"method.{key}": value for key, value in dataclasses.asdict(e.method).items()},
         **{f"method.{key}": _function(getattr(e.method, key)) for key in function_parameters(e.method)},
         "engine.asynchronous": e.engine.asynchronous, "server": server, "number of labels": len(dataset.classes),
+        RANDOM_NUMBERS: _short(_random_numbers(e.seed)),
     }  # fmt: skip
+    if division:
+        terms[DIVISION] = f"{e.data.name} {division}"
     if e.graph.kind != COMPLETE:
         terms["graph"] = f"{e.graph.kind} of {e.peers} peers with edges {_short(links_of(e.graph, e.peers, e.seed))}"
     if not e.method.mixed:
         slots = [[s.name, list(s.shape)] for s in me.model.layout.slots]
         terms.update(shape)
         terms["model"] = f"{me.architecture.name} with {me.model.layout.size} numbers in tensors {_short(slots)}"
+        terms[INITIAL_WEIGHTS] = _short(_probe(me.architecture.initial(e.seed).vector))
     elif e.method.grouped:
         terms.update(shape)
         terms.update({f"model.{key}": value for key, value in dataclasses.asdict(e.model).items() if key in SIZES})
@@ -64,6 +84,21 @@ def agreement(e: Experiment, dataset: Dataset, me: Peer, server: str) -> dict[st
         terms["d_p"] = int(me.model["prototypes"].shape[1])
     texts = {key: _text(value) for key, value in terms.items()}
     return {**texts, LABELS: _digested(list(dataset.classes)), **_columns(dataset.columns)}
+
+
+def _random_numbers(seed: int) -> list[object]:
+    """A few draws of each kind that models and partitions use."""
+    stream = randomness.generator(seed, "agreement")
+    with randomness.torch_seeded(seed, "agreement"):
+        drawn = [torch.rand(4), torch.randn(16), torch.empty(4).uniform_(-1, 1)]
+    integers = [stream.permutation(32).tolist(), stream.integers(1 << 40, size=4).tolist()]
+    return [*integers, *(_probe(numbers) for numbers in drawn), stream.dirichlet([0.5] * 4).round(DECIMALS).tolist()]
+
+
+def _probe(numbers: Tensor) -> list[float]:
+    """Some of the numbers, rounded. Adding 0.0 turns -0.0 into 0.0."""
+    step = max(1, len(numbers) // PROBED)
+    return [round(float(number), DECIMALS) + 0.0 for number in numbers[::step][:PROBED]]
 
 
 def _columns(columns: Sequence[FeatureColumn]) -> dict[str, str]:

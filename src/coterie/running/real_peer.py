@@ -324,7 +324,8 @@ def _wire(
         log.write(Offence(me.id, engine.round, engine.seconds(), sender, what))
         log.flush()
 
-    terms = agreement(e, circle.dataset, me, server)
+    division = circle.pooled.division if e.data.name in data.available() else ""
+    terms = agreement(e, circle.dataset, me, server, division)
     audit = AuditLog(out / "audit.jsonl", identity.name, identity.credential.serial, e.method_name)
     announcement = Announcement(
         identity.name, file.peer.endpoint or file.peer.listen, start, 0, GATHERING, 0, 1, digest(terms),
