@@ -37,6 +37,7 @@ from coterie.core.merging import Rule, merge, weighted_mean
 from coterie.core.model import Architecture, Model
 from coterie.core.model_registry import ModelRegistry
 from coterie.core.portable_model import Portable
+from coterie.core.release import PARAMETERS, Release, Step, released
 from coterie.core.requests import ENGINES, Call, Compute, Evaluate, Fetch, News, Predict, Receive, Request, Send, Train
 from coterie.core.weights import Weights
 
@@ -152,6 +153,7 @@ class Peer:
     memory: OptimizerMemory = field(default_factory=OptimizerMemory)
     requested: dict[Request[Any], Call] = field(default_factory=dict)  # for the engine: requests not awaited so far
     rule: Rule | None = None  # for the engine: how the method merges models; None: by the weighted mean
+    release_steps: Sequence[Step] = ()  # for the engine: what everything passes that leaves the peer
     circle: Sequence[int] = field(init=False)  # all other peers that are present, neighbours or not
     _edges: frozenset[int] = field(init=False)  # `links` as a set, for fast lookups
     _draws: dict[str, int] = field(default_factory=dict)
@@ -315,10 +317,26 @@ class Peer:
 
     # -- exchanging ----------------------------------------------------------------------------
 
-    def shelve(self, name: str, tensors: Mapping[str, Tensor], **facts: Fact) -> None:
-        """Publish this round's version for other peers to fetch. Besides `send`, the only way for data to leave a
-        peer."""
-        self.desk.shelve(Artifact.snapshot(name, self.id, self.round, tensors, facts))
+    def shelve(
+        self,
+        name: str,
+        tensors: Mapping[str, Tensor],
+        *,
+        made_from: str = PARAMETERS,
+        reference: Mapping[str, Tensor] | None = None,
+        **facts: Fact,
+    ) -> None:
+        """Publish this round's version for other peers to fetch. Besides `send`, the only way for data to leave a peer.
+
+        Args:
+            name: of the artifact.
+            tensors: its content. A snapshot: later changes do not affect it.
+            made_from: what it was computed from, for release steps: "parameters", "update", "class means", "features",
+                "portable model", "average" or "bookkeeping" (`core.release`).
+            reference: the same tensors before training, if the method has them: `me.reference()`.
+            facts: numbers and texts that go with the tensors.
+        """
+        self.desk.shelve(self._released(Release(name, tensors, facts, made_from, reference)))
 
     def fetch(
         self,
@@ -348,10 +366,29 @@ class Peer:
         self.decline(wrong)
         return {j: artifact for j, artifact in artifacts.items() if j not in wrong}
 
-    def send(self, peer: int, name: str, tensors: Mapping[str, Tensor], **facts: Fact) -> Send:
-        """Push an artifact to one peer. Returns whether it is or will be delivered."""
+    def send(
+        self,
+        peer: int,
+        name: str,
+        tensors: Mapping[str, Tensor],
+        *,
+        made_from: str = PARAMETERS,
+        reference: Mapping[str, Tensor] | None = None,
+        **facts: Fact,
+    ) -> Send:
+        """Push an artifact to one peer; arguments as for `shelve`. Returns whether it is or will be delivered."""
         self._check_edges((peer,), f"sends '{name}' to")
-        return self._requested("send", Send(peer, Artifact.snapshot(name, self.id, self.round, tensors, facts)))
+        artifact = self._released(Release(name, tensors, facts, made_from, reference, to=peer))
+        return self._requested("send", Send(peer, artifact))
+
+    def reference(self, *parts: str) -> Weights | None:
+        """A copy of this peer's model as it is now (or of these parts), to pass to `shelve` after training.
+
+        None if no release step would read it: the copy would be for nothing.
+        """
+        if not self.release_steps:
+            return None
+        return self.model.part(*parts) if parts else self.model.copy()
 
     def inbox(self, name: str) -> list[Artifact]:
         """Take the messages of this name that have arrived, oldest first; does not wait."""
@@ -430,6 +467,10 @@ class Peer:
         self.round = round
         self.notes = {}
         self._draws = {}
+
+    def _released(self, release: Release) -> Artifact:
+        """The artifact that leaves: every one is made here."""
+        return released(self, release, self.release_steps)
 
     def _requested(self, verb: str, request: R) -> R:
         """Record where the request was made; the engine removes the record when the request is awaited.

@@ -26,7 +26,7 @@ MOST_NAMED = 3  # calls, in a note on an exception
 
 def start(method: Method, me: Peer) -> Part:
     """The coroutine of the method at this peer, for the peer's current round."""
-    me.rule = method.merge_rule()
+    me.rule, me.release_steps = method.merge_rule(), method.release_steps()
     me.requested.clear()  # requests that were made outside of the method, as benchmarks do
     name = "setup" if me.round == SETUP else "serve" if me.id == me.server else "round"
     with _Watch():

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from coterie.core.merging import Rule
     from coterie.core.model_registry import ModelRegistry
     from coterie.core.peer import Peer
+    from coterie.core.release import Step
 
 
 def parameter(
@@ -107,6 +108,10 @@ class Method(ABC):
     def merge_rule(self) -> Rule | None:
         """The function by which `me.average` merges models (`core.merging`); None: the weighted mean."""
         return None
+
+    def release_steps(self) -> Sequence[Step]:
+        """What everything that leaves a peer passes, in order (`core.release`); default: nothing changes it."""
+        return ()
 
     async def setup(self, me: Peer) -> None:
         """Run once, before round 1."""

@@ -13,6 +13,7 @@ from torch import Tensor
 from coterie.core.jobs import Prediction
 from coterie.core.loss import Batch, BoundNet, Given, Loss, negative_log_likelihood
 from coterie.core.peer import Peer
+from coterie.core.release import AVERAGE, CLASS_MEANS
 from coterie.methods.base import Method, parameter
 from coterie.methods.components.heads import head_loss
 from coterie.methods.components.prototypes import average, class_means, squared_distance
@@ -64,7 +65,8 @@ class _ToCommonMeans(Method):
         lam = torch.tensor(self.lam, device=means.device)
         await me.train(type(self).loss, given={"means": means, "known": known, "lam": lam})
         [prediction] = await me.predict()
-        me.shelve(self.artifact, class_means(self.vectors(prediction), me.labels(), len(means)))
+        own = class_means(self.vectors(prediction), me.labels(), len(means))
+        me.shelve(self.artifact, own, made_from=CLASS_MEANS)
         assert me.server is not None
         for common in (await me.fetch(me.server, "global", like=_averages(me))).values():
             me.state.update(common)
@@ -72,7 +74,7 @@ class _ToCommonMeans(Method):
     async def serve(self, me: Peer, t: int) -> None:  # noqa: ARG002
         theirs = await me.fetch(me.peers, self.artifact, like=_averages(me))
         me.state.update(average(me, _averages(me), theirs))
-        me.shelve("global", _averages(me))
+        me.shelve("global", _averages(me), made_from=AVERAGE)
 
 
 def _averages(me: Peer) -> dict[str, Tensor]:
@@ -130,7 +132,8 @@ class FedGH(Method):
     async def round(self, me: Peer, t: int) -> None:  # noqa: ARG002
         await me.train()
         [prediction] = await me.predict()
-        me.shelve("prototypes", class_means(prediction.features, me.labels(), len(me.model["head.weight"])))
+        own = class_means(prediction.features, me.labels(), len(me.model["head.weight"]))
+        me.shelve("prototypes", own, made_from=CLASS_MEANS)
         assert me.server is not None
         for head in (await me.fetch(me.server, "global", like=me.model.part("head"))).values():
             me.model.load(head)
@@ -143,4 +146,4 @@ class FedGH(Method):
         if rows:
             samples = torch.stack([mean for mean, _ in rows]), torch.tensor([k for _, k in rows], device=weight.device)
             await me.train(head_loss, on=samples, only="head", epochs=self.server_epochs, lr=self.server_lr)
-        me.shelve("global", me.model.part("head"))
+        me.shelve("global", me.model.part("head"), made_from=AVERAGE)

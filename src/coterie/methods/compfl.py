@@ -11,6 +11,7 @@ from typing import ClassVar
 
 from coterie.core.model_registry import ModelRegistry, labelled
 from coterie.core.peer import Peer
+from coterie.core.release import BOOKKEEPING
 from coterie.core.topology import check_connected, within
 from coterie.methods.base import need, parameter
 from coterie.methods.components import expert_walks as walks
@@ -164,7 +165,7 @@ class CompFL(ExpertTraining, FedAvg):
             await self.train(me, kind, t, teachers=order[:phase], is_new=is_new)
             me.shelve(walks.walker(kind), model.part("backbone"))
         # This also sets the pace: a client with nothing to train must not run ahead.
-        me.shelve("turn", {}, trains=model is not None, near=neighbourhood(me))
+        me.shelve("turn", {}, made_from=BOOKKEEPING, trains=model is not None, near=neighbourhood(me))
         turns = await me.fetch(me.peers, "turn", facts=["near"])
         if model is not None:
             near = {j: float(turn.facts["near"]) for j, turn in turns.items() if turn.facts.get("trains") is True}

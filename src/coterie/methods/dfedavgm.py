@@ -30,17 +30,18 @@ class DFedAvgM(Method):
         need(even, "k", f"must be even with {peers} peers, not {self.k}: in an odd ring, no peer is opposite")
 
     async def round(self, me: Peer, t: int) -> None:  # noqa: ARG002
+        before = me.reference()
         await me.train()
         if me.links is None:
             near = ring_neighbours(me, self.k)
-            me.shelve("model", me.model)
+            me.shelve("model", me.model, reference=before)
             others = await me.fetch(near, "model", like=me.model)
             # In a ring, all neighbourhoods have the same size. An absent neighbour's share goes to the peer itself.
             taken = dict.fromkeys(others, 1 / (1 + len(near)))
             shares = {me.id: 1 - math.fsum(taken.values()), **taken}
         else:
             near = list(me.peers)
-            me.shelve("model", me.model, near=neighbourhood(me))
+            me.shelve("model", me.model, reference=before, near=neighbourhood(me))
             others = await me.fetch(near, "model", like=me.model, facts=["near"])
             shares = metropolis(me, {j: float(model.facts["near"]) for j, model in others.items()})
         me.average({me.id: me.model, **others}, shares, into=me.model)

@@ -16,6 +16,7 @@ from coterie.core.artifact import Artifact, sample_counts
 from coterie.core.model_registry import labelled
 from coterie.core.peer import Peer
 from coterie.core.randomness import number, uniforms
+from coterie.core.release import AVERAGE
 from coterie.core.weights import Weights
 from coterie.methods.base import Method, parameter
 
@@ -34,8 +35,9 @@ class FedAvg(Method):
 
     async def round(self, me: Peer, t: int) -> None:
         if self.takes_part(me, t):
+            before = self.reference(me)
             await self.learn(me)
-            me.shelve("update", self.own(me), samples=me.samples, kind=labelled(me.kind))
+            me.shelve("update", self.own(me), reference=before, samples=me.samples, kind=labelled(me.kind))
         await self.follow(me)
 
     async def learn(self, me: Peer) -> None:
@@ -44,6 +46,10 @@ class FedAvg(Method):
     def own(self, me: Peer) -> Weights:
         """The shared part of a peer's model."""
         return me.model.part(*self.shared) if self.shared else me.model
+
+    def reference(self, me: Peer) -> Weights | None:
+        """The shared part before training, if a release step may read it."""
+        return self.own(me).copy() if me.release_steps else None
 
     async def follow(self, me: Peer) -> bool:
         """Load the average of the peer's architecture; False if there is none."""
@@ -65,7 +71,7 @@ class FedAvg(Method):
 
     def publish(self, me: Peer) -> None:
         for kind, average in sorted(me.state.get("averages", {}).items()):
-            me.shelve(common_of(kind), average)
+            me.shelve(common_of(kind), average, made_from=AVERAGE)
 
     def takes_part(self, me: Peer, t: int) -> bool:
         return self.fraction == 1 or me.id in self.participants(me, t)

@@ -13,8 +13,9 @@ import numpy as np
 from coterie.core import randomness
 from coterie.core.ensemble import Ensemble, Member
 from coterie.core.errors import ModelError
-from coterie.core.model_registry import ModelRegistry, Packed
+from coterie.core.model_registry import ONNX, ModelRegistry, Packed
 from coterie.core.peer import Peer
+from coterie.core.release import PARAMETERS, PORTABLE
 from coterie.methods.base import parameter
 from coterie.methods.components.ensemble_selection import Bench, choose
 from coterie.methods.components.model_bench import ModelBench, bench_of
@@ -90,7 +91,8 @@ class FedPAE(ModelBench, LocalEnsemble):
         await super().ready(me, slot, own)
         assert me.kinds is not None
         packed: Packed = await me.compute(me.kinds.packed, model_of(me, own["kind"], own["best"]))
-        me.shelve(f"model-{slot}", packed[0], of=len(me.state["own"]), **packed[1])
+        made_from = PORTABLE if ONNX in packed[0] else PARAMETERS
+        me.shelve(f"model-{slot}", packed[0], made_from=made_from, of=len(me.state["own"]), kind=packed[1]["kind"])
         me.state["searched"] = 0  # the last search used a worse version of it
 
     async def select(self, me: Peer, always: bool = False) -> None:

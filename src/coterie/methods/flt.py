@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from coterie.core.peer import Peer
+from coterie.core.release import FEATURES
 from coterie.methods.base import parameter
 from coterie.methods.components.personal_averages import own_average, send_averages
 from coterie.methods.components.relatedness import related
@@ -40,8 +41,10 @@ class FLT(FedAvg):
             await super().round(me, t)
         elif self.takes_part(me, t):
             await self.embed(me)
+            before = self.reference(me)
             await me.train()
-            me.shelve("update", me.model, samples=me.samples, embedded=me.id in me.state["features"])
+            embedded = me.id in me.state["features"]
+            me.shelve("update", me.model, reference=before, samples=me.samples, embedded=embedded)
             average = await own_average(me, "average", like=me.model)
             if average:
                 me.model.load(average.tensors)
@@ -55,7 +58,7 @@ class FLT(FedAvg):
             drawn = np.sort(me.rng("embeddings").permutation(me.samples)[: self.embeddings])
             features[me.id] = prediction.features[torch.from_numpy(drawn).to(prediction.features.device)]
         if features:
-            me.shelve("embeddings", {"features": features[me.id]})
+            me.shelve("embeddings", {"features": features[me.id]}, made_from=FEATURES)
 
     async def serve(self, me: Peer, t: int) -> None:
         if t == 1:

@@ -61,8 +61,9 @@ class _Neighbours(Method):
     def neighbours(self, me: Peer) -> Sequence[int]: ...
 
     async def round(self, me: Peer, t: int) -> None:  # noqa: ARG002
+        before = me.reference()
         await me.train()
-        me.shelve("model", me.model)
+        me.shelve("model", me.model, reference=before)
         chosen = self.neighbours(me)
         me.note(neighbours=chosen)
         await average_with(me, chosen)

@@ -9,6 +9,7 @@ from torch import Tensor
 from coterie.core.artifact import sample_counts
 from coterie.core.loss import Batch, BoundNet, Given, negative_log_likelihood
 from coterie.core.peer import Peer
+from coterie.core.release import AVERAGE
 from coterie.methods.base import Method, parameter
 from coterie.training.losses import supervised_contrastive
 
@@ -22,8 +23,9 @@ class FedSim(Method):
     same_features: ClassVar[bool] = True
 
     async def round(self, me: Peer, t: int) -> None:  # noqa: ARG002
+        before = me.reference("head")
         await self.learn(me)
-        me.shelve("head", me.model.part("head"), samples=me.samples)
+        me.shelve("head", me.model.part("head"), reference=before, samples=me.samples)
         assert me.server is not None
         for head in (await me.fetch(me.server, "global", like=me.model.part("head"))).values():
             me.model.load(head)
@@ -36,7 +38,7 @@ class FedSim(Method):
         heads = await me.fetch(me.peers, "head", like=me.model.part("head"), facts=["samples"])
         if heads:
             me.model.load(me.average(heads, sample_counts(heads)))
-        me.shelve("global", me.model.part("head"))
+        me.shelve("global", me.model.part("head"), made_from=AVERAGE)
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from typing import ClassVar
 
 from coterie.core.artifact import sample_counts
 from coterie.core.peer import Peer
+from coterie.core.release import AVERAGE
 from coterie.methods.base import Method, need, parameter
 
 
@@ -26,8 +27,9 @@ class IFCA(Method):
             await self.choose(me)
 
     async def round(self, me: Peer, t: int) -> None:  # noqa: ARG002
+        before = me.reference()
         await me.train()
-        me.shelve("update", me.model, samples=me.samples, cluster=me.state["cluster"])
+        me.shelve("update", me.model, reference=before, samples=me.samples, cluster=me.state["cluster"])
         assert me.server is not None
         for i, model in enumerate(me.state["models"]):
             for improved in (await me.fetch(me.server, f"model-{i}", like=model)).values():
@@ -47,4 +49,4 @@ class IFCA(Method):
             members = {j: update for j, update in updates.items() if update.facts.get("cluster") == i}
             if members:
                 model.load(me.average(members, sample_counts(members)))
-            me.shelve(f"model-{i}", model)
+            me.shelve(f"model-{i}", model, made_from=AVERAGE)

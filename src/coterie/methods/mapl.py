@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from coterie.core.artifact import Fact
 from coterie.core.loss import Loss
 from coterie.core.merging import weighted_sum
 from coterie.core.named_code import find_function
@@ -94,12 +93,12 @@ class MAPL(GraphLearning):
         me.note(weights={j: a.weight for j, a in row.items() if a.weight > 0}, neighbours=neighbours(me, row))
 
     def _shelve(self, me: Peer) -> None:
-        facts: dict[str, Fact] = {"samples": me.samples, "architecture": me.architecture.name}
-        me.shelve("prototypes", {"prototypes": me.model["prototypes"]}, **facts)
+        shelve = partial(me.shelve, samples=me.samples, architecture=me.architecture.name)
+        shelve("prototypes", {"prototypes": me.model["prototypes"]})
         if self.graph:  # from the first round: a faster peer may already ask for it
-            me.shelve("head", {"weight": me.model["head.weight"]}, **facts)
+            shelve("head", {"weight": me.model["head.weight"]})
         if self.shares_backbone:
-            me.shelve("backbone", trained_part(me, "backbone"), **facts)
+            shelve("backbone", trained_part(me, "backbone"))
 
     async def _average(self, me: Peer, row: Row) -> Row:
         """Average the prototypes (in MAPL+ also the backbones) of the peers that have weight and answer."""

@@ -10,6 +10,7 @@ from torch import Tensor
 from coterie.core.artifact import sample_counts
 from coterie.core.loss import Batch, BoundNet, Given, negative_log_likelihood
 from coterie.core.peer import Peer
+from coterie.core.release import AVERAGE, UPDATE
 from coterie.core.weights import Weights
 from coterie.methods.base import Method, parameter
 from coterie.methods.components.low_rank import added, difference, packed, unpacked
@@ -69,22 +70,23 @@ class FML(Method):
     async def round(self, me: Peer, t: int) -> None:  # noqa: ARG002
         device = me.model.vector.device
         weights = {key: torch.tensor(getattr(self, key), device=device) for key in ("alpha", "beta")}
+        before = me.reference("mentee")
         await me.train(fml_loss, given=weights)
-        me.shelve("mentee", me.model.part("mentee"), samples=me.samples)
+        me.shelve("mentee", me.model.part("mentee"), reference=before, samples=me.samples)
         await take_over(me, "global")
 
     async def serve(self, me: Peer, t: int) -> None:  # noqa: ARG002
         theirs = await me.fetch(me.peers, "mentee", like=me.model.part("mentee"), facts=["samples"])
         if theirs:
             me.model.load(me.average(theirs, sample_counts(theirs)))
-        me.shelve("global", me.model.part("mentee"))
+        me.shelve("global", me.model.part("mentee"), made_from=AVERAGE)
 
 
 async def take_over(me: Peer, name: str) -> bool:
     """Load the server's small model. The server also shelves it before round 1, so that all peers start equal."""
     part = me.model.part("mentee")
     if me.id == me.server:
-        me.shelve(name, part)
+        me.shelve(name, part, made_from=AVERAGE)
         return True
     assert me.server is not None
     models = await me.fetch(me.server, name, like=part)
@@ -122,7 +124,8 @@ class FedKD(Method):
         await me.train(fedkd_loss)
         after = me.model.part("mentee")
         me.model.load(before)
-        me.shelve("update", packed(difference(after, before), self.energy_at(t)), samples=me.samples)
+        update = packed(difference(after, before), self.energy_at(t))
+        me.shelve("update", update, made_from=UPDATE, samples=me.samples)
         await self.follow(me, t, before)
 
     async def follow(self, me: Peer, t: int, before: Weights) -> None:
@@ -148,5 +151,5 @@ class FedKD(Method):
         step = unpacked(update, before)
         assert step is not None
         me.model.load(added(before, step))
-        me.shelve("global", update)
-        me.shelve("whole", me.model.part("mentee"))
+        me.shelve("global", update, made_from=AVERAGE)
+        me.shelve("whole", me.model.part("mentee"), made_from=AVERAGE)

@@ -15,6 +15,7 @@ import torch.nn.functional as F
 
 from coterie.core.artifact import Artifact
 from coterie.core.peer import Peer
+from coterie.core.release import UPDATE
 from coterie.core.weights import Weights
 from coterie.methods.base import Method, need, need_others, parameter
 from coterie.methods.components.two_gaussians import EM, Similarities
@@ -87,11 +88,11 @@ class PANM(Method):
     async def round(self, me: Peer, t: int) -> None:
         before = me.model.vector.clone()
         await me.train()
-        me.shelve("model", me.model)
+        me.shelve("model", me.model, reference=Weights(me.model.layout, before))
         update = Weights(me.model.layout, me.model.vector - before)
         compares = t <= self.t1 or t % self.tau == 0
         if compares and self.compares_updates:
-            me.shelve("update", update)
+            me.shelve("update", update, made_from=UPDATE)
         if t <= self.t1:
             await self.initialise(me, update)
         elif compares:

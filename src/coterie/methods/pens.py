@@ -46,8 +46,9 @@ class PENS(Method):
         me.state["chosen"] = {}
 
     async def round(self, me: Peer, t: int) -> None:
+        before = me.reference()
         await me.train()
-        me.shelve("model", me.model)
+        me.shelve("model", me.model, reference=before)
         if t <= self.t1:
             await self.try_out(me)
         else:

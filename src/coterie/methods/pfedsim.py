@@ -31,8 +31,9 @@ class PFedSim(FedAvg):
         if t <= self.t_warm:
             await super().round(me, t)
         elif self.takes_part(me, t):
+            before = self.reference(me)
             await me.train()
-            me.shelve("update", me.model, samples=me.samples)
+            me.shelve("update", me.model, reference=before, samples=me.samples)
             average = await own_average(me, "body", like=me.model.part("backbone"))
             if average:
                 me.model.load(average.tensors)

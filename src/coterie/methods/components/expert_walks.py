@@ -10,6 +10,7 @@ from coterie.core import randomness
 from coterie.core.artifact import Artifact
 from coterie.core.model_registry import labelled
 from coterie.core.peer import Peer
+from coterie.core.release import BOOKKEEPING
 from coterie.core.weights import Weights
 from coterie.methods.components.experts import all_experts, backbone_of, load_backbone
 from coterie.methods.components.random_walk import Sign, Walk
@@ -40,7 +41,8 @@ def start_walk(me: Peer, kind: str) -> None:
 
 
 def shelve_signs(me: Peer) -> None:
-    me.shelve("walks", {labelled(kind): _row(walk_of(me, kind).sign) for kind in all_experts(me)})
+    signs = {labelled(kind): _row(walk_of(me, kind).sign) for kind in all_experts(me)}
+    me.shelve("walks", signs, made_from=BOOKKEEPING)
 
 
 def merge_signs(me: Peer, kind: str, signs: Iterable[Artifact], t: int) -> None:

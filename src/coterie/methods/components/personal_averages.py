@@ -12,6 +12,7 @@ from torch import Tensor
 
 from coterie.core.artifact import Artifact
 from coterie.core.peer import Peer
+from coterie.core.release import AVERAGE, BOOKKEEPING
 
 MOST_READS = 100  # of the inbox: messages of other peers must not keep a peer there forever
 
@@ -35,9 +36,9 @@ async def send_averages(me: Peer, name: str, models: Mapping[int, Tensors], shar
         weights = [shares[j][k] for k in authors]
         average = me.average({k: models[k] for k in authors}, dict(zip(authors, weights, strict=True)), own=j)
         composition = {"of": torch.tensor(authors), "shares": torch.tensor(weights, dtype=torch.float64)}
-        if await me.send(j, name, {**average, **composition}):
+        if await me.send(j, name, {**average, **composition}, made_from=AVERAGE):
             answered.append(j)
-    me.shelve("answered", {"peers": torch.tensor(answered, dtype=torch.int64)})
+    me.shelve("answered", {"peers": torch.tensor(answered, dtype=torch.int64)}, made_from=BOOKKEEPING)
 
 
 async def own_average(me: Peer, name: str, like: Tensors) -> Average | None:
