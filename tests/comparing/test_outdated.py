@@ -22,6 +22,7 @@ from coterie.comparing.plan import Job, Variant
 from coterie.config import loading, provenance
 from coterie.core import imports
 from coterie.core.errors import ConfigError, Interrupted, RunError
+from coterie.core.run_folder import RunFolder
 from coterie.running import simulated
 
 TINY = (
@@ -135,7 +136,7 @@ def test_two_methods_whose_files_have_the_same_name(capsys: pytest.CaptureFixtur
     assert main(words) == OK
     made = {path: path.stat().st_mtime_ns for path in Path("here").glob("*/summary.json")}
     assert len(made) == 2
-    digests = {json.loads((path.parent / provenance.NAME).read_text())["made_with"]["m.py"] for path in made}
+    digests = {json.loads(RunFolder(path.parent).provenance.read_text())["made_with"]["m.py"] for path in made}
     assert len(digests) == 2
     capsys.readouterr()
 
@@ -329,9 +330,9 @@ def test_a_file_that_was_moved_is_the_same_if_its_content_is() -> None:
 
 def test_an_older_folder_runs_again_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     found = done("method.name=local")
-    (found.folder / provenance.NAME).unlink()
+    RunFolder(found.folder).provenance.unlink()
     assert plan.run_status(found).outdated == "made before sources were recorded"
-    (found.folder / provenance.NAME).write_text("{}")
+    RunFolder(found.folder).provenance.write_text("{}")
     with pytest.raises(RunError, match=r"provenance\.json cannot be read"):
         plan.run_status(found)
     assert capsys.readouterr().err == ""
@@ -458,7 +459,7 @@ def test_without_recorded_sources_a_change_cannot_be_detected(caplog: pytest.Log
     write_method()
     found = job("method.name=mine.py:Mine")
     halted(found)
-    (found.folder / provenance.NAME).unlink()
+    RunFolder(found.folder).provenance.unlink()
     summary = simulated.resume(found.folder)
     not_known = "it is unknown whether its sources changed, as it was made before sources were recorded"
     assert f"resumes after round 1: {not_known}" in caplog.text

@@ -10,6 +10,7 @@ from coterie.bench.workloads import CLASSES, Workload
 from coterie.config.sections import ClockSettings
 from coterie.core.events import EventLog
 from coterie.core.peer import Desk, Others, Peer
+from coterie.core.run_folder import RunFolder
 from coterie.methods.base import Method
 from coterie.methods.fedavg import FedAvg
 from coterie.methods.gossip import Gossip
@@ -69,7 +70,7 @@ class Engine:
 
     def rounds(self, count: int = 1) -> None:
         self.stage.rounds = count
-        log = EventLog(self.folder / "events.jsonl")
+        log = EventLog(RunFolder(self.folder).events)
         Simulation(self.stage, Clock(ClockSettings(), self.work.peers, 0), log).run()
         log.close()
 

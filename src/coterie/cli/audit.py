@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from coterie.core.run_folder import RunFolder
+
 if TYPE_CHECKING:
     from coterie.network.audit import Summary
 
@@ -29,7 +31,7 @@ def _audit(options: argparse.Namespace) -> None:
 
     from coterie.network.audit import verify
 
-    summary = verify(options.file / "audit.jsonl" if options.file.is_dir() else options.file)
+    summary = verify(RunFolder(options.file).audit if options.file.is_dir() else options.file)
     print(json.dumps(dataclasses.asdict(summary), indent=2) if options.json else text(summary))
 
 

@@ -19,6 +19,7 @@ from coterie.cli import report as report_command
 from coterie.cli import reproduce as reproducing_command
 from coterie.config.command_words import EXPERIMENT, SETTINGS, note, parse_words
 from coterie.core.errors import CoterieError, DivergedError, Interrupted
+from coterie.core.run_folder import RunFolder
 
 OK, FAILED, STOPPED = 0, 2, 130
 
@@ -150,9 +151,9 @@ def _run(options: argparse.Namespace) -> int:
     diverged: DivergedError | None = None
     if baseline is not None and summaries[0] is not None:
         name = short_name(baseline.method_name)
-        folder = out / f"baseline-{name}"
-        exists = (folder / "config.toml").exists()
-        go = simulated.resume if exists else partial(simulated.run, baseline)
+        beside = RunFolder(out).baseline(name)
+        folder = beside.path
+        go = simulated.resume if beside.is_started() else partial(simulated.run, baseline)
         try:
             summaries.append(_watched(partial(go, folder), name, out, options.plain))
         except DivergedError as error:  # the run itself is complete, so show it first
@@ -179,7 +180,7 @@ def _watched(go: Callable[..., dict[str, Any]], title: str, folder: Path, plain:
         try:
             return go(on_round=display.round, on_start=display.stop_on_interrupt)
         except (Interrupted, KeyboardInterrupt) as stop:
-            how, started = str(stop) or "stopped at once", (folder / "config.toml").exists()
+            how, started = str(stop) or "stopped at once", RunFolder(folder).is_started()
             display.say(
                 f"{how}. Resume with: coterie run --resume {folder}" if started else "stopped before the run started"
             )
@@ -190,7 +191,7 @@ def _print_heat_map(folder: Path) -> None:
     from coterie.core.events import read
     from coterie.report.heatmap import heat_map
 
-    drawn = heat_map(list(read(folder / "events.jsonl")), sys.stdout.encoding)
+    drawn = heat_map(list(read(RunFolder(folder).events)), sys.stdout.encoding)
     if drawn:
         print(f"\n{drawn}")
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from coterie.config.command_words import EXPERIMENT, parse_words
 from coterie.core.errors import ConfigError, RunError
 from coterie.core.formatting import NOTHING, aligned, count, duration, short_name, size
+from coterie.core.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from coterie.config.sections import Experiment
@@ -63,7 +64,7 @@ def _checked(folder: Path, all_rounds: bool) -> str:
     from coterie.running import simulated
 
     experiment = simulated.of_folder(folder)
-    if not (folder / "summary.json").exists():
+    if not RunFolder(folder).is_finished():
         raise RunError(f"{folder} has not finished: a plan can only be compared with a finished run")
     summary = read_summary(folder)
     return compared(_plans([experiment], all_rounds)[0], summary)

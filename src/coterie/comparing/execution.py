@@ -24,6 +24,7 @@ from coterie.core.cores import machine_cores
 from coterie.core.errors import ConfigError, DataError, RunError
 from coterie.core.files import write_whole
 from coterie.core.formatting import count
+from coterie.core.run_folder import ComparisonFolder
 from coterie.data import available
 from coterie.report.comparison import write_comparison
 
@@ -199,7 +200,7 @@ def _check_data(jobs: Sequence[Job]) -> None:
 def _locked(folder: Path) -> Iterator[None]:
     """Lock the folder: two comparisons in it would overwrite each other's runs."""
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("w") as lock:
+    with ComparisonFolder(folder).lock.open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -209,22 +210,23 @@ def _locked(folder: Path) -> Iterator[None]:
 
 def write(comparison: Comparison, out: Path, command: str) -> list[Path]:
     """Write the tables in every format, and the page with the curves. Returns the files."""
+    files = ComparisonFolder(out)
     texts = {
-        "comparison.md": tables.markdown(comparison, command),
-        "comparison.tex": tables.latex(comparison, command),
-        "comparison.csv": tables.values(comparison),
-        "comparison.json": json.dumps({"command": command, **_plain(comparison)}, indent=2) + "\n",
+        files.table("md"): tables.markdown(comparison, command),
+        files.table("tex"): tables.latex(comparison, command),
+        files.table("csv"): tables.values(comparison),
+        files.record: json.dumps({"command": command, **_plain(comparison)}, indent=2) + "\n",
     }
-    for name, text in texts.items():
-        write_whole(out / name, text)
+    for path, text in texts.items():
+        write_whole(path, text)
     head, rows = tables.all_rows(comparison)
     amounts = f"{len(comparison.folders)} variants, {count(len(comparison.seeds), 'seed')}"
     title = f"{Path(comparison.experiment).stem}: {amounts}"
     folders = {comparison.titles[label]: runs for label, runs in comparison.folders.items()}
     alone = {comparison.titles[label]: comparison.titles[local] for label, local in comparison.alone.items()}
     places = {comparison.titles.get(label, label): place for label, place in comparison.places.items()}
-    write_comparison(out / "report.html", title, folders, head, rows, tables.notes(comparison), command, alone, places)
-    return [*(out / name for name in texts), out / "report.html"]
+    write_comparison(files.report, title, folders, head, rows, tables.notes(comparison), command, alone, places)
+    return [*texts, files.report]
 
 
 def _plain(comparison: Comparison) -> dict[str, object]:

@@ -17,6 +17,7 @@ from coterie.config.command_words import CommandWords
 from coterie.config.loading import built, check_files, load, over, read_tables
 from coterie.config.sections import SECTIONS, Experiment
 from coterie.core.errors import ConfigError, CoterieError, RunError
+from coterie.core.run_folder import RunFolder
 from coterie.core.settings import without_effect
 from coterie.data.views import PHOTOGRAPHS
 from coterie.methods import METHODS, find
@@ -227,11 +228,12 @@ class RunStatus:
 
 def run_status(job: Job) -> RunStatus:
     """Whether the run is started, done and current. Raises RunError if the folder holds a different run."""
-    if not (job.folder / "config.toml").exists():
+    files = RunFolder(job.folder)
+    if not files.is_started():
         return RunStatus()
     done = is_complete(job.folder)
     reason = provenance.outdated(job.folder, job.experiment)
-    tables, moved = _moved(read_tables(str(job.folder / "config.toml")), job.experiment.tables())
+    tables, moved = _moved(read_tables(str(files.config)), job.experiment.tables())
     try:
         existing = built(tables)
     except CoterieError as error:  # a parameter that the method no longer has

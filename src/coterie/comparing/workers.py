@@ -19,6 +19,7 @@ from coterie.comparing.plan import Job
 from coterie.core import forking
 from coterie.core.cores import give_cores, machine_cores
 from coterie.core.errors import CoterieError, Interrupted
+from coterie.core.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from coterie.running.progress import RoundProgress
@@ -213,7 +214,7 @@ class _WorkerRun:
         try:
             if overwrite:  # first: no outdated file may remain, whatever happens to the run
                 shutil.rmtree(folder)
-            if (folder / "config.toml").exists():
+            if RunFolder(folder).is_started():
                 simulated.resume(folder, on_round=self._report_round, on_start=self._started)
             else:
                 simulated.run(loading.from_tables(tables), folder, on_round=self._report_round, on_start=self._started)
@@ -245,7 +246,7 @@ class _WorkerRun:
 
 def _save_traceback(folder: Path, error: Exception) -> str:
     """Save the traceback of an unexpected error, such as a bug in a user's method, in the run's folder."""
-    place = folder / "error.txt"
+    place = RunFolder(folder).error
     with suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
         place.write_text("".join(traceback.format_exception(error)), encoding="utf-8")

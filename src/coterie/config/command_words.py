@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from coterie.core.errors import ConfigError, unknown
+from coterie.core.run_folder import RunFolder
 
 EXPERIMENT = "EXPERIMENT | key=value"  # how the help of a command names such words
 SETTINGS = "settings are words such as rounds=20"
@@ -86,8 +87,8 @@ def _check_experiment(name: str, with_methods: bool) -> None:
 
     if name in presets() or name.endswith(".toml"):
         return
-    if (Path(name) / "config.toml").exists():
-        raise ConfigError(f"{name} is a run folder. To use its experiment, give {Path(name) / 'config.toml'}")
+    if (run := RunFolder(Path(name))).is_started():
+        raise ConfigError(f"{name} is a run folder. To use its experiment, give {run.config}")
     if with_methods:
         nearest = unknown("word", name, [*METHODS, *presets()]).split(" Valid:")[0]
         raise ConfigError(

@@ -33,11 +33,11 @@ from coterie.core.errors import RunError
 from coterie.core.files import write_whole
 from coterie.core.imports import DIGEST, LOADED, Source, closure, digest_of, imported_at, is_own, located, named
 from coterie.core.named_code import own_code, source_of
+from coterie.core.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from coterie.config.sections import Experiment
 
-NAME = "provenance.json"
 NOT_RECORDED = "made before sources were recorded"
 NOT_KNOWN = f"it is unknown whether its sources changed, as it was {NOT_RECORDED}"
 BLOCK = 1 << 20
@@ -306,7 +306,7 @@ def resume(folder: Path, e: Experiment, round: int) -> str:
 
 def read(folder: Path) -> SourceRecord | None:
     """The record in a run folder; None for a run of a version that did not write one."""
-    path = folder / NAME
+    path = RunFolder(folder).provenance
     try:
         fields = json.loads(path.read_text(encoding="utf-8"))
         return SourceRecord(dict(fields["made_with"]), str(fields["began"]), tuple(map(str, fields["changes"])))
@@ -319,7 +319,7 @@ def read(folder: Path) -> SourceRecord | None:
 def mixture(folder: Path) -> list[str]:
     """Why a run, or the part of one of its real peers, mixes several versions; empty if none does."""
     changes: list[str] = []
-    for place in [folder, *sorted(p.parent for p in folder.glob(f"peers/*/{NAME}"))]:
+    for place in [folder, *(member.path for member in RunFolder(folder).members())]:
         record = read(place)
         peer = "" if place == folder else f"{place.name}, "
         changes += [f"{peer}{change}" for change in (record.changes if record else ())]
@@ -334,4 +334,4 @@ def with_mixture(summary: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 def _write(folder: Path, record: SourceRecord) -> None:
     fields = {"began": record.began, "made_with": record.made_with, "changes": list(record.changes)}
-    write_whole(folder / NAME, json.dumps(fields, indent=2) + "\n")
+    write_whole(RunFolder(folder).provenance, json.dumps(fields, indent=2) + "\n")

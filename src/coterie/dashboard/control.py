@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from coterie.core.errors import CoterieError, unknown
+from coterie.core.run_folder import RunFolder
 from coterie.running.folders import OWN
 
 MOST_AT_ONCE = 8  # runs
@@ -78,7 +79,7 @@ class Control:
         run = self._of(id)
         if run.is_running:
             raise ControlError(f"{id} is already running.")
-        if not (run.folder / "config.toml").exists():
+        if not RunFolder(run.folder).is_started():
             raise ControlError(f"{id} ended before it wrote its config: start it again.")
         self._begin(id, run.title, ["run", "--resume", str(run.folder), "--plain"])
 
@@ -195,7 +196,7 @@ def _after_a_stop(row: dict[str, Any], run: Started, code: int | None) -> dict[s
 
 def _buttons(run: Started, code: int | None) -> dict[str, Any]:
     running = code is None
-    can_resume = not running and code != 0 and (run.folder / "config.toml").exists()
+    can_resume = not running and code != 0 and RunFolder(run.folder).is_started()
     return {
         "pause": running and not run.asked,
         "stop": running,

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from coterie.core.run_folder import RunFolder
 from coterie.dashboard.tail import Tail
 from coterie.running.folders import CIRCLE, RunEntry, finite, sequence, table
 from coterie.running.state import FRESH, process_lives
@@ -74,9 +75,9 @@ class PeerFolder:
     """One real peer's folder, polled to notice when the peer goes and comes back."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.name = folder, folder.name
-        self.events = Tail(folder / "events.jsonl")
-        self.leaving = SentArtifacts(folder / "audit.jsonl")
+        self.files, self.name = RunFolder(folder), folder.name
+        self.events = Tail(self.files.events)
+        self.leaving = SentArtifacts(self.files.audit)
         self.status: dict[str, Any] = {}
         self.architecture = ""
         self.gone_since = 0.0
@@ -84,7 +85,7 @@ class PeerFolder:
 
     def look(self) -> None:
         try:
-            status = json.loads((self.folder / "status.json").read_text(encoding="utf-8"))
+            status = json.loads(self.files.status.read_text(encoding="utf-8"))
             self.status = status if isinstance(status, dict) else {}
         except (OSError, ValueError, RecursionError):
             pass  # not written yet
@@ -147,7 +148,7 @@ class PeerFolder:
     def last_output(self) -> str:
         """The last lines its process printed, where `coterie up` kept them."""
         try:
-            with (self.folder / "output.txt").open("rb") as file:
+            with self.files.output.open("rb") as file:
                 file.seek(0, 2)
                 file.seek(max(0, file.tell() - 4_000))
                 lines = file.read().decode("utf-8", "replace").strip().splitlines()
@@ -164,8 +165,8 @@ class RealPeers:
         self.members: dict[str, PeerFolder] = {}
 
     def look(self) -> None:
-        folders = (self.run.folder / "peers").glob("*/") if self.run.kind == CIRCLE else [self.run.folder]
-        for folder in folders:
+        runs = self.run.files.members() if self.run.kind == CIRCLE else [self.run.files]
+        for folder in (run.path for run in runs):
             if folder.name not in self.members and not folder.is_symlink():
                 self.members[folder.name] = PeerFolder(folder)
         for member in self.members.values():

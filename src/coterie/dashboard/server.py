@@ -104,9 +104,9 @@ class Dashboard:
     async def _report(self, request: Request) -> Response:
         await self.watcher.list()
         run = self.watcher.runs.get(request.query_params.get("run", ""))
-        if run is None or not (run.folder / "report.html").is_file():
+        if run is None or not run.files.report.is_file():
             return _no("There is no such report.", 404)
-        return FileResponse(run.folder / "report.html", headers={"Content-Security-Policy": REPORT_POLICY})
+        return FileResponse(run.files.report, headers={"Content-Security-Policy": REPORT_POLICY})
 
     # -- control -------------------------------------------------------------------------------
 

@@ -27,7 +27,7 @@ class RunView:
         self.versions = Versions()
         self.history = History()
         self.real = None if run.kind == SIMULATION else RealPeers(run)
-        self._tail = Tail(run.folder / "events.jsonl")
+        self._tail = Tail(run.files.events)
 
     def refresh(self) -> bool:
         """Read what is new. Returns whether there is more to read immediately."""
@@ -57,7 +57,7 @@ class RunView:
         """Real peers do not know the true clusters; the merged log that `coterie up` writes at the end has them."""
         if self.run.kind != CIRCLE or self.history.start.get("clusters") or self.run.summary() is None:
             return
-        with suppress(OSError, ValueError), (self.run.folder / "events.jsonl").open("rb") as file:
+        with suppress(OSError, ValueError), self.run.files.events.open("rb") as file:
             record = json.loads(file.readline(LONGEST_LINE))
             if isinstance(record, dict) and record.get("event") == "run":
                 self.history.see(record)
@@ -112,7 +112,7 @@ class RunView:
             "state": state["state"], "round": h.done(absent), "ahead": max(h.at.values(), default=0),
             "rounds": h.rounds or state["rounds"], "bytes": sum(h.bytes.values()), "messages": sum(h.messages.values()),
             "read": round(read, 2), "gone": len(h.gone.keys() | absent), "events": h.count,
-            "selected": _selected(summary), "report": (self.run.folder / "report.html").exists(),
+            "selected": _selected(summary), "report": self.run.files.report.exists(),
             "silent_for": round(state["age"] or 0) if state["state"] == SILENT else 0,
         }  # fmt: skip
 

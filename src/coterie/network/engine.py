@@ -25,6 +25,7 @@ from coterie.core.errors import ArtifactError, CoterieError
 from coterie.core.events import EventLog, PeerRound
 from coterie.core.peer import Peer
 from coterie.core.requests import Compute, Evaluate, Fetch, News, Predict, Receive, Request, Send, Train
+from coterie.core.run_folder import RunFolder
 from coterie.engines.driving import close, start, step
 from coterie.engines.measuring import is_due, measure_of, score_all
 from coterie.engines.shelves import Shelved, Shelves
@@ -71,7 +72,7 @@ class NetworkEngine:
         self.on_round, self.say, self.server = on_round, say, server
         self.asynchronous = asynchronous or method.asynchronous
         self.shelves = Shelves(self.asynchronous, VERSIONS)
-        self.mailbox = Mailbox(folder / "letters")
+        self.mailbox = Mailbox(RunFolder(folder).letters)
         self.deadline, self.pace = Deadline(settings.deadline, settings.patience), Pace()
         self.round = 0  # the current one, or the next before it begins
         self.epoch = format(time.time_ns(), "x")  # identifies this run of the peer, across restarts
@@ -495,7 +496,7 @@ class NetworkEngine:
 
     def _write(self, t: int, tree: dict[str, Any]) -> None:
         self.log.sync()  # first: a checkpoint without the record of its round would leave a gap in the log
-        checkpoint.save(self.folder / "checkpoint", t, tree)
+        checkpoint.save(RunFolder(self.folder).checkpoint, t, tree)
 
     def restore(self, round: int, tree: dict[str, Any]) -> None:
         """Restore the state at the end of this round."""

@@ -13,6 +13,7 @@ from coterie.config.sections import SIMULATION, Experiment
 from coterie.core import checkpoint, memory
 from coterie.core.checkpoint import packed
 from coterie.core.events import PeerAway, PeerRound
+from coterie.core.run_folder import RunFolder
 from coterie.planning.rehearsal import Rehearsal
 from coterie.running import simulated
 from coterie.simulation.director import Simulation
@@ -84,7 +85,7 @@ class _Watch:
         assert rehearsal is not None
         before, whole = self.began - called, time.perf_counter() - called
         rehearsed = rehearsal.leaps.rehearsed
-        text = (folder / "run" / "events.jsonl").stat().st_size / rehearsed
+        text = RunFolder(folder / "run").events.stat().st_size / rehearsed
         return Plan(
             e.method_name, e.peers, e.rounds,
             parts=self._parts(rehearsal, seconds - (rehearsal.left - self.began), folder),

@@ -13,6 +13,7 @@ import numpy as np
 
 from coterie.core.files import write_whole
 from coterie.core.formatting import count, percent
+from coterie.core.run_folder import RunFolder
 from coterie.report import page as pages
 from coterie.report import sweep
 from coterie.report.byte_axis import ByteAxis
@@ -258,7 +259,7 @@ def _links(path: Path, variants: Sequence[Seeds]) -> str:
     for seeds in variants:
         links = []
         for folder, run in zip(seeds.folders, seeds.runs, strict=True):
-            report = folder / "report.html"
+            report = RunFolder(folder).report
             if report.exists():
                 relative = Path(os.path.relpath(report.resolve(), path.parent.resolve())).as_posix()
                 links.append(f'<a href="{quote(relative)}">{escape(seeds.label)}, seed {run.start.seed}</a>')

@@ -12,6 +12,7 @@ from typing import Any
 from coterie.core.events import Event, PeerAway, RunStarted, of_kind
 from coterie.core.files import write_whole
 from coterie.core.formatting import count, duration, not_finite_peers, percent, short_name, size
+from coterie.core.run_folder import RunFolder
 from coterie.report import fronts, walks
 from coterie.report import page as pages
 from coterie.report.embedding import EMBEDDINGS, kinds_of, rounds_of
@@ -33,7 +34,7 @@ def write_report(events: Sequence[Event], summary: dict[str, Any], path: Path) -
 
 def report_again(folder: Path, path: Path | None = None) -> Path:
     """Write the report of the run in a folder, with its baseline if there is one. Returns the file."""
-    path = path or folder / "report.html"
+    path = path or RunFolder(folder).report
     write_whole(path, page_of(open_run(folder)))
     return path
 

@@ -13,6 +13,7 @@ from coterie.config import provenance
 from coterie.core.errors import CoterieError, RunError, unknown
 from coterie.core.events import Event, PeerRound, RunStarted, of_kind, read
 from coterie.core.formatting import not_finite_peers, short_name
+from coterie.core.run_folder import ComparisonFolder, RunFolder
 from coterie.report import charts, graph_figures, holdings
 from coterie.report.embedding import EMBEDDINGS, embedding, kinds_of
 from coterie.report.figure import Figure, NothingToDraw, drawn_from
@@ -185,7 +186,7 @@ class Run:
 def open_run(folder: str | Path) -> Run:
     """Open the run in a folder, finished or not."""
     folder = Path(folder)
-    path = folder / "events.jsonl"
+    path = RunFolder(folder).events
     if not path.exists():
         raise RunError(f"{folder} is not a run folder: it has no events.jsonl{_comparison_hint(folder)}")
     events = list(read(path))
@@ -197,11 +198,13 @@ def open_run(folder: str | Path) -> Run:
 
 def _baseline(folder: Path, start: RunStarted) -> tuple[Run | None, str]:
     """The baseline that `coterie run` left in a run's folder, if it is complete and has the same peers; or why not."""
-    folders = sorted(path.parent for path in folder.glob("baseline-*/events.jsonl"))
-    if not folders:
+    files = RunFolder(folder)
+    baselines = files.baselines()
+    if not baselines:
         return None, ""
-    place = next((path for path in folders if path.name == "baseline-local"), folders[0])
-    if not (place / "summary.json").exists():
+    chosen = next((baseline for baseline in baselines if baseline == files.baseline("local")), baselines[0])
+    place = chosen.path
+    if not chosen.is_finished():
         command = f"coterie run --resume {shlex.quote(str(folder))}"
         return None, f"{place.name} has not finished. Resume it with `{command}`."
     try:
@@ -216,7 +219,7 @@ def _baseline(folder: Path, start: RunStarted) -> tuple[Run | None, str]:
 
 
 def _no_start_reason(folder: Path) -> str:
-    if (folder / "peers").is_dir():
+    if RunFolder(folder).is_circle():
         return (
             "has no events yet: each real peer keeps its own, and they are merged at the end. Until then, "
             "`coterie dashboard` shows them"
@@ -227,7 +230,7 @@ def _no_start_reason(folder: Path) -> str:
 def _comparison_hint(folder: Path) -> str:
     """If the folder is a comparison's: the command that recreates its report."""
     try:
-        command = json.loads((folder / "comparison.json").read_text(encoding="utf-8"))["command"]
+        command = json.loads(ComparisonFolder(folder).record.read_text(encoding="utf-8"))["command"]
     except (OSError, ValueError, KeyError, TypeError):
         return ""
     return f". It belongs to a comparison: `{command} --out {shlex.quote(str(folder))} --print` recreates its report"
@@ -236,6 +239,6 @@ def _comparison_hint(folder: Path) -> str:
 def _seconds(folder: Path) -> float:
     """The wall-clock duration of the run, the only figure that its events lack."""
     try:
-        return float(json.loads((folder / "summary.json").read_text(encoding="utf-8"))["seconds"])
+        return float(json.loads(RunFolder(folder).summary.read_text(encoding="utf-8"))["seconds"])
     except (OSError, ValueError, KeyError, TypeError):
         return 0.0

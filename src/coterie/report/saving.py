@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from coterie.core.errors import CoterieError, RunError, unknown
+from coterie.core.run_folder import ComparisonFolder, RunFolder
 from coterie.report import comparison, forms, html
 from coterie.report.figure import Figure
 from coterie.report.page import Sections
@@ -44,7 +45,7 @@ def figures(
     """
     wanted = _checked_forms([form.lower() for form in ([format] if isinstance(format, str) else format)])
     chosen = _chosen(figures_by_name(folder), [only] if isinstance(only, str) else only)
-    place = Path(folder) / "figures" if out is None else Path(out)
+    place = RunFolder(Path(folder)).figures if out is None else Path(out)
     place.mkdir(parents=True, exist_ok=True)
     return [
         figure.save(place / f"{name}.{form}", background=background, width=width)
@@ -56,7 +57,7 @@ def figures(
 def figures_by_name(folder: str | Path) -> dict[str, Figure]:
     """The figures in the report of a run, a comparison or a sweep, by name."""
     folder = Path(folder)
-    compared = (folder / "comparison.json").exists()
+    compared = ComparisonFolder(folder).record.exists()
     sections = _comparison_sections(folder) if compared else html.sections(open_run(folder))
     if not sections.figures:
         raise RunError(f"{folder}: there is nothing to draw yet")
@@ -69,7 +70,7 @@ def figures_by_name(folder: str | Path) -> dict[str, Figure]:
 
 def _comparison_sections(folder: Path) -> Sections:
     """The figures of a comparison or a sweep, labelled as on its page."""
-    path = folder / "comparison.json"
+    path = ComparisonFolder(folder).record
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
         runs = {label: [folder / name for name in names] for label, names in record["runs"].items() if names}
@@ -79,7 +80,7 @@ def _comparison_sections(folder: Path) -> Sections:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise RunError(f"{path} does not name the runs it compares: recreate it with --print ({error!r})") from error
     for run in (run for folders in runs.values() for run in folders):
-        if not (run / "events.jsonl").exists():
+        if not RunFolder(run).events.exists():
             again = record.get("command", "the command that made it")
             raise RunError(f"{folder}: its run {run.name} no longer exists. Run it again: {again} --out {folder}")
     return comparison.sections(

@@ -16,6 +16,7 @@ from coterie.core import notes
 from coterie.core.errors import RunError
 from coterie.core.events import Event, NotFinite, PeerRound, RunStarted, of_kind
 from coterie.core.files import write_whole
+from coterie.core.run_folder import RunFolder
 from coterie.methods import METHODS
 from coterie.report.graph_scores import Neighbourhood, mass_inside, neighbour_scores
 from coterie.report.timing import accuracy_over_time, idle_shares
@@ -127,7 +128,7 @@ def _without_loss_since(measured: Sequence[PeerRound]) -> int | None:
 
 def is_complete(folder: Path) -> bool:
     """Whether a run finished with meaningful figures: all its models are finite."""
-    return (folder / "summary.json").exists() and "not_finite" not in read_summary(folder)
+    return RunFolder(folder).is_finished() and "not_finite" not in read_summary(folder)
 
 
 def _shares(shares: Sequence[float]) -> dict[str, float]:
@@ -236,7 +237,7 @@ def write_json(path: Path, value: object) -> None:
 
 def read_summary(folder: Path) -> dict[str, Any]:
     """The content of a run's summary.json."""
-    path = folder / "summary.json"
+    path = RunFolder(folder).summary
     try:
         summary = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

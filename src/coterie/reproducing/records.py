@@ -18,6 +18,7 @@ from coterie.config.loading import from_tables
 from coterie.config.sections import Experiment
 from coterie.core.errors import CoterieError, RunError
 from coterie.core.files import write_whole
+from coterie.core.run_folder import RunFolder
 from coterie.report.summary import read_summary
 from coterie.reproducing.figures import LAST, at
 from coterie.running import simulated
@@ -55,14 +56,14 @@ def _without_package(made_with: Mapping[str, str]) -> dict[str, str]:
 
 def of_run(folder: Path) -> Record:
     """The record of a finished run."""
-    summary = read_summary(folder)
+    files, summary = RunFolder(folder), read_summary(folder)
     if at(summary, "accuracy", LAST, "mean") is None:
-        raise RunError(f"{folder / 'summary.json'} has no accuracy: delete its folder and run the command again")
-    made = time.localtime((folder / "summary.json").stat().st_mtime)
+        raise RunError(f"{files.summary} has no accuracy: delete its folder and run the command again")
+    made = time.localtime(files.summary.stat().st_mtime)
     settings = simulated.of_folder(folder).tables()
     source = provenance.read(folder)
     day, made_with = time.strftime("%Y-%m-%d", made), None if source is None else source.made_with
-    return Record(settings, summary, _version(folder / "events.jsonl"), day, made_with)
+    return Record(settings, summary, _version(files.events), day, made_with)
 
 
 def _version(events: Path) -> str:

@@ -10,6 +10,7 @@ from coterie.comparing.plan import Job, fingerprint
 from coterie.config.loading import from_tables
 from coterie.config.sections import Experiment
 from coterie.core.errors import CoterieError
+from coterie.core.run_folder import RunFolder, runs_in
 from coterie.reproducing import papers
 from coterie.reproducing.records import Record
 from coterie.running import simulated
@@ -18,8 +19,7 @@ from coterie.running import simulated
 def known(out: Path) -> dict[str, Path]:
     """The runs in a folder, by fingerprint; of equal runs, the finished one."""
     by_fingerprint: dict[str, Path] = {}
-    folders = [config.parent for config in sorted(out.glob("*/config.toml"))]
-    for folder in sorted(folders, key=lambda folder: (folder / "summary.json").exists()):
+    for folder in (run.path for run in sorted(runs_in(out), key=RunFolder.is_finished)):
         try:
             by_fingerprint[fingerprint(simulated.of_folder(folder))] = folder
         except CoterieError:  # damaged, or with settings that no longer exist: not a run of these tables

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from coterie.core.formatting import short_name
+from coterie.core.run_folder import PARTS, RunFolder
 from coterie.running.state import FAILED, FINISHED, read_state
 
 DEPTH = 3  # of folders below the one that is watched
@@ -30,7 +31,11 @@ class RunEntry:
     id: str
     folder: Path
     kind: str
-    _known: dict[str, tuple[int, Any]] = field(default_factory=dict)  # cache of files that seldom change, by name
+    _known: dict[Path, tuple[int, Any]] = field(default_factory=dict)  # cache of files that seldom change
+
+    @property
+    def files(self) -> RunFolder:
+        return RunFolder(self.folder)
 
     def listed(self) -> dict[str, Any]:
         """Its row in the list of runs."""
@@ -46,7 +51,7 @@ class RunEntry:
             "data": short(data.get("name")), "partition": data.get("partition"), "validation": state["accuracy"],
             "test": finite(last) if not isinstance(last, dict) else finite(last.get("mean")),
             "bytes": finite(total) if not isinstance(total, dict) else finite(total.get("total")),
-            "error": state["error"], "time": self.changed(), "report": (self.folder / "report.html").exists(),
+            "error": state["error"], "time": self.changed(), "report": self.files.report.exists(),
         }  # fmt: skip
 
     def state(self, summary: dict[str, Any] | None) -> dict[str, Any]:
@@ -65,34 +70,33 @@ class RunEntry:
         }  # fmt: skip
 
     def _has_just_begun(self) -> bool:
-        return not (self.folder / "events.jsonl").exists() and time.time() - self.changed() < BEGINNING
+        return not self.files.events.exists() and time.time() - self.changed() < BEGINNING
 
     def config(self) -> dict[str, Any]:
-        return self._file("config.toml", tomllib.loads) or {}
+        return self._file(self.files.config, tomllib.loads) or {}
 
     def summary(self) -> dict[str, Any] | None:
-        summary: dict[str, Any] | None = self._file("summary.json", json.loads)
+        summary: dict[str, Any] | None = self._file(self.files.summary, json.loads)
         return summary
 
     def changed(self) -> float:
         """The time of the last write."""
         times = [0.0]
-        for name in ("config.toml", "events.jsonl", "state.json", "status.json"):
+        for path in (self.files.config, self.files.events, self.files.state, self.files.status):
             try:
-                times.append((self.folder / name).stat().st_mtime)
+                times.append(path.stat().st_mtime)
             except OSError:
                 continue
         return max(times)
 
-    def _file(self, name: str, parse: Any) -> dict[str, Any] | None:
+    def _file(self, path: Path, parse: Any) -> dict[str, Any] | None:
         """A file's content, cached until it changes; None if it is absent or damaged."""
-        path = self.folder / name
         try:
             changed = path.stat().st_mtime_ns
-            if name not in self._known or self._known[name][0] != changed:
+            if path not in self._known or self._known[path][0] != changed:
                 value = parse(path.read_text(encoding="utf-8"))
-                self._known[name] = changed, value if isinstance(value, dict) else None
-            content: dict[str, Any] | None = self._known[name][1]
+                self._known[path] = changed, value if isinstance(value, dict) else None
+            content: dict[str, Any] | None = self._known[path][1]
             return content
         except (OSError, ValueError, RecursionError):
             return None
@@ -133,13 +137,14 @@ def find_runs(top: Path, known: dict[str, RunEntry], most: int | None = MOST_RUN
 
 def kind_of(folder: Path) -> str | None:
     """The kind of run in a folder: a simulation, one real peer, or a circle of `coterie up`; None if there is none."""
-    if not (folder / "config.toml").exists():
+    files = RunFolder(folder)
+    if not files.is_started():
         return None
-    if not (folder / "events.jsonl").exists() and not _is_of_a_run(folder / "config.toml"):
+    if not files.events.exists() and not _is_of_a_run(files.config):
         return None
-    if (folder / "peers").is_dir():
+    if files.is_circle():
         return CIRCLE
-    return PEER if (folder / "status.json").exists() else SIMULATION
+    return PEER if files.status.exists() else SIMULATION
 
 
 def _is_of_a_run(config: Path) -> bool:
@@ -162,7 +167,7 @@ def _folders(top: Path, depth: int = 0) -> list[Path]:
     for entry in entries:
         if entry.name.startswith(".") or not entry.is_dir(follow_symlinks=False) or not _is_text(entry.name):
             continue
-        if entry.name in _INSIDE and (top / "config.toml").exists():
+        if entry.name in PARTS and RunFolder(top).is_started():
             continue
         folders += _folders(top / entry.name, depth + 1)
     return folders
@@ -175,6 +180,3 @@ def _is_text(name: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-_INSIDE = {"peers", "keys", "models", "checkpoint", "letters"}  # parts of a run's folder that hold no runs

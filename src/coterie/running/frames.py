@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from coterie.core.errors import CoterieError, RunError
 from coterie.core.events import PeerRound, RunStarted, read
+from coterie.core.run_folder import RunFolder
 from coterie.report.summary import read_summary
 from coterie.running.folders import RunEntry, find_runs
 
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Where = str | Path | Iterable[str | Path]
-FILES = ("config.toml", "events.jsonl", "summary.json")  # a folder with any of these is a run's
 OF_A_ROUND = ["path", "method", "seed", "peer", "round", "time", "validation", "test", "loss", "bytes", "messages"]
 
 
@@ -98,7 +98,8 @@ def _of_one(path: Path) -> Iterator[Path]:
     if not matches:
         raise RunError(f"there is no {path}: give folders, or a pattern such as runs/*")
     for folder in matches:
-        if any((folder / name).exists() for name in FILES):
+        files = RunFolder(folder)
+        if any(path.exists() for path in (files.config, files.events, files.summary)):
             yield folder
         elif folder.is_dir():
             yield from (run.folder for run in find_runs(folder, {}, most=None).values())
@@ -119,7 +120,7 @@ def _row(folder: Path) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
 
 def _settings(folder: Path, errors: list[str]) -> dict[str, Any]:
     """The settings in the file, including those that this version no longer has."""
-    path = folder / "config.toml"
+    path = RunFolder(folder).config
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -128,7 +129,7 @@ def _settings(folder: Path, errors: list[str]) -> dict[str, Any]:
 
 
 def _summary(folder: Path, errors: list[str]) -> dict[str, Any] | None:
-    if not (folder / "summary.json").exists():
+    if not RunFolder(folder).is_finished():
         return None
     try:
         return read_summary(folder)
@@ -154,7 +155,7 @@ def _hashable(value: Any) -> Any:
 
 def _rounds(folder: Path) -> Iterator[dict[str, Any]]:
     about: dict[str, Any] = {"path": str(folder)}
-    for event in read(folder / "events.jsonl"):
+    for event in read(RunFolder(folder).events):
         if isinstance(event, RunStarted):
             about |= {"method": event.method, "seed": event.seed}
         elif isinstance(event, PeerRound):

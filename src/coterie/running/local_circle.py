@@ -21,6 +21,7 @@ from coterie.config import parsing, provenance
 from coterie.config.sections import Experiment
 from coterie.core.errors import DivergedError, Interrupted, RunError
 from coterie.core.events import EventLog, PeerRound, RunStarted, read
+from coterie.core.run_folder import RunFolder
 from coterie.network import authority
 from coterie.running import finite
 from coterie.running.progress import OnRound, Progress, RoundProgress
@@ -52,6 +53,10 @@ class PeerProcess:
     position: int = 0  # bytes read of it
     round: int = 0  # the last one shown
 
+    @property
+    def files(self) -> RunFolder:
+        return RunFolder(self.out)
+
 
 class LocalCircle:
     """Starts, watches and restarts the processes, and collects their events in one run's folder."""
@@ -66,9 +71,10 @@ class LocalCircle:
         restart: bool = True,
     ) -> None:
         self.e, self.out, self.say, self.restart = experiment, out, say, restart
+        self.files = RunFolder(out)
         names = [f"peer-{i}" for i in range(experiment.peers)]
         names += [SERVER] if experiment.method.with_server() else []
-        self.members = [PeerProcess(n, out / "peers" / f"{n}.toml", out / "peers" / n) for n in names]
+        self.members = [PeerProcess(n, self.files.peer_file(n), self.files.peer(n).path) for n in names]
         self._circle = gather(experiment)  # most errors show here, before anything starts
         self._state = RunState(out, experiment.rounds)
         self._progress = Progress(experiment.peers, experiment.rounds, self._circle.clusters, self._report)
@@ -81,11 +87,11 @@ class LocalCircle:
         check_folder(self.out, overwrite)
         if self.out.exists() and any(self.out.iterdir()):
             shutil.rmtree(self.out)
-        (self.out / "peers").mkdir(parents=True)
+        self.files.peers.mkdir(parents=True)
         provenance.begin(self.out, self.e)
-        (self.out / "config.toml").write_text(self.e.toml(), encoding="utf-8")
-        (self.out / "events.jsonl").touch()
-        keys = self.out / "keys"
+        self.files.config.write_text(self.e.toml(), encoding="utf-8")
+        self.files.events.touch()
+        keys = self.files.keys
         authority.create_authority(keys, "throwaway", days=30)
         ports = free_ports(len(self.members))
         seeds = [f"{m.name}@127.0.0.1:{port}" for m, port in list(zip(self.members, ports, strict=True))[:SEEDS]]
@@ -135,10 +141,10 @@ class LocalCircle:
 
     def collect(self, seconds: float) -> dict[str, Any]:
         """Merge the events of all peers into the run's folder."""
-        log = EventLog(self.out / "events.jsonl")
+        log = EventLog(self.files.events)
         log.path.unlink(missing_ok=True)
         log.write(run_started(self.e, self._circle))
-        records = [r for m in self.members for r in read(m.out / "events.jsonl") if not isinstance(r, RunStarted)]
+        records = [r for m in self.members for r in read(m.files.events) if not isinstance(r, RunStarted)]
         for record in sorted(records, key=lambda r: (r.round, r.peer)):
             log.write(record)
         log.close()
@@ -150,7 +156,7 @@ class LocalCircle:
         # One thread per operation: many processes share the cores, and more threads would only contend.
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", PARENT: str(os.getpid())}
         member.out.mkdir(parents=True, exist_ok=True)
-        with (member.out / "output.txt").open("ab") as output:
+        with member.files.output.open("ab") as output:
             member.process = subprocess.Popen(
                 [sys.executable, "-m", "coterie", "peer", str(member.file)],
                 stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=environment,
@@ -165,7 +171,7 @@ class LocalCircle:
         if code in (0, DivergedError.exit_code):  # the others finish first, then all is reported together
             member.done = True
         elif code > 0 or not self.restart or member.restarts >= RESTARTS:
-            raise RunError(f"{member.name} ended ({_reason(code)}): {_last_line(member.out / 'output.txt')}")
+            raise RunError(f"{member.name} ended ({_reason(code)}): {_last_line(member.files.output)}")
         else:
             member.restarts += 1
             self.say(f"{member.name} was killed ({_reason(code)}): restarting it")
@@ -185,7 +191,7 @@ class LocalCircle:
 
     def _show_progress(self, member: PeerProcess) -> None:
         """Report the rounds that a peer finished since the last call."""
-        path = member.out / "events.jsonl"
+        path = member.files.events
         try:
             with path.open("rb") as file:
                 stat = os.fstat(file.fileno())
@@ -206,7 +212,7 @@ class LocalCircle:
 
 def resumable(out: Path, **options: Any) -> LocalCircle:
     """The circle in a folder of `coterie up`, to resume it."""
-    if not (out / "peers").is_dir():
+    if not RunFolder(out).is_circle():
         raise RunError(f"{out} was not made by `coterie up`: give the folder of such a run")
     experiment = of_folder(out)
     if reason := provenance.outdated(out, experiment):  # each peer records it when it resumes

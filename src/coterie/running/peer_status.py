@@ -9,6 +9,7 @@ from typing import Any
 
 from coterie.core.errors import CoterieError
 from coterie.core.formatting import aligned, duration, size
+from coterie.core.run_folder import RunFolder
 from coterie.network.membership import DONE
 from coterie.running.state import FRESH
 
@@ -27,9 +28,11 @@ def _paths(given: Path) -> list[Path]:
         from coterie.running.real_peer import read_file
 
         where = read_file(where).out
-    if (where / "status.json").exists():
-        return [where / "status.json"]
-    paths = sorted((where / "peers").glob("*/status.json"), key=lambda p: (len(p.parent.name), p.parent.name))
+    files = RunFolder(where)
+    if files.status.exists():
+        return [files.status]
+    statuses = [member.status for member in files.members() if member.status.exists()]
+    paths = sorted(statuses, key=lambda p: (len(p.parent.name), p.parent.name))
     if not paths and given != where:
         raise CoterieError(f"{where} has no status.json: the peer of {given} has not been started yet")
     if not paths:

@@ -26,6 +26,7 @@ from coterie.core.errors import ConfigError, CoterieError, Interrupted, RunError
 from coterie.core.events import EventLog, Offence, PeerRound, RunStarted, of_kind, read
 from coterie.core.files import write_whole
 from coterie.core.peer import Others, Peer, held_by
+from coterie.core.run_folder import RunFolder
 from coterie.core.settings import setting
 from coterie.core.topology import TopologySettings, links_of
 from coterie.network.agreement import agreement, digest
@@ -38,7 +39,7 @@ from coterie.network.node import Node, Traffic
 from coterie.network.penalties import Penalties
 from coterie.report.summary import diverged_peers, write_json
 from coterie.running import finite
-from coterie.running.saved_models import FOLDER, keep
+from coterie.running.saved_models import keep
 from coterie.running.sinks import Sinks
 from coterie.training import Trainer
 from coterie.wiring import Population, gather
@@ -74,6 +75,10 @@ class PeerFile:
     @property
     def out(self) -> Path:
         return self.path.parent / (self.peer.out or self.path.stem)
+
+    @property
+    def files(self) -> RunFolder:
+        return RunFolder(self.out)
 
     @property
     def keys(self) -> Path:
@@ -198,7 +203,7 @@ async def take_part(
     with _lock(file.out) as start:
         saved = _prepare(file, fresh, me, circle, say)
         e = file.experiment
-        trainer, log = Trainer("never", 1, e.engine.threads), EventLog(file.out / "events.jsonl")
+        trainer, log = Trainer("never", 1, e.engine.threads), EventLog(file.files.events)
         sinks = Sinks(e.engine.sinks, file.out, e.tables(), resumed=saved is not None)
 
         def see(record: PeerRound) -> None:
@@ -225,7 +230,7 @@ class _lock:  # noqa: N801 (reads as a word)
     """Refuses a second process in the same folder, which would overwrite the state."""
 
     def __init__(self, out: Path) -> None:
-        self.path = out / "running"
+        self.path = RunFolder(out).lock
 
     def __enter__(self) -> int:
         """The number of this start: the time, but above the last start's even if the clock was set back."""
@@ -256,26 +261,26 @@ def _prepare(
     file: PeerFile, fresh: bool, me: Peer, circle: Population, say: Callable[[str], None]
 ) -> tuple[int, dict[str, Any]] | None:
     """The checkpoint to resume from; None after preparing a new run."""
-    out = file.out
+    out, files = file.out, file.files
     saved = (
         None
         if fresh
-        else checkpoint.load(out / "checkpoint", on_broken=lambda text: say(f"{text}: using the one before"))
+        else checkpoint.load(files.checkpoint, on_broken=lambda text: say(f"{text}: using the one before"))
     )
-    log = EventLog(out / "events.jsonl")
+    log = EventLog(files.events)
     if saved is not None:
         _check_same_settings(out, file)
         if warning := provenance.resume(out, file.experiment, saved[0]):
             _log.warning("%s", warning)
         log.keep_until(saved[0])
         return saved
-    for old in [*(out / "checkpoint").glob("round-*"), *(out / "letters").glob("*.letter")]:
+    for old in [*files.checkpoint.glob("round-*"), *files.letters.glob("*.letter")]:
         old.unlink()
-    (out / "summary.json").unlink(missing_ok=True)
-    shutil.rmtree(out / FOLDER, ignore_errors=True)
+    files.summary.unlink(missing_ok=True)
+    shutil.rmtree(files.models, ignore_errors=True)
     log.path.unlink(missing_ok=True)
     provenance.begin(out, file.experiment)
-    (out / "config.toml").write_text(file.experiment.toml(), encoding="utf-8")
+    files.config.write_text(file.experiment.toml(), encoding="utf-8")
     e = file.experiment
     counts = [] if held_by(me) is None else [_class_counts(me, len(circle.dataset.classes))]
     samples = [] if held_by(me) is None else [me.samples]
@@ -290,7 +295,7 @@ def _class_counts(me: Peer, classes: int) -> list[int]:
 
 def _check_same_settings(out: Path, file: PeerFile) -> None:
     """A run can only be resumed with the settings that it was started with."""
-    before = from_tables(read_tables(str(out / "config.toml"))).tables()
+    before = from_tables(read_tables(str(file.files.config))).tables()
     now = file.experiment.tables()
     for section in ("method", "model", "data", "seed", "rounds"):
         if before[section] != now[section]:
@@ -326,7 +331,7 @@ def _wire(
 
     division = circle.pooled.division if e.data.name in data.available() else ""
     terms = agreement(e, circle.dataset, me, server, division)
-    audit = AuditLog(out / "audit.jsonl", identity.name, identity.credential.serial, e.method_name)
+    audit = AuditLog(file.files.audit, identity.name, identity.credential.serial, e.method_name)
     announcement = Announcement(
         identity.name, file.peer.endpoint or file.peer.listen, start, 0, GATHERING, 0, 1, digest(terms),
         identity.credential.serial,
@@ -341,7 +346,7 @@ def _wire(
 async def _live(
     file: PeerFile, engine: NetworkEngine, circle: Population, say: Callable[[str], None]
 ) -> dict[str, Any]:
-    node, status = engine.node, file.out / "status.json"
+    node, status = engine.node, file.files.status
     port = await node.start(file.peer.listen)
     node.book.announce(endpoint=_endpoint(file.peer, port))
     say(f"'{node.identity.name}' (number {node.identity.number}) listens on {node.book.mine.endpoint}")
@@ -368,7 +373,7 @@ def _end(file: PeerFile, engine: NetworkEngine, circle: Population) -> dict[str,
     engine.log.write(*finite.diverged(peers, engine.seconds()))
     engine.log.flush()
     summary = summarise_peer(file.out, name, engine.seconds())
-    write_json(file.out / "summary.json", summary)
+    write_json(file.files.summary, summary)
     finite.refuse(summary, file.out)
     return summary
 
@@ -381,7 +386,7 @@ def _endpoint(peer: PeerSettings, port: int) -> str:
 
 def summarise_peer(out: Path, name: str, seconds: float) -> dict[str, Any]:
     """One peer's figures, from its events."""
-    events = list(read(out / "events.jsonl"))
+    events = list(read(RunFolder(out).events))
     start: RunStarted = of_kind(events, RunStarted)[0]
     rounds: list[PeerRound] = of_kind(events, PeerRound)
     tested = [r for r in rounds if r.test is not None]

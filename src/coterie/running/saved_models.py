@@ -22,13 +22,13 @@ from coterie.core.model import Model
 from coterie.core.model_registry import ONNX
 from coterie.core.peer import Peer, held_by
 from coterie.core.portable_model import Portable
+from coterie.core.run_folder import RunFolder
 from coterie.core.version import version
 from coterie.data.dataset import Array
 from coterie.data.scaling import Scaling
 from coterie.running.model_manifest import Manifest, Part, from_tree, to_tree
 from coterie.wiring import Population
 
-FOLDER = "models"
 ONLY_MODEL = "model"  # the name of a model that is not in an ensemble
 
 Tensors = dict[str, Array]
@@ -52,7 +52,8 @@ def keep(out: Path, e: Experiment, circle: Population, peers: Iterable[tuple[Pee
     Atomic: they are written to a temporary folder, which is then renamed to `models/`.
     """
     with_data = [(me, round) for me, round in peers if held_by(me) is not None]
-    folder, temporary = out / FOLDER, out / f"{FOLDER}.tmp"
+    folder = RunFolder(out).models
+    temporary = folder.with_name(f"{folder.name}.tmp")
     if not e.engine.models or not with_data:
         return
     try:
@@ -167,7 +168,8 @@ def find(where: Path, peer: str | None) -> Path:
 
 
 def _files(where: Path) -> list[Path]:
-    return [*where.glob(f"{FOLDER}/peer-*.safetensors"), *where.glob(f"peers/*/{FOLDER}/peer-*.safetensors")]
+    files = RunFolder(where)
+    return [path for run in (files, *files.members()) for path in run.models.glob("peer-*.safetensors")]
 
 
 def _number(path: Path) -> int:
@@ -187,13 +189,14 @@ def _name(path: Path) -> str:
 
 
 def _why_none(where: Path) -> str:
-    config = where / "config.toml"
-    if not config.exists():
+    files = RunFolder(where)
+    config = files.config
+    if not files.is_started():
         return f"{where} is neither the folder of a run nor one that `coterie export` made"
     tables = read_tables(str(config))
     again = f"coterie run {config} engine.models=true --out ANOTHER"
     if tables.get("engine", {}).get("models") is False:
         return f"{where} has no models because it was run with engine.models = false. Run it again: {again}"
-    if not (where / "summary.json").exists():
+    if not files.is_finished():
         return f"{where} has no models yet: they are written when a run finishes (coterie run --resume {where})"
     return f"{where} has no models: its version did not save them, or it is a server's. Run it again: {again}"

@@ -19,6 +19,7 @@ from coterie.core import checkpoint
 from coterie.core.errors import ConfigError, RunError, StageLost
 from coterie.core.events import Event, EventLog, RunStarted, read
 from coterie.core.formatting import short_name
+from coterie.core.run_folder import RunFolder
 from coterie.core.version import version
 from coterie.report.html import write_report
 from coterie.report.summary import read_summary, summarise, write_graph, write_json
@@ -74,8 +75,9 @@ def run(
         shutil.rmtree(out)
     out.mkdir(parents=True, exist_ok=True)
     provenance.begin(out, experiment)
-    (out / "config.toml").write_text(experiment.toml(), encoding="utf-8")
-    log = EventLog(out / "events.jsonl")
+    files = RunFolder(out)
+    files.config.write_text(experiment.toml(), encoding="utf-8")
+    log = EventLog(files.events)
     log.write(run_started(experiment, circle))
     log.flush()
     begin = partial(_go, experiment, circle, log, out, 0.0, None, on_round, on_start)
@@ -115,16 +117,16 @@ def _retry_after_loss(
 
 
 def _resume(out: Path, on_round: OnRound | None, on_start: OnStart | None) -> dict[str, Any]:
-    experiment = of_folder(out)
-    if (out / "peers").is_dir():
+    experiment, files = of_folder(out), RunFolder(out)
+    if files.is_circle():
         raise RunError(f"{out} was made by `coterie up`: resume it with `coterie up --resume {out}`")
-    if (out / "summary.json").exists():
+    if files.is_finished():
         summary = read_summary(out)
         _warn_if_outdated(out, experiment)
         finite.refuse(summary, out)
         return summary
-    saved = checkpoint.load(out / "checkpoint")
-    log = EventLog(out / "events.jsonl")
+    saved = checkpoint.load(files.checkpoint)
+    log = EventLog(files.events)
     circle = gather(experiment)
     if saved is None:
         _log.warning("%s has no checkpoint: starting over at round 1", out)
@@ -172,7 +174,7 @@ def _go(
         state.update(bytes=progress.bytes)
         simulation = Simulation(
             stage, Clock(e.clock, e.peers, e.seed), log, asynchronous=e.engine.asynchronous,
-            checkpoint_every=e.engine.checkpoint, folder=out / "checkpoint",
+            checkpoint_every=e.engine.checkpoint, folder=RunFolder(out).checkpoint,
             on_record=partial(_pass_on, progress, sinks), seconds=lambda: time.perf_counter() - began,
         )  # fmt: skip
         if saved is not None:
@@ -229,11 +231,12 @@ def _reporter(state: RunState, log: EventLog, on_round: OnRound | None) -> OnRou
 
 def finish(out: Path, seconds: float) -> dict[str, Any]:
     """Write everything that is derived from a run's events; returns the summary."""
-    events = list(read(out / "events.jsonl"))
+    files = RunFolder(out)
+    events = list(read(files.events))
     summary = provenance.with_mixture(summarise(events, seconds), out)
-    write_graph(events, out / "graph.npz")
-    write_report(events, summary, out / "report.html")
-    write_json(out / "summary.json", summary)  # last: a run with a summary is complete
+    write_graph(events, files.graph)
+    write_report(events, summary, files.report)
+    write_json(files.summary, summary)  # last: a run with a summary is complete
     return summary
 
 
@@ -253,7 +256,8 @@ def check_folder(out: Path, overwrite: bool) -> None:
         raise RunError(
             f"{out} already exists: choose another --out, or use --overwrite, or continue it with --resume {out}"
         )
-    if not ((out / "config.toml").exists() and (out / "events.jsonl").exists()):
+    files = RunFolder(out)
+    if not (files.is_started() and files.events.exists()):
         raise RunError(f"{out} is not the folder of a run, so it is not overwritten: choose another --out")
 
 
@@ -267,9 +271,10 @@ def run_started(e: Experiment, circle: Population) -> RunStarted:
 
 def of_folder(out: Path) -> Experiment:
     """The experiment of a run's folder."""
-    if not (out / "config.toml").exists():
+    files = RunFolder(out)
+    if not files.is_started():
         raise RunError(f"{out} is not the folder of a run: it has no config.toml")
-    return from_tables(read_tables(str(out / "config.toml")))
+    return from_tables(read_tables(str(files.config)))
 
 
 def baseline_of(experiment: Experiment) -> Experiment | None:

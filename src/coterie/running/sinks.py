@@ -15,6 +15,7 @@ from typing import Any
 
 from coterie.core import notes
 from coterie.core.events import Event, PeerRound, RunStarted
+from coterie.core.run_folder import RunFolder
 from coterie.running.progress import Progress, RoundProgress
 
 MOST_PEERS = 50  # with more peers, only means are shown
@@ -118,7 +119,7 @@ class TensorBoard(Sink):
     def _open(self) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        self.writer = SummaryWriter(str(self.folder / "tensorboard"), flush_secs=10)
+        self.writer = SummaryWriter(str(RunFolder(self.folder).tensorboard), flush_secs=10)
 
     def log(self, round: int, values: Mapping[str, float]) -> None:
         for name, value in values.items():
@@ -139,7 +140,7 @@ class WandB(Sink):
     def _open(self) -> None:
         import wandb
 
-        id_file = self.folder / "wandb-id"  # a resumed run continues the same run there
+        id_file = RunFolder(self.folder).wandb_id  # a resumed run continues the same run there
         if not (self.resumed and id_file.exists()):
             id_file.write_text(secrets.token_hex(4), encoding="utf-8")
         self.run = wandb.init(

@@ -20,8 +20,8 @@ from typing import Any
 
 from coterie.core.errors import CoterieError, Interrupted
 from coterie.core.files import write_whole
+from coterie.core.run_folder import RunFolder
 
-NAME = "state.json"
 EVERY = 0.5  # seconds between two writes, if they are fast
 SHARE = 1 / 200  # maximum share of time spent writing: thousands of participants mean fewer writes
 SELDOM = 5.0  # maximum seconds between two writes
@@ -38,14 +38,14 @@ class RunState:
     """Writes the state of a run from its start to its end, even if it fails."""
 
     def __init__(self, folder: Path, rounds: int, round: int = 0) -> None:
-        self.path = folder / NAME
+        self.path = RunFolder(folder).state
         self.activities: Activities = list  # what each participant is doing; set once they exist
         self.facts: dict[str, Any] = {
             "state": RUNNING, "process": os.getpid(), "host": socket.gethostname(), "began": time.time(),
             "round": round, "rounds": rounds, "accuracy": None, "bytes": 0, "error": "", "traceback": "",
         }  # fmt: skip
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._keep_writing, daemon=True, name="state.json")
+        self._thread = threading.Thread(target=self._keep_writing, daemon=True, name=self.path.name)
 
     def __enter__(self) -> RunState:
         self._write()
@@ -91,7 +91,7 @@ def _ending(error: BaseException | None) -> dict[str, Any]:
 def read_state(folder: Path) -> dict[str, Any] | None:
     """The state in a run's folder, corrected if the process is gone; None if there is no readable state."""
     try:
-        state: dict[str, Any] = json.loads((folder / NAME).read_text(encoding="utf-8"))
+        state: dict[str, Any] = json.loads(RunFolder(folder).state.read_text(encoding="utf-8"))
         age = max(0.0, time.time() - float(state["time"]))
         if state["state"] == RUNNING:
             here = state["host"] == socket.gethostname()
