@@ -33,6 +33,7 @@ from hypothesis import strategies as st
 
 from coterie.cli.keys import add_commands
 from coterie.core.errors import CoterieError
+from coterie.core.files import write_whole
 from coterie.network import authority as keeper
 from coterie.network import keys
 from coterie.network.authority import circle_of, create_authority, issue, revoke
@@ -293,7 +294,7 @@ def test_a_file_is_whole_or_as_before(ada: Path, monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space left"):
-        keys.write_whole(ada / "roster.json", b"new")
+        write_whole(ada / "roster.json", b"new")
     assert {path: path.read_bytes() for path in ada.iterdir()} == before
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from torch import Tensor
 from coterie.core.artifact import Artifact
 from coterie.core.checksum import checksum
 from coterie.core.errors import ArtifactError, ModelError, RunError
+from coterie.core.files import leftovers, replacing
 from coterie.core.jobs import OptimizerMemory
 from coterie.core.model import Architecture, Model
 from coterie.core.peer import Peer
@@ -31,14 +31,12 @@ def save(folder: Path, round: int, tree: Mapping[str, Any]) -> None:
     text = json.dumps(_pack(tree, packing, "checkpoint"))
     tensors = packing.by_key
     path = folder / f"round-{round:06d}.safetensors"
-    temporary = path.with_suffix(".tmp")
+    for incomplete in leftovers(folder):  # large, and only one process writes here
+        incomplete.unlink(missing_ok=True)
     try:
-        save_file(tensors, temporary, metadata={"tree": text, "sum": _sum(text, tensors)})
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
-        temporary.replace(path)
+        with replacing(path) as temporary:
+            save_file(tensors, temporary, metadata={"tree": text, "sum": _sum(text, tensors)})
     except (OSError, SafetensorError) as error:
-        temporary.unlink(missing_ok=True)
         raise RunError(f"the checkpoint {path} could not be written ({error}): is the disk full?") from error
     existing = sorted(folder.glob("round-*.safetensors"))
     kept = [p for p in existing if p <= path][-KEPT:]  # later ones were unreadable, or written before a resume

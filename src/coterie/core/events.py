@@ -13,6 +13,7 @@ from typing import Any, BinaryIO, cast
 import orjson
 
 from coterie.core.errors import RunError
+from coterie.core.files import leftovers, replacing
 
 
 @dataclass(frozen=True)
@@ -121,17 +122,11 @@ class EventLog:
         """Drop every record after this round, on disk too; returns the remaining ones."""
         kept = [e for e in read(self.path) if getattr(e, "round", 0) <= round]
         self.close()
-        temporary = self.path.with_suffix(".tmp")
-        try:
-            with _naming_file(temporary), temporary.open("wb") as file:
-                for event in kept:
-                    file.write(_line(event))
-                file.flush()
-                os.fsync(file.fileno())
-        except RunError:
-            temporary.unlink(missing_ok=True)
-            raise
-        temporary.replace(self.path)
+        with _naming_file(self.path):
+            for incomplete in leftovers(self.path.parent, self.path.name):
+                incomplete.unlink(missing_ok=True)
+            with replacing(self.path) as temporary, temporary.open("wb") as file:
+                file.writelines(map(_line, kept))
         return kept
 
 

@@ -2,28 +2,82 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import suppress
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-
-def write_whole(path: Path, text: str) -> None:
-    """Replace the file's text atomically: a concurrent reader sees the old text or the new one."""
-    # File names in the text may not be valid UTF-8.
-    _replace(path, lambda temporary: temporary.write_text(text, encoding="utf-8", errors="replace"))
+DEFAULT_MODE = 0o666  # less the umask
 
 
-def write_bytes_whole(path: Path, content: bytes) -> None:
-    """The same for bytes."""
-    _replace(path, lambda temporary: temporary.write_bytes(content))
+def write_whole(path: Path, content: str | bytes, *, mode: int = DEFAULT_MODE, sync: bool = True) -> None:
+    """Replace a file's content; the arguments are those of `replacing`."""
+    # File names in a text may not be valid UTF-8.
+    data = content.encode("utf-8", "replace") if isinstance(content, str) else content
+    with replacing(path, mode=mode, sync=sync) as temporary:
+        temporary.write_bytes(data)
 
 
-def _replace(path: Path, write: Callable[[Path], object]) -> None:
-    temporary = path.with_name(f"{path.name}.tmp")
+@contextmanager
+def replacing(path: Path, *, mode: int = DEFAULT_MODE, sync: bool = True) -> Iterator[Path]:
+    """A temporary file for the block to fill. It replaces `path` if the block succeeds, and is deleted if not.
+
+    A concurrent reader sees the old content or the new one, and so does a reader after a power cut. At no time can
+    more users read the file than `mode` allows.
+
+    Args:
+        path: the file to replace or make.
+        mode: the permissions of the file, less the umask.
+        sync: whether the content is on the disk on return. False is for a live status: it is outdated within a second
+            and useless after a power cut, and a busy disk would stall its writer.
+    """
+    # A random name: two processes may write the same file at once.
+    temporary = path.with_name(f".{path.name}-{secrets.token_hex(8)}.part")
     try:
-        write(temporary)
+        os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode))
+        yield temporary
+        if sync:
+            _sync(temporary, os.O_RDWR)
         temporary.replace(path)
-    except OSError as error:
+        if sync and os.name == "posix":  # other systems cannot open a folder
+            _sync(path.parent, os.O_RDONLY)
+    except BaseException as error:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
-        raise OSError(error.errno, error.strerror, str(path)) from error
+        if isinstance(error, OSError) and error.errno is not None:  # it names the temporary file, or none
+            raise OSError(error.errno, error.strerror, str(path)) from error
+        raise
+
+
+def leftovers(folder: Path, name: str = "*") -> list[Path]:
+    """The temporary files that processes which were killed while writing `name` left in a folder."""
+    return list(folder.glob(f".{name}-*.part"))
+
+
+@contextmanager
+def replacing_folder(path: Path) -> Iterator[Path]:
+    """A temporary folder for the block to fill. It replaces the folder `path` if the block succeeds.
+
+    For one process at a time. What an earlier, killed process left is deleted.
+    """
+    temporary = path.with_name(f"{path.name}.tmp")
+    try:
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir(parents=True)
+        yield temporary
+        if path.exists():
+            shutil.rmtree(path)
+        temporary.replace(path)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+
+
+def _sync(path: Path, flags: int) -> None:
+    file = os.open(path, flags)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from coterie.core.errors import DataError
+from coterie.core.files import replacing
 
 Array = npt.NDArray[Any]
 Arrays = dict[str, Array]
@@ -71,17 +71,8 @@ def data_home(home: Path | None = None) -> Path:
 def write_arrays(path: Path, arrays: Arrays) -> None:
     """Write `arrays` as .npz atomically: a reader sees the whole file or none, even after a crash."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-", suffix=".part")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            np.savez(file, allow_pickle=False, **arrays)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).chmod(0o644)  # mkstemp makes private files, but a data folder may be shared
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    with replacing(path) as temporary, temporary.open("wb") as file:
+        np.savez(file, allow_pickle=False, **arrays)
 
 
 def read_arrays(path: Path) -> Arrays:

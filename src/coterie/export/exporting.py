@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +12,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from coterie.core.errors import ModelError, RunError
+from coterie.core.files import replacing_folder
 from coterie.data.dataset import INTEGERS
 from coterie.export.predicting import network, of_network, run_onnx
 from coterie.portable.networks import taking_raw, to_onnx
@@ -47,18 +47,12 @@ def export(personal: Personal, out: Path, form: str = ONNX, *, overwrite: bool =
     finite.check(personal)
     files = _files(personal, form)
     manifest = dataclasses.replace(personal.manifest, parts=tuple(part for part, _ in files))
-    temporary = out.with_name(f"{out.name}.tmp")
     try:
-        shutil.rmtree(temporary, ignore_errors=True)
-        temporary.mkdir(parents=True)
-        for part, data in files:
-            (temporary / part.file).write_bytes(data)
-        write_json(temporary / MANIFEST, to_tree(manifest))
-        if out.exists():
-            shutil.rmtree(out)
-        temporary.replace(out)
+        with replacing_folder(out) as temporary:
+            for part, data in files:
+                (temporary / part.file).write_bytes(data)
+            write_json(temporary / MANIFEST, to_tree(manifest))
     except OSError as error:
-        shutil.rmtree(temporary, ignore_errors=True)
         raise RunError(f"{out} could not be written ({error}): is the disk full?") from error
     return manifest
 

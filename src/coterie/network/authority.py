@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from coterie.core.errors import unknown
+from coterie.core.files import write_whole
 from coterie.network.keys import (
     AUTHORITY,
     AUTHORITY_KEY,
@@ -27,6 +28,7 @@ from coterie.network.keys import (
     NAME,
     PRIVATE,
     PRIVATE_KEY,
+    PUBLIC,
     ROSTER,
     SERIAL,
     Credential,
@@ -42,7 +44,6 @@ from coterie.network.keys import (
     serial_of,
     utc_now,
     utc_text,
-    write_whole,
 )
 
 LEDGER = "ledger.json"
@@ -90,10 +91,10 @@ def create_authority(folder: Path, circle: str = "coterie", days: int = 3650) ->
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     key = ec.generate_private_key(ec.SECP256R1())
     certificate = _sign_authority(key, circle, days)
-    write_whole(folder / AUTHORITY_KEY, _key_pem(key), PRIVATE)
-    write_whole(folder / LEDGER, _ledger_bytes(circle, ()))
-    write_whole(folder / ROSTER, Roster.signed_by(key, circle, 1, ()).to_bytes())
-    write_whole(folder / AUTHORITY, certificate.public_bytes(serialization.Encoding.PEM))
+    write_whole(folder / AUTHORITY_KEY, _key_pem(key), mode=PRIVATE)
+    write_whole(folder / LEDGER, _ledger_bytes(circle, ()), mode=PUBLIC)
+    write_whole(folder / ROSTER, Roster.signed_by(key, circle, 1, ()).to_bytes(), mode=PUBLIC)
+    write_whole(folder / AUTHORITY, certificate.public_bytes(serialization.Encoding.PEM), mode=PUBLIC)
     return circle_of(folder)
 
 
@@ -117,10 +118,10 @@ def issue(name: str, keys: Path, days: int = 365, out: Path | None = None, force
         certificate = _sign_peer(own_key.public_key(), member, days, authority_of(circle.authority), key)
         _enter(keys, circle, member, certificate)  # first: every certificate that exists must be revocable
         pem = certificate.public_bytes(serialization.Encoding.PEM)
-        write_whole(out / AUTHORITY, circle.authority)
-        write_whole(out / ROSTER, circle.roster.to_bytes())
-        write_whole(out / PRIVATE_KEY, _key_pem(own_key), PRIVATE)
-        write_whole(out / CERTIFICATE, pem)
+        write_whole(out / AUTHORITY, circle.authority, mode=PUBLIC)
+        write_whole(out / ROSTER, circle.roster.to_bytes(), mode=PUBLIC)
+        write_whole(out / PRIVATE_KEY, _key_pem(own_key), mode=PRIVATE)
+        write_whole(out / CERTIFICATE, pem, mode=PUBLIC)
     return issued_by(pem, circle.authority)[0]
 
 
@@ -139,7 +140,7 @@ def revoke(name: str, keys: Path) -> tuple[Roster, int]:
         roster = Roster.signed_by(key, circle.name, circle.roster.version + 1, circle.roster.revoked + new)
         if len(roster.to_bytes()) > LARGEST_ROSTER:
             raise IdentityError(f"{keys / ROSTER} would be too large for any peer to read: make a new circle elsewhere")
-        write_whole(keys / ROSTER, roster.to_bytes())
+        write_whole(keys / ROSTER, roster.to_bytes(), mode=PUBLIC)
     return roster, len(new)
 
 
@@ -241,7 +242,7 @@ def _enter(keys: Path, circle: Circle, member: RosterMember, certificate: x509.C
     """Add a certificate of a new or existing member to the ledger."""
     issued = Issued(serial_of(certificate), certificate.not_valid_after_utc)
     entered = {m.name: m for m in (*circle.members, replace(member, certificates=(*member.certificates, issued)))}
-    write_whole(keys / LEDGER, _ledger_bytes(circle.name, tuple(entered.values())))
+    write_whole(keys / LEDGER, _ledger_bytes(circle.name, tuple(entered.values())), mode=PUBLIC)
 
 
 def _ledger_bytes(circle: str, members: tuple[RosterMember, ...]) -> bytes:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import secrets
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -342,26 +341,6 @@ def private_key_of(pem: bytes) -> ec.EllipticCurvePrivateKey:
 
 
 # -- files -------------------------------------------------------------------------------------
-
-
-def write_whole(path: Path, data: bytes, mode: int = PUBLIC) -> None:
-    """Write a file atomically and durably, never readable by more users than `mode` allows."""
-    temporary = path.with_name(f".{path.name}-{secrets.token_hex(8)}.part")
-    try:
-        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    if os.name == "posix":  # other systems cannot open a folder
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
 
 
 def read_file(path: Path, remedy: str, private: bool = False) -> bytes:

@@ -13,7 +13,7 @@ from typing import Any
 
 from coterie.core.artifact import Artifact
 from coterie.core.errors import ArtifactError, RunError
-from coterie.network.keys import write_whole
+from coterie.core.files import leftovers, write_whole
 
 MOST_UNREAD = 64  # messages of one sender
 
@@ -43,7 +43,7 @@ class Mailbox:
         """Load the messages from before a crash, given the state in a checkpoint."""
         known, unread = state["last"], set(state["unread"])
         self.last = dict(known)
-        for incomplete in self.folder.glob(".*.part"):
+        for incomplete in leftovers(self.folder):
             incomplete.unlink()
         for path in sorted(self.folder.glob("*.letter"), key=lambda p: p.stat().st_mtime_ns):
             try:

@@ -21,12 +21,13 @@ import grpc.aio
 from coterie.config.sections import ENCODINGS, NetworkSettings
 from coterie.core.artifact import Artifact
 from coterie.core.errors import ArtifactError, CoterieError
+from coterie.core.files import write_whole
 from coterie.network import compression, serving
 from coterie.network.agreement import AgreementError, digest, with_names
 from coterie.network.audit import AuditLog
 from coterie.network.channels import Channels
 from coterie.network.framing import in_thread_if_large, opened, stream
-from coterie.network.keys import ROSTER, Identity, IdentityError, Roster, write_whole
+from coterie.network.keys import PUBLIC, ROSTER, Identity, IdentityError, Roster
 from coterie.network.membership import AddressBook, PeerEntry
 from coterie.network.penalties import Penalties
 from coterie.network.serving import SERVICE, Handlers, Host, Service
@@ -199,7 +200,7 @@ class Node:
             roster = Roster.from_bytes(meeting.roster.encode(), self.identity.authority)
             if self._take_roster(roster, f"received from '{name}'"):
                 with suppress(OSError):
-                    write_whole(self.identity.folder / ROSTER, roster.to_bytes())
+                    write_whole(self.identity.folder / ROSTER, roster.to_bytes(), mode=PUBLIC)
 
     def _look_for_roster(self) -> None:
         """Load a newer roster that was copied into the folder of keys."""

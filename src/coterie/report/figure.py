@@ -9,7 +9,7 @@ from html import escape
 from pathlib import Path
 
 from coterie.core.errors import CoterieError
-from coterie.core.files import write_bytes_whole, write_whole
+from coterie.core.files import write_whole
 from coterie.report import forms
 from coterie.report.legend import Key, with_legend
 from coterie.report.marks import standalone
@@ -62,7 +62,7 @@ class Figure:
             write_whole(path, f"{svg}\n")
         else:
             in_points = standalone(self.picture, background, width * forms.POINTS_PER_MM, unit="")
-            write_bytes_whole(path, forms.converted(in_points, form))
+            write_whole(path, forms.converted(in_points, form))
         return path
 
     def _repr_html_(self) -> str:

@@ -436,4 +436,4 @@ def _write_status(engine: NetworkEngine, path: Path, running: bool = True, error
         "roster": node.book.roster.version, "error": error, "peers": others,
     }  # fmt: skip
     with suppress(OSError):  # a full disk shows at the next checkpoint; the status is optional
-        write_whole(path, json.dumps(status))
+        write_whole(path, json.dumps(status), sync=False)

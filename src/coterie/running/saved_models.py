@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from coterie.config.sections import Experiment
 from coterie.core.checksum import checksum
 from coterie.core.ensemble import Member
 from coterie.core.errors import RunError
+from coterie.core.files import replacing_folder
 from coterie.core.model import Model
 from coterie.core.model_registry import ONNX
 from coterie.core.peer import Peer, held_by
@@ -49,22 +49,17 @@ class Personal:
 def keep(out: Path, e: Experiment, circle: Population, peers: Iterable[tuple[Peer, int]], name: str = "") -> None:
     """Write the models of these peers, given with their rounds; a server has none.
 
-    Atomic: they are written to a temporary folder, which is then renamed to `models/`.
+    Atomic: there are all models of this end of the run, or none of them.
     """
     with_data = [(me, round) for me, round in peers if held_by(me) is not None]
     folder = RunFolder(out).models
-    temporary = folder.with_name(f"{folder.name}.tmp")
     if not e.engine.models or not with_data:
         return
     try:
-        shutil.rmtree(temporary, ignore_errors=True)
-        temporary.mkdir()
-        for me, round in with_data:
-            _write(temporary / file_name(me.id), _personal(me, round, e, circle, name))
-        shutil.rmtree(folder, ignore_errors=True)  # of an earlier end of this run
-        temporary.replace(folder)
+        with replacing_folder(folder) as temporary:  # there is a folder after an earlier end of this run
+            for me, round in with_data:
+                _write(temporary / file_name(me.id), _personal(me, round, e, circle, name))
     except (OSError, SafetensorError) as error:
-        shutil.rmtree(temporary, ignore_errors=True)
         raise RunError(f"the models {folder} could not be written ({error}): is the disk full?") from error
 
 

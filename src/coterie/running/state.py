@@ -74,7 +74,7 @@ class RunState:
         # A full disk shows in the event log; a collection that changes during iteration is written next time.
         with suppress(OSError, RuntimeError):
             now = {**self.facts, "time": time.time(), "peers": self.activities()}
-            write_whole(self.path, json.dumps(now, separators=(",", ":")))
+            write_whole(self.path, json.dumps(now, separators=(",", ":")), sync=False)
 
 
 def _ending(error: BaseException | None) -> dict[str, Any]:
