@@ -260,7 +260,7 @@ def test_two_at_work_in_one_folder(tmp_path: Path, capsys: pytest.CaptureFixture
     with (tmp_path / "here" / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         assert main(["compare", "local", *TINY, "--out", "here"]) == FAILED
-    assert "another process is already using here" in capsys.readouterr().err
+    assert "here is in use by another process: wait for it, or choose another --out" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,16 @@
-"""Atomic writes: a file has its old content or its new one."""
+"""Atomic writes (a file has its old content or its new one), and locks."""
 
 from __future__ import annotations
 
 import os
 import stat
+import threading
 from pathlib import Path
 
 import pytest
 
-from coterie.core.files import leftovers, replacing, replacing_folder, write_whole
+from coterie.core.errors import RunError
+from coterie.core.files import leftovers, locked, replacing, replacing_folder, write_whole
 
 
 def test_a_file_is_replaced_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
@@ -87,3 +89,39 @@ def test_a_folder_is_replaced_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
         (temporary / "c").touch()
     assert [path.name for path in folder.iterdir()] == ["c"]
     assert list(folder.parent.iterdir()) == [folder]
+
+
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_a_lock_is_for_one_at_a_time(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "here"
+    path.mkdir() if kind == "folder" else path.touch(mode=0o400)  # a lock needs no right to write
+    with (
+        locked(path, "wait"),
+        pytest.raises(RunError, match=r"^the run is in use by another process: choose another$"),
+        locked(path, "choose another", what="the run"),
+    ):
+        pass
+    with locked(path):
+        pass  # the end of the first block released it
+
+
+def test_a_lock_can_wait(tmp_path: Path) -> None:
+    order = []
+
+    def second() -> None:
+        with locked(tmp_path, wait=True):
+            order.append("second")
+
+    thread = threading.Thread(target=second)
+    with locked(tmp_path):
+        thread.start()
+        thread.join(0.05)
+        order.append("first")
+    thread.join()
+    assert order == ["first", "second"]
+
+
+def test_a_lock_on_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "absent"
+    with pytest.raises(RunError, match=r"absent cannot be locked \(No such file or directory\)"), locked(path):
+        pass

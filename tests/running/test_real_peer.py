@@ -198,7 +198,7 @@ def test_one_process_at_a_time(two: Circle) -> None:
     async def work() -> None:
         first = asyncio.create_task(take_part(two.file("north"), say=lambda _: None))
         await asyncio.sleep(0.5)
-        with pytest.raises(RunError, match="in use by another process of this peer"):
+        with pytest.raises(RunError, match="in use by another process: stop that process of this peer"):
             await take_part(two.file("north"), say=lambda _: None)
         first.cancel()
         await asyncio.gather(first, return_exceptions=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import fcntl
 import json
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,7 +21,7 @@ from coterie.config.command_words import CommandWords, note, parse_words
 from coterie.config.loading import DEMO, notices
 from coterie.core.cores import machine_cores
 from coterie.core.errors import ConfigError, DataError, RunError
-from coterie.core.files import write_whole
+from coterie.core.files import locked, write_whole
 from coterie.core.formatting import count
 from coterie.core.run_folder import ComparisonFolder
 from coterie.data import available
@@ -200,11 +199,9 @@ def _check_data(jobs: Sequence[Job]) -> None:
 def _locked(folder: Path) -> Iterator[None]:
     """Lock the folder: two comparisons in it would overwrite each other's runs."""
     folder.mkdir(parents=True, exist_ok=True)
-    with ComparisonFolder(folder).lock.open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise RunError(f"another process is already using {folder}: wait for it, or choose another --out") from None
+    path = ComparisonFolder(folder).lock
+    path.touch()
+    with locked(path, "wait for it, or choose another --out", what=str(folder)):
         yield
 
 

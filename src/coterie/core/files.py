@@ -1,4 +1,4 @@
-"""Atomic writes: a file has its old content or its new one, never a part."""
+"""Atomic writes (a file has its old content or its new one, never a part), and locks between processes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from coterie.core.errors import RunError
 
 DEFAULT_MODE = 0o666  # less the umask
 
@@ -73,6 +75,48 @@ def replacing_folder(path: Path) -> Iterator[Path]:
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
+
+
+@contextmanager
+def locked(path: Path, remedy: str = "", *, what: str = "", wait: bool = False) -> Iterator[None]:
+    """Lock an existing file or folder during the block; the other arguments are those of `lock`."""
+    what = what or str(path)
+    try:
+        file = _opened(path)
+    except OSError as error:
+        raise RunError(f"{what} cannot be locked ({error.strerror})") from error
+    try:
+        lock(file, what, remedy, wait=wait)
+        yield
+    finally:
+        os.close(file)
+
+
+def lock(file: int, what: str, remedy: str = "", *, wait: bool = False) -> None:
+    """Lock an open file against other processes until it is closed. The end of a process releases its locks.
+
+    Args:
+        file: its descriptor.
+        what: the name of the file, or of what it protects, for errors.
+        remedy: what the user can do if another process holds the lock.
+        wait: whether to wait for that process, instead of an error.
+    """
+    import fcntl  # here, because only POSIX systems have it
+
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError as error:
+        raise RunError(f"{what} is in use by another process: {remedy}") from error
+    except OSError as error:  # some network file systems have no locks
+        raise RunError(f"{what} cannot be locked ({error.strerror})") from error
+
+
+def _opened(path: Path) -> int:
+    """For writing where possible: NFS locks nothing else. A folder, or a file of another user, only for reading."""
+    try:
+        return os.open(path, os.O_RDWR)
+    except (IsADirectoryError, PermissionError):
+        return os.open(path, os.O_RDONLY)
 
 
 def _sync(path: Path, flags: int) -> None:

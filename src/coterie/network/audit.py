@@ -6,7 +6,6 @@ hash with one noted elsewhere.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import re
@@ -19,7 +18,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from coterie.core.errors import CoterieError
+from coterie.core.errors import CoterieError, RunError
+from coterie.core.files import lock
 
 NOTHING_BEFORE = "0" * 64  # `previous` of the first record
 MAX_LINE = 65_536  # bytes; a typical record has 400
@@ -302,8 +302,8 @@ def _opened(path: Path) -> int:
     except OSError as error:
         raise AuditError(f"the audit log {path} cannot be opened ({error.strerror})") from error
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
+        lock(file, f"the audit log {path}", "stop that one first")
+    except RunError as error:
         os.close(file)
-        raise AuditError(f"the audit log {path} is in use by another process ({error.strerror})") from error
+        raise AuditError(str(error)) from error
     return file

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from coterie.core.errors import unknown
-from coterie.core.files import write_whole
+from coterie.core.files import locked, write_whole
 from coterie.network.keys import (
     AUTHORITY,
     AUTHORITY_KEY,
@@ -156,11 +156,8 @@ def circle_of(folder: Path) -> Circle:
 @contextmanager
 def _locked(keys: Path) -> Iterator[tuple[Circle, ec.EllipticCurvePrivateKey]]:
     """The circle and its authority's key, under a lock on the folder, so that no number is issued twice."""
-    import fcntl  # imported here because a peer may run on a system without it
-
     pem = read_file(keys / AUTHORITY_KEY, f"Give the authority's folder, or create one: coterie keys init {keys}", True)
-    with (keys / AUTHORITY_KEY).open("rb") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)  # until it is closed
+    with locked(keys / AUTHORITY_KEY, wait=True):
         with naming(keys / AUTHORITY_KEY, RESTORE):
             key = private_key_of(pem)
         circle = circle_of(keys)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,7 +15,7 @@ from coterie.config import provenance
 from coterie.config.loading import from_tables
 from coterie.config.sections import Experiment
 from coterie.core.errors import CoterieError, RunError
-from coterie.core.files import write_whole
+from coterie.core.files import locked, write_whole
 from coterie.core.run_folder import RunFolder
 from coterie.report.summary import read_summary
 from coterie.reproducing.figures import LAST, at
@@ -196,11 +194,7 @@ def _locked(path: Path) -> Iterator[None]:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        folder = os.open(path.parent, os.O_RDONLY)
     except OSError as error:
         raise RunError(f"{path} cannot be written ({error.strerror}): choose another --record") from error
-    try:
-        fcntl.flock(folder, fcntl.LOCK_EX)
+    with locked(path.parent, wait=True):
         yield
-    finally:
-        os.close(folder)

@@ -11,8 +11,8 @@ import shutil
 import signal
 import socket
 import time
-from collections.abc import Callable, Coroutine, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from coterie.config.sections import Experiment
 from coterie.core import checkpoint
 from coterie.core.errors import ConfigError, CoterieError, Interrupted, RunError
 from coterie.core.events import EventLog, Offence, PeerRound, RunStarted, of_kind, read
-from coterie.core.files import write_whole
+from coterie.core.files import locked, write_whole
 from coterie.core.peer import Others, Peer, held_by
 from coterie.core.run_folder import RunFolder
 from coterie.core.settings import setting
@@ -226,35 +226,22 @@ async def take_part(
             sinks.close()
 
 
-class _lock:  # noqa: N801 (reads as a word)
-    """Refuses a second process in the same folder, which would overwrite the state."""
+@contextmanager
+def _lock(out: Path) -> Iterator[int]:
+    """Refuse a second process in the same folder, which would overwrite the state.
 
-    def __init__(self, out: Path) -> None:
-        self.path = RunFolder(out).lock
-
-    def __enter__(self) -> int:
-        """The number of this start: the time, but above the last start's even if the clock was set back."""
-        import fcntl
-
-        self.file = self.path.open("ab+", buffering=0)
-        try:
-            fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            self.file.close()
-            raise RunError(f"{self.path.parent} is in use by another process of this peer: stop that one") from error
-        self.file.seek(0)
-        before = self.file.read()
+    Yields the number of this start: the time, but above the last start's even if the clock was set back.
+    """
+    path = RunFolder(out).lock
+    path.touch()
+    with locked(path, "stop that process of this peer first", what=str(out)):
+        before = path.read_bytes()
         number = max(time.time_ns(), int(before) + 1 if before.isdigit() else 0)
         try:
-            self.file.truncate(0)
-            self.file.write(str(number).encode())
+            path.write_bytes(str(number).encode())  # in place: the lock is on this very file
         except OSError as error:
-            self.file.close()
-            raise RunError(f"{self.path} could not be written ({error.strerror}): is the disk full?") from error
-        return number
-
-    def __exit__(self, *_: object) -> None:
-        self.file.close()
+            raise RunError(f"{path} could not be written ({error.strerror}): is the disk full?") from error
+        yield number
 
 
 def _prepare(
