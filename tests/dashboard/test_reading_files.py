@@ -10,10 +10,10 @@ import pytest
 from dashboard_support import make_run, record, start, write_round
 
 from coterie.config.loading import load
+from coterie.core import tail
 from coterie.core.events import EventLog, PeerAway, PeerRound
-from coterie.dashboard import tail
+from coterie.core.tail import Tail
 from coterie.dashboard.history import MOST_POINTS, History
-from coterie.dashboard.tail import Tail
 from coterie.dashboard.ties import favourites, matrix, rows
 from coterie.dashboard.versions import Versions
 from coterie.dashboard.view import RunView

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-STEP = 4_000_000  # bytes per look, so that a page shows something while a large file is still being read
+STEP = 4_000_000  # bytes per look, so that its user can show something while a large file is still being read
 LONGEST_LINE = 64_000_000  # bytes
 
 
@@ -47,6 +47,7 @@ class Tail:
                     complete = _complete_lines(file.read(LONGEST_LINE))
                     self.behind = bool(complete)
         except OSError as error:
+            self.behind = False
             if self._file or not isinstance(error, FileNotFoundError):
                 self.trouble = f"{self.path.name} cannot be read: {error.strerror}."
             return False, []

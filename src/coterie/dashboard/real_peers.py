@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from coterie.core.run_folder import RunFolder
-from coterie.dashboard.tail import Tail
+from coterie.core.tail import Tail
 from coterie.running.folders import CIRCLE, RunEntry, finite, sequence, table
 from coterie.running.state import FRESH, process_lives
 

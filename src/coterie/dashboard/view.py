@@ -6,10 +6,10 @@ import json
 from contextlib import suppress
 from typing import Any
 
+from coterie.core.tail import LONGEST_LINE, Tail
 from coterie.dashboard import ties
 from coterie.dashboard.history import History
 from coterie.dashboard.real_peers import PeerFolder, RealPeers
-from coterie.dashboard.tail import LONGEST_LINE, Tail
 from coterie.dashboard.versions import Sections, Versions
 from coterie.running.folders import CIRCLE, PEER, SIMULATION, RunEntry, finite, sequence, short, table
 from coterie.running.state import FAILED, KILLED, RUNNING, SILENT

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import random
@@ -13,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from coterie.config.sections import Experiment
 from coterie.core.errors import DivergedError, Interrupted, RunError
 from coterie.core.events import EventLog, PeerRound, RunStarted, read
 from coterie.core.run_folder import RunFolder
+from coterie.core.tail import Tail
 from coterie.network import authority
 from coterie.running import finite
 from coterie.running.progress import OnRound, Progress, RoundProgress
@@ -49,9 +49,11 @@ class PeerProcess:
     process: subprocess.Popen[bytes] | None = None
     restarts: int = 0
     done: bool = False
-    events: int = 0  # inode of the file its events were read from (a restart makes another)
-    position: int = 0  # bytes read of it
     round: int = 0  # the last one shown
+    tail: Tail = field(init=False)  # of its events
+
+    def __post_init__(self) -> None:
+        self.tail = Tail(self.files.events)
 
     @property
     def files(self) -> RunFolder:
@@ -191,21 +193,12 @@ class LocalCircle:
 
     def _show_progress(self, member: PeerProcess) -> None:
         """Report the rounds that a peer finished since the last call."""
-        path = member.files.events
-        try:
-            with path.open("rb") as file:
-                stat = os.fstat(file.fileno())
-                if stat.st_ino != member.events or stat.st_size < member.position:
-                    member.events, member.position = stat.st_ino, 0  # it restarted and truncated its file
-                file.seek(member.position)
-                lines = file.read()
-        except OSError:
-            return
-        complete = lines[: lines.rfind(b"\n") + 1]
-        member.position += len(complete)
-        for line in complete.splitlines():
-            record = json.loads(line)
-            if record["event"] == "round" and record["round"] > member.round:
+        _, records = member.tail.look()
+        while member.tail.behind:
+            records += member.tail.look()[1]
+        for record in records:
+            # A peer that restarts replaces its file; its earlier rounds were shown before.
+            if record.get("event") == "round" and record["round"] > member.round:
                 member.round = record["round"]
                 self._progress.see(PeerRound(**record))
 
