@@ -43,7 +43,7 @@ def test_long_and_many_names(count: int) -> None:
     lines = describe_shares(dataset, partition(dataset.y, count, 2, PartitionSettings(), 0)).splitlines()
     start, stop = (lines.index(line) for line in (next(x for x in lines if x.startswith("Classes: ")), ""))
     told = lines[start:stop]
-    assert told[0].startswith("Classes: 0 a? long?[31m name of th…, 1 a? long?[31m")
+    assert told[0].startswith(r"Classes: 0 a? long\x1b[31m name of…, 1 a? long\x1b[31m")
     assert max(map(len, told)) <= 100
     assert len(told) <= 9
     shown = sum(line.count("…") for line in told)

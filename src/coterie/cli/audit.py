@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from coterie.core.formatting import plain
 from coterie.core.run_folder import RunFolder
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def text(summary: Summary) -> str:
     methods = _listed([short_name(name) for name in summary.methods])
     lines = [
         f"intact: {count(summary.records, 'record')} from {summary.first} to {summary.last}, head {summary.head}",
-        f"peer {_printable(summary.who)} (certificate {_listed(summary.serials)}), method {methods}",
+        f"peer {plain(summary.who)} (certificate {_listed(summary.serials)}), method {methods}",
     ]
     if summary.cut:
         lines.append(f"repaired: {count(summary.cut, 'incomplete line')} left by a crash and dropped on restart")
@@ -62,15 +63,10 @@ def text(summary: Summary) -> str:
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    cells = [head, *([_printable(cell) for cell in row] for row in rows)]
+    cells = [head, *([plain(cell) for cell in row] for row in rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
 
 
 def _listed(names: Sequence[str]) -> str:
-    return ", ".join(map(_printable, names))
-
-
-def _printable(text: str) -> str:
-    """Escape control characters: names come from other peers and must not control the terminal."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return ", ".join(map(plain, names))

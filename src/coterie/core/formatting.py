@@ -1,4 +1,4 @@
-"""Human-readable numbers, names and tables."""
+"""Human-readable numbers, names, tables and texts from elsewhere."""
 
 from __future__ import annotations
 
@@ -9,7 +9,18 @@ from typing import Any
 
 UNITS = ("B", "kB", "MB", "GB", "TB", "PB")  # of bytes, each 1000 times the one before
 NOTHING = "–"
+LONGEST = 300  # characters of a text from elsewhere
 MOST_NAMED = 5  # peers, in a sentence
+
+
+def plain(text: str, longest: int = LONGEST) -> str:
+    """Text from elsewhere, safe for one line of a terminal, log or page: printable, and at most `longest` characters.
+
+    Characters that could control a terminal, reverse the text or break the line are escaped, as in `\\x1b`.
+    """
+    start = text[: longest + 1]  # an escape is longer than its character, so the rest cannot matter
+    escaped = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in start)
+    return escaped if len(escaped) <= longest else f"{escaped[: longest - 1]}…"
 
 
 def count(number: int, thing: str) -> str:

@@ -10,6 +10,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from coterie.core.formatting import plain
+
 MOST = 24  # names that are shown; a method may note a number for each of its peers
 LONGEST = 60  # characters of a name
 LARGEST, SMALLEST = 1e200, 1e-200  # in magnitude: larger numbers cannot be plotted, smaller ones count as zero
@@ -54,8 +56,7 @@ def _number(value: float | None) -> float | None:
 
 def shown(name: str) -> str:
     """A name made safe to display: a method may choose any text."""
-    clear = "".join(c if c.isprintable() else "?" for c in name).strip() or "(no name)"
-    return clear if len(clear) <= LONGEST else f"{clear[: LONGEST - 1]}…"
+    return plain(name.strip(), LONGEST) or "(no name)"
 
 
 class Tags:
@@ -71,10 +72,10 @@ class Tags:
         return self._tags.get(name)
 
     def _new(self, name: str) -> str:
-        plain = re.sub(r"[^A-Za-z0-9_.-]", "_", name)[:LONGEST] or "_"
-        tag, used = plain, set(self._tags.values())
+        short = re.sub(r"[^A-Za-z0-9_.-]", "_", name)[:LONGEST] or "_"
+        tag, used = short, set(self._tags.values())
         while tag in used:
-            tag = f"{plain}_{len(used) + 1}" if tag == plain else f"{tag}_"
+            tag = f"{short}_{len(used) + 1}" if tag == short else f"{tag}_"
         return tag
 
 

@@ -21,6 +21,7 @@ from coterie.core import randomness
 from coterie.core.artifact import Artifact, Fact
 from coterie.core.ensemble import Ensemble
 from coterie.core.errors import ConfigError, MethodError, unknown
+from coterie.core.formatting import plain
 from coterie.core.jobs import (
     AnyJob,
     EvaluateJob,
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
     from coterie.data.scaling import Scaling
 
 T = TypeVar("T")
-LONGEST_REASON = 300  # characters
 FOR_METHODS: Final = ("train", "validation")  # the splits that a method may use: never "test"
 ESTIMATOR_EPOCHS = 10  # assumed cost of fitting an estimator on the virtual clock, in epochs of training
 
@@ -418,7 +418,7 @@ class Peer:
     def decline(self, wrong: Mapping[int, str]) -> None:
         """Note for the report which peers' artifacts were unusable, and why."""
         if wrong:
-            self.note(declined={**self.notes.get("declined", {}), **{j: _clear(why) for j, why in wrong.items()}})
+            self.note(declined={**self.notes.get("declined", {}), **{j: plain(why) for j, why in wrong.items()}})
 
     # -- choosing ------------------------------------------------------------------------------
 
@@ -530,11 +530,6 @@ def _called(verb: str, caller: FrameType) -> Call:
         frame = None if module.startswith(ENGINES) else frame.f_back
     frame = frame or caller
     return Call(f"me.{verb}()", frame.f_code.co_filename, frame.f_lineno)
-
-
-def _clear(reason: str) -> str:
-    """A printable, short reason: it may quote received data."""
-    return "".join(c if c.isprintable() else "?" for c in reason[:LONGEST_REASON])
 
 
 def _override(settings: TrainSettings, changes: Mapping[str, Any]) -> TrainSettings:

@@ -7,6 +7,7 @@ from html import escape
 
 import numpy as np
 
+from coterie.core.formatting import plain
 from coterie.data.dataset import Array, Dataset
 from coterie.data.partitions.shares import Share, Shares
 
@@ -65,8 +66,7 @@ def _class_names(names: tuple[str, ...]) -> list[str]:
 
 def _clipped(name: str) -> str:
     """The name, shortened, without commas and control characters."""
-    plain = "".join(c if c.isprintable() and c != "," else "?" for c in name)
-    return plain if len(plain) <= _LONGEST_NAME else plain[: _LONGEST_NAME - 1] + "…"
+    return plain(name.replace(",", "?"), _LONGEST_NAME)
 
 
 def _spread(peers: int, most: int) -> list[int]:

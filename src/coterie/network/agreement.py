@@ -19,13 +19,14 @@ from torch import Tensor
 from coterie.config.sections import Experiment
 from coterie.core import randomness
 from coterie.core.errors import CoterieError
+from coterie.core.formatting import plain
 from coterie.core.model_registry import labelled
 from coterie.core.named_code import function_parameters
 from coterie.core.peer import Peer
 from coterie.core.topology import COMPLETE, links_of
 from coterie.data import Dataset
 from coterie.data.dataset import FeatureColumn
-from coterie.network.wire import PROTOCOL, canonical, digest_of, plain
+from coterie.network.wire import PROTOCOL, canonical, digest_of
 
 LONGEST_VALUE = 200
 SIZES = ("d_z", "hidden", "width", "norm")  # settings that define an architecture, besides its name

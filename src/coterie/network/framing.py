@@ -8,7 +8,8 @@ from typing import TypeVar
 
 from coterie.core.artifact import Artifact
 from coterie.core.errors import ArtifactError
-from coterie.network.wire import LARGEST_NUMBER, ArtifactHeader, chunks, plain
+from coterie.core.formatting import plain
+from coterie.network.wire import LARGEST_NUMBER, ArtifactHeader, chunks
 
 LARGE = 1 << 20  # bytes
 

@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from coterie.core.formatting import plain
 from coterie.network.keys import Credential, Identity, IdentityError, Roster, credential_of, issued_by
-from coterie.network.wire import Message, WireError, canonical, plain
+from coterie.network.wire import Message, WireError, canonical
 
 GATHERING, READY, RUNNING, LISTENING, DONE = "gathering", "ready", "running", "listening", "done"
 STATES = (GATHERING, READY, RUNNING, LISTENING, DONE)

@@ -22,6 +22,7 @@ from coterie.config.sections import ENCODINGS, NetworkSettings
 from coterie.core.artifact import Artifact
 from coterie.core.errors import ArtifactError, CoterieError
 from coterie.core.files import write_whole
+from coterie.core.formatting import plain
 from coterie.network import compression, serving
 from coterie.network.agreement import AgreementError, digest, with_names
 from coterie.network.audit import AuditLog
@@ -41,7 +42,6 @@ from coterie.network.wire import (
     Receipt,
     WireError,
     digest_of,
-    plain,
 )
 
 TRY_AGAIN = 0.2  # seconds before a retry after a lost connection

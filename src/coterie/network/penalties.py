@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-from coterie.network.wire import plain
+from coterie.core.formatting import plain
 
 OFFENCES_UNTIL_IGNORED = 3
 FIRST_PAUSE = 30.0  # seconds

@@ -15,6 +15,7 @@ import grpc
 
 from coterie.core.artifact import Artifact
 from coterie.core.errors import ArtifactError, RunError
+from coterie.core.formatting import plain
 from coterie.network import compression
 from coterie.network.agreement import difference, with_names
 from coterie.network.framing import in_thread_if_large, opened, stream
@@ -31,7 +32,6 @@ from coterie.network.wire import (
     Receipt,
     WireError,
     digest_of,
-    plain,
 )
 
 if TYPE_CHECKING:

@@ -16,12 +16,12 @@ from functools import cache
 from typing import Any, TypeVar
 
 from coterie.core.errors import CoterieError
+from coterie.core.formatting import plain
 
 PROTOCOL = 3
 CHUNK = 1 << 20  # bytes of an artifact in one message: the fastest size measured with gRPC
 LARGEST_MESSAGE = 4 << 20  # bytes of JSON: announcements of some thousand peers
 LARGEST_NUMBER = 2**63  # bound on received numbers, so that sums and products of two stay harmless
-LONGEST_SAID = 300  # characters of received text in a log
 
 
 class WireError(CoterieError):
@@ -126,12 +126,6 @@ class Receipt(Message):
 def canonical(value: object) -> bytes:
     """Equal values have the same bytes: the form that is signed and compared."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode()
-
-
-def plain(text: str, longest: int = LONGEST_SAID) -> str:
-    """Received text, made safe for one line of a log or terminal: shortened, and control characters escaped."""
-    short = text if len(text) <= longest else text[:longest] + "..."
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in short)
 
 
 def digest_of(data: bytes) -> str:

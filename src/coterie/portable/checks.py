@@ -11,6 +11,8 @@ import onnx
 from google.protobuf.message import DecodeError, Message
 from onnx import AttributeProto, FunctionProto, NodeProto, SparseTensorProto, TensorProto, TypeProto, ValueInfoProto
 
+from coterie.core.formatting import plain
+
 LARGEST = 256 * 2**20  # bytes of the user's own model
 
 _DOMAINS = ("", "ai.onnx", "ai.onnx.ml")
@@ -72,13 +74,13 @@ def _messages(message: Message) -> Iterator[Message]:
 def _why_refused(message: Message) -> str:
     match message:
         case TensorProto() if message.external_data or message.data_location == TensorProto.EXTERNAL:
-            return f"its tensor '{_plain(message.name)}' is in another file; all data must be in the model"
+            return f"its tensor '{plain(message.name, 40)}' is in another file; all data must be in the model"
         case SparseTensorProto():
             return "it has a sparse tensor; only dense ones are accepted"
         case FunctionProto():
-            return f"it defines its own function '{_plain(message.name)}'; only operators of ONNX are accepted"
+            return f"it defines its own function '{plain(message.name, 40)}'; only operators of ONNX are accepted"
         case AttributeProto() if message.HasField("g") or message.graphs:
-            return f"its attribute '{_plain(message.name)}' holds a graph; control flow is not accepted"
+            return f"its attribute '{plain(message.name, 40)}' holds a graph; control flow is not accepted"
         case NodeProto():
             return _why_operator(message)
     return ""
@@ -86,9 +88,9 @@ def _why_refused(message: Message) -> str:
 
 def _why_operator(node: NodeProto) -> str:
     if node.domain not in _DOMAINS:
-        return f"it uses operators of the domain '{_plain(node.domain)}'; only ai.onnx and ai.onnx.ml are accepted"
+        return f"it uses operators of the domain '{plain(node.domain, 40)}'; only ai.onnx and ai.onnx.ml are accepted"
     if node.op_type not in _OPERATORS:
-        return f"it uses the operator '{_plain(node.op_type)}', which is not accepted"
+        return f"it uses the operator '{plain(node.op_type, 40)}', which is not accepted"
     return ""
 
 
@@ -105,7 +107,7 @@ def _why_wrong_output(model: onnx.ModelProto, classes: int) -> str:
 def _why_mismatch(end: str, values: list[ValueInfoProto], expected: tuple[int, ...]) -> str:
     """Why there is not exactly one input (or output) of float32 (N, *expected); empty if there is."""
     if len(values) != 1:
-        names = ", ".join(_plain(value.name) for value in values[:5]) or "none"
+        names = ", ".join(plain(value.name, 40) for value in values[:5]) or "none"
         return f"it has {len(values)} {end}s ({names}), but must have one"
     kind = values[0].type
     if not kind.HasField("tensor_type"):
@@ -126,8 +128,3 @@ def _shape(kind: TypeProto.Tensor) -> list[int | str]:
 
 def _type_name(number: int) -> str:
     return TensorProto.DataType.Name(number).lower() if number in TensorProto.DataType.values() else str(number)
-
-
-def _plain(text: str) -> str:
-    """An untrusted name, made safe for one line of a log."""
-    return "".join(c if c.isascii() and c.isprintable() else "?" for c in text[:40])

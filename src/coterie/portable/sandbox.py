@@ -16,6 +16,7 @@ from typing import TypeVar
 import numpy as np
 
 from coterie.core.errors import PortableError, SandboxError
+from coterie.core.formatting import plain
 from coterie.portable.worker import Header, receive, send
 
 MEMORY = 4 * 2**30  # bytes of address space; the child itself needs 0.2 of the 4 GiB
@@ -271,5 +272,4 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 def _one_line(text: str) -> str:
     """An untrusted message, made safe for one line of a log."""
-    plain = "".join(c if c.isascii() and c.isprintable() else " " for c in text)
-    return " ".join(plain.split())[:300] or "it failed without a message"
+    return plain(" ".join(text.split())) or "it failed without a message"
