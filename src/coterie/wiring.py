@@ -13,10 +13,13 @@ from coterie.config.loading import from_tables
 from coterie.config.sections import PROCESSES, RAY, Experiment
 from coterie.core import randomness
 from coterie.core.errors import ConfigError, ModelError
+from coterie.core.events import RunStarted
+from coterie.core.formatting import short_name
 from coterie.core.model import Architecture, Model
 from coterie.core.net import Net
 from coterie.core.peer import Desk, Others, Peer
 from coterie.core.topology import links_of
+from coterie.core.version import version
 from coterie.data import Dataset, Share
 from coterie.data.pool import PooledData, pool_data
 from coterie.models import pretrained
@@ -148,6 +151,26 @@ def _check_features(kinds: Mapping[str, Architecture], e: Experiment) -> None:
             f"{e.method_name} shares parts that read features, so all architectures need the same number of them, but "
             f"{has}: set model.d_z (such as {max(widths.values())}), which adds a linear layer to adapt them"
         )
+
+
+def run_started(e: Experiment, circle: Population, me: Peer | None = None) -> RunStarted:
+    """The first record of a run. With `me`, that of one real peer: it knows its own data, but not the other peers'
+    and not the true clusters."""
+    if me is None:
+        samples = [p.samples for p in circle.participants[: e.peers]]
+        architectures, classes, clusters = circle.architectures, circle.pooled.class_counts, circle.clusters
+    else:
+        samples = [] if me.data is None else [me.samples]
+        classes = [] if me.data is None else [_class_counts(me, len(circle.dataset.classes))]
+        architectures, clusters = [me.kind or me.architecture.name], None
+    return RunStarted(
+        e.method_name, e.seed, e.peers, e.rounds, architectures, samples, classes, clusters, version(),
+        f"{short_name(e.data.name)}, {e.data.partition}",
+    )  # fmt: skip
+
+
+def _class_counts(me: Peer, classes: int) -> list[int]:
+    return [int((me.labels() == c).sum()) for c in range(classes)]
 
 
 # -- stages ------------------------------------------------------------------------------------

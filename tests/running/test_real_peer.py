@@ -7,6 +7,7 @@ import json
 import re
 import socket
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,14 @@ from circle_support import Circle
 from coterie.cli import main
 from coterie.core import randomness
 from coterie.core.errors import ConfigError, CoterieError, DataError, RunError
+from coterie.core.events import EventLog, PeerRound, RunStarted
+from coterie.core.version import version
 from coterie.network.agreement import AgreementError
 from coterie.network.keys import Identity
+from coterie.report.summary import summarise
 from coterie.running import real_peer
-from coterie.running.real_peer import PeerFile, read_file, take_part
+from coterie.running.real_peer import PeerFile, place, read_file, summarise_peer, take_part
+from coterie.wiring import run_started
 
 
 def together(*files: PeerFile, say: Callable[[str], None] = lambda _: None) -> list[Any]:
@@ -53,9 +58,35 @@ def test_two_with_tables_of_their_own(two: Circle, tmp_path: Path) -> None:
         assert summary["messages"] == 2  # one model of the other in each round
     started = json.loads((tmp_path / "south" / "events.jsonl").read_text().splitlines()[0])
     assert started["classes"][0][1] == 0
+    assert (started["version"], started["data"]) == (version(), "s.csv, iid")
     status = json.loads((tmp_path / "north" / "status.json").read_text())
     assert [p["name"] for p in status["peers"]] == ["south"]
     assert status["peers"][0]["sent"] == 2
+
+
+def test_a_peer_records_the_start_as_the_circle_does_but_only_its_own_data(two: Circle) -> None:
+    """For two peers, a simulation records two architectures, two numbers of samples and two rows of class counts."""
+    file = two.file("south", more="train = 0.6")
+    me, circle = place(file, Identity.load(file.keys))
+    whole, own = run_started(file.experiment, circle), run_started(file.experiment, circle, me)
+    assert whole.data == "wine, iid"
+    assert own == replace(
+        whole, architectures=[whole.architectures[me.id]], samples=[whole.samples[me.id]],
+        classes=[whole.classes[me.id]], clusters=None,
+    )  # fmt: skip
+
+
+def test_a_peer_selects_the_same_round_as_its_circle(tmp_path: Path) -> None:
+    """Rounds 1 to 3 have the same validation accuracy. Rounds 2 and 3 have the lower loss, and round 2 is earlier."""
+    start = RunStarted("local", 0, 1, 4, ["mlp"], [5], [[5]], None)
+    figures = [(0.5, 0.1, 1.0), (0.5, 0.2, 0.9), (0.5, 0.3, 0.9), (0.4, 0.4, 0.8)]  # validation, test, loss
+    events = [start, *(PeerRound(0, t, float(t), *of_round) for t, of_round in enumerate(figures, 1))]
+    log = EventLog(tmp_path / "events.jsonl")
+    log.write(*events)
+    log.close()
+    own, whole = summarise_peer(tmp_path, "north", 1.0), summarise(events, 1.0)
+    assert own["accuracy"] == {"last": 0.4, "selected": 0.2}
+    assert {key: spread["per_peer"] for key, spread in whole["accuracy"].items()} == {"last": [0.4], "selected": [0.2]}
 
 
 def test_a_label_that_nobody_agreed_on(two: Circle, tmp_path: Path) -> None:

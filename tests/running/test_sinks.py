@@ -227,7 +227,7 @@ def wandb_records(data: bytes, block: int = 32768) -> list[bytes]:
 def test_a_sink_that_fails_is_left_and_the_run_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tmp_path.joinpath("tensorboard").write_text("a file where a folder should be")
     sinks = Sinks(["tensorboard"], tmp_path, {})
-    sinks.see(simulated.run_started(load(), wiring.gather(load())))
+    sinks.see(wiring.run_started(load(), wiring.gather(load())))
     sinks.finish({"accuracy": {"last": {"mean": 0.5}}, "rounds": 3})
     sinks.close()
     assert capsys.readouterr().err.count("tensorboard failed and is disabled") == 1

@@ -39,8 +39,7 @@ def summarise(events: Sequence[Event], seconds: float) -> dict[str, Any]:
     rounds: list[PeerRound] = of_kind(events, PeerRound)
     measured = [r for r in rounds if r.test is not None and r.peer < start.peers]
     last = {r.peer: r for r in sorted(measured, key=lambda r: r.round)}
-    # By validation accuracy; ties go to the lower validation loss, then to the earlier round.
-    selected = {r.peer: r for r in sorted(measured, key=_merit)}
+    selected = {peer: selected_round(of_peer) for peer, of_peer in _by_peer(measured).items()}
     summary = {
         "method": start.method,
         "seed": start.seed,
@@ -158,6 +157,19 @@ def _beside(last: Mapping[int, PeerRound], start: RunStarted) -> dict[str, Any]:
         }
     own = [r.notes["own_share"] for r in last.values() if "own_share" in r.notes]
     return {**spreads, **({"own_share": float(np.mean(own))} if own else {})}
+
+
+def _by_peer(rounds: Sequence[PeerRound]) -> dict[int, list[PeerRound]]:
+    by_peer: dict[int, list[PeerRound]] = defaultdict(list)
+    for r in rounds:
+        by_peer[r.peer].append(r)
+    return by_peer
+
+
+def selected_round(measured: Sequence[PeerRound]) -> PeerRound:
+    """Of one peer's measured rounds, the one with the best validation accuracy. Ties go to the lower validation loss,
+    then to the earlier round."""
+    return max(measured, key=_merit)
 
 
 def _merit(r: PeerRound) -> tuple[float, float, int]:

@@ -26,9 +26,9 @@ from coterie.network import authority
 from coterie.running import finite
 from coterie.running.progress import OnRound, Progress, RoundProgress
 from coterie.running.real_peer import PARENT
-from coterie.running.simulated import check_folder, finish, of_folder, run_started
+from coterie.running.simulated import check_folder, finish, of_folder
 from coterie.running.state import RunState
-from coterie.wiring import gather
+from coterie.wiring import gather, run_started
 
 POLL_INTERVAL = 0.1  # seconds
 RESTARTS = 20  # of one peer, before `up` gives up on it

@@ -25,7 +25,7 @@ from coterie.core import checkpoint
 from coterie.core.errors import ConfigError, CoterieError, Interrupted, RunError
 from coterie.core.events import EventLog, Offence, PeerRound, RunStarted, of_kind, read
 from coterie.core.files import locked, write_whole
-from coterie.core.peer import Others, Peer, held_by
+from coterie.core.peer import Others, Peer
 from coterie.core.run_folder import RunFolder
 from coterie.core.settings import setting
 from coterie.core.topology import TopologySettings, links_of
@@ -37,12 +37,12 @@ from coterie.network.mailbox import EMPTY
 from coterie.network.membership import GATHERING, AddressBook, Announcement
 from coterie.network.node import Node, Traffic
 from coterie.network.penalties import Penalties
-from coterie.report.summary import diverged_peers, write_json
+from coterie.report.summary import diverged_peers, selected_round, write_json
 from coterie.running import finite
 from coterie.running.saved_models import keep
 from coterie.running.sinks import Sinks
 from coterie.training import Trainer
-from coterie.wiring import Population, gather
+from coterie.wiring import Population, gather, run_started
 
 STATUS_EVERY = 1.0  # seconds
 PARENT = "COTERIE_PARENT"  # environment variable: the id of the process that supervises this one
@@ -268,16 +268,9 @@ def _prepare(
     log.path.unlink(missing_ok=True)
     provenance.begin(out, file.experiment)
     files.config.write_text(file.experiment.toml(), encoding="utf-8")
-    e = file.experiment
-    counts = [] if held_by(me) is None else [_class_counts(me, len(circle.dataset.classes))]
-    samples = [] if held_by(me) is None else [me.samples]
-    log.write(RunStarted(e.method_name, e.seed, e.peers, e.rounds, [me.architecture.name], samples, counts, None))
+    log.write(run_started(file.experiment, circle, me))
     log.close()
     return None
-
-
-def _class_counts(me: Peer, classes: int) -> list[int]:
-    return [int((me.labels() == c).sum()) for c in range(classes)]
 
 
 def _check_same_settings(out: Path, file: PeerFile) -> None:
@@ -377,7 +370,7 @@ def summarise_peer(out: Path, name: str, seconds: float) -> dict[str, Any]:
     start: RunStarted = of_kind(events, RunStarted)[0]
     rounds: list[PeerRound] = of_kind(events, PeerRound)
     tested = [r for r in rounds if r.test is not None]
-    best = max(tested, key=lambda r: (r.validation or 0.0, -r.round), default=None)
+    best = selected_round(tested) if tested else None
     not_finite = diverged_peers(events)
     summary = {
         "name": name, "method": start.method, "seed": start.seed, "rounds": len(rounds),

@@ -17,10 +17,8 @@ from coterie.config.loading import from_tables, read_tables, with_method
 from coterie.config.sections import RAY, Experiment
 from coterie.core import checkpoint
 from coterie.core.errors import ConfigError, RunError, StageLost
-from coterie.core.events import Event, EventLog, RunStarted, read
-from coterie.core.formatting import short_name
+from coterie.core.events import Event, EventLog, read
 from coterie.core.run_folder import RunFolder
-from coterie.core.version import version
 from coterie.report.html import write_report
 from coterie.report.summary import read_summary, summarise, write_graph, write_json
 from coterie.running import finite
@@ -31,7 +29,7 @@ from coterie.running.state import RunState
 from coterie.simulation.clock import Clock
 from coterie.simulation.director import Simulation
 from coterie.simulation.participants import activities
-from coterie.wiring import Population, gather, stage_for
+from coterie.wiring import Population, gather, run_started, stage_for
 
 OnStart = Callable[[Simulation], None]
 MOST_LOSSES = 10  # of processes or machines that one run survives
@@ -259,14 +257,6 @@ def check_folder(out: Path, overwrite: bool) -> None:
     files = RunFolder(out)
     if not (files.is_started() and files.events.exists()):
         raise RunError(f"{out} is not the folder of a run, so it is not overwritten: choose another --out")
-
-
-def run_started(e: Experiment, circle: Population) -> RunStarted:
-    samples = [p.samples for p in circle.participants[: e.peers]]
-    return RunStarted(
-        e.method_name, e.seed, e.peers, e.rounds, circle.architectures, samples, circle.pooled.class_counts,
-        circle.clusters, version(), f"{short_name(e.data.name)}, {e.data.partition}",
-    )  # fmt: skip
 
 
 def of_folder(out: Path) -> Experiment:
