@@ -22,6 +22,7 @@ from typing import Any
 
 from coterie.config import loading
 from coterie.core.events import PeerRound, of_kind, read
+from coterie.core.summary import Summary
 from coterie.running.local_circle import LocalCircle, PeerProcess
 
 # Digits has 1,797 samples: 30 for each of 50 peers.
@@ -95,7 +96,7 @@ def _knows(member: PeerProcess) -> int:
     return 1 + len(status["peers"])
 
 
-def figures(circle: LocalCircle, watch: Watch, summary: dict[str, Any]) -> dict[str, Any]:
+def figures(circle: LocalCircle, watch: Watch, summary: Summary) -> dict[str, Any]:
     costs = list(watch.costs.values())
     logs: list[list[PeerRound]] = [of_kind(read(m.out / "events.jsonl"), PeerRound) for m in circle.members]
     steps = [later.time - earlier.time for log in logs for earlier, later in pairwise(log)]
@@ -103,8 +104,8 @@ def figures(circle: LocalCircle, watch: Watch, summary: dict[str, Any]) -> dict[
     return {
         "peers": len(circle.members), "rounds": circle.e.rounds,
         "finished": sum(len(log) == circle.e.rounds for log in logs),
-        "accuracy": round(summary["accuracy"]["last"]["mean"], 4),
-        "messages": summary["messages"]["total"], "megabytes": round(summary["bytes"]["total"] / 1e6, 1),
+        "accuracy": round(summary.test.last or 0.0, 4),
+        "messages": summary.messages.total, "megabytes": round(summary.bytes.total / 1e6, 1),
         "MB of a peer, median": {
             key: round(statistics.median(getattr(c, key) for c in costs) / 1000) for key in ("rss", "pss", "private")
         },

@@ -17,7 +17,7 @@ from coterie.core.events import RunStarted
 from coterie.core.formatting import short_name
 from coterie.core.model import Architecture, Model
 from coterie.core.net import Net
-from coterie.core.peer import Desk, Others, Peer
+from coterie.core.peer import Desk, Others, Peer, held_by
 from coterie.core.topology import links_of
 from coterie.core.version import version
 from coterie.data import Dataset, Share
@@ -160,8 +160,8 @@ def run_started(e: Experiment, circle: Population, me: Peer | None = None) -> Ru
         samples = [p.samples for p in circle.participants[: e.peers]]
         architectures, classes, clusters = circle.architectures, circle.pooled.class_counts, circle.clusters
     else:
-        samples = [] if me.data is None else [me.samples]
-        classes = [] if me.data is None else [_class_counts(me, len(circle.dataset.classes))]
+        samples = [] if held_by(me) is None else [me.samples]
+        classes = [] if held_by(me) is None else [_class_counts(me, len(circle.dataset.classes))]
         architectures, clusters = [me.kind or me.architecture.name], None
     return RunStarted(
         e.method_name, e.seed, e.peers, e.rounds, architectures, samples, classes, clusters, version(),

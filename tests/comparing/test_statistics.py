@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from coterie.comparing.statistics import Difference, Estimate, estimate, holm, line, paired_p, ranked
+from coterie.core.summary import Summary
 
 
-def run(tests: list[float | None], validation: float, **more: Any) -> dict[str, Any]:
+def run(tests: list[float | None], validation: float, **more: Any) -> Summary:
     measured = [t for t in tests if t is not None]
     mean = sum(measured) / len(measured)
     spread = {"mean": mean, "std": 0.1, "worst_decile": min(measured), "per_peer": tests}
@@ -22,7 +23,7 @@ def run(tests: list[float | None], validation: float, **more: Any) -> dict[str, 
         "accuracy": {"last": spread, "selected": spread}, "validation": {"last": validation, "selected": validation},
         "bytes": counts, "messages": counts, "over_time": [[1.0, mean / 2], [2.0, mean]],
     }  # fmt: skip
-    return found | more
+    return Summary.from_json(found | more)
 
 
 def test_an_interval_over_three_seeds_by_hand() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from coterie.cli import plan
 from coterie.cli.main import FAILED, OK, main
+from coterie.core.summary import Summary, Totals
 from coterie.planning.plan import Plan
 from coterie.training.recording import Repeated
 
@@ -54,7 +55,7 @@ def test_what_a_plan_says() -> None:
 
 def test_a_plan_against_what_came_of_it() -> None:
     """40.1 s of 50, 4 MB of 5, 400 messages of 400."""
-    summary = {"seconds": 50.0, "bytes": {"total": 5_000_000}, "messages": {"total": 400}}
+    summary = Summary(seconds=50.0, bytes=Totals(5_000_000), messages=Totals(400))
     said = [line.split() for line in plan.compared(PLAN, summary).splitlines()[1:5]]
     assert said == [
         ["planned", "actual", "ratio"],

@@ -14,6 +14,7 @@ from coterie.cli import main
 from coterie.comparing import statistics
 from coterie.core.errors import CoterieError
 from coterie.core.events import Event, PeerRound, RunStarted
+from coterie.core.summary import Summary
 from coterie.report import NothingToDraw, gains
 from coterie.report.comparison import sections, write_comparison
 from coterie.report.html import page_of
@@ -132,9 +133,9 @@ def test_peers_that_were_not_measured_in_both_are_counted(tiny: list[Event], tmp
 
 
 def test_many_bars_are_thinned() -> None:
-    def summary(shift: float) -> dict[str, object]:
+    def summary(shift: float) -> Summary:
         per_peer = [p / 1000 + shift for p in range(1000)]
-        return {"accuracy": {"last": {"per_peer": per_peer}}}
+        return Summary.from_json({"accuracy": {"last": {"per_peer": per_peer}}})
 
     figure = gains.bars(summary(0.1), summary(0.0), "local")
     assert len(bars(figure)) == gains.MAX_BARS

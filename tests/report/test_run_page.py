@@ -14,6 +14,7 @@ import pytest
 
 from coterie.core.events import Event, PeerAway, PeerRound, RunStarted
 from coterie.core.formatting import duration, short_name, size
+from coterie.core.summary import Summary
 from coterie.report import graphs, matrix, measures, ordering, svg
 from coterie.report.figure import NothingToDraw
 from coterie.report.html import page, write_report
@@ -115,7 +116,7 @@ def test_the_figures_are_there(tiny: list[Event]) -> None:
 
 def test_a_summary_of_an_older_version_has_no_means(tiny: list[Event]) -> None:
     old = {key: value for key, value in summarise(tiny, 1.0).items() if key != "neighbours_mean"}
-    written = page(tiny, old)
+    written = page(tiny, Summary.from_json(old))
     assert "against the true clusters, last round<" in written
     assert "Over all rounds" not in written
 

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from coterie.core.errors import RunError
-from coterie.core.events import Event, PeerRound, RunStarted
+from coterie.core.events import Event, NotFinite, PeerRound, RunStarted
+from coterie.core.summary import NeighbourScores, Summary
 from coterie.report import summary as module
 from coterie.report.measures import by_architecture
 from coterie.report.summary import mass_by_round, neighbours_by_round, summarise, write_graph, write_json
@@ -143,8 +144,8 @@ def test_the_terminal_shows_the_last_round_and_the_mean(tiny: list[Event]) -> No
     text = results(summary, Path("runs/x"))
     assert "neighbours from the same cluster    precision 0.75, recall 1.00, mass 0.88\n" in text
     assert "the same, mean over rounds          precision 0.54, recall 0.75, mass 0.69\n" in text
-    del summary["neighbours_mean"]  # as an older version wrote it
-    assert "mean over rounds" not in results(summary, Path("runs/x"))
+    old = replace(summary, neighbours_mean=NeighbourScores())
+    assert "mean over rounds" not in results(old, Path("runs/x"))
 
 
 def test_the_mass_inside_the_clusters(tiny: list[Event]) -> None:
@@ -237,3 +238,36 @@ def test_the_summary_file(tiny: list[Event], tmp_path: Path) -> None:
     write_json(tmp_path / "summary.json", summary)
     assert json.loads((tmp_path / "summary.json").read_text()) == summary
     assert [p.name for p in tmp_path.iterdir()] == ["summary.json"]
+    assert Summary.read(tmp_path / "summary.json") == summary
+
+
+def test_the_summary_file_to_the_letter(tmp_path: Path) -> None:
+    """The names and order of all fields: one peer, one round, everything that a method can note, and it diverged."""
+    notes = {
+        "neighbours": [1], "weights": {"0": 1.0}, "waited": 0.5, "helped": 1, "lf_over_ce.mlp": 0.25, "own_share": 0.5,
+        "beside": {"alone": {"test": 0.25}},
+    }  # fmt: skip
+    events: list[Event] = [
+        RunStarted("x", 7, 2, 1, ["mlp", "cnn"], [4, 4], [[4], [4]], [0, 0]),
+        PeerRound(0, 1, 2.0, 0.75, 0.5, None, {"model": 8}, {"model": 1}, notes),
+        NotFinite(0, 1, 2.0),
+    ]
+    write_json(tmp_path / "summary.json", replace(summarise(events, 3.0), mixture=("after round 1: x",)))
+    # One of two peers: `change` is 0.5 / 0.25 - 1, and `idle` the mean of 0.5 s of 2 s, and of nothing.
+    spread = '"std": 0.0, "worst_decile": {0}, "per_peer": [{0}, null], "by_architecture": {{"cnn": null, "mlp": {0}}}'
+    last, alone = (f'{{"mean": {value}, {spread.format(value)}}}' for value in (0.5, 0.25))
+    alone = alone.removesuffix("}") + ', "change": {"least": 1.0, "mean": 1.0, "most": 1.0}}'
+    scores = '{"precision": 1.0, "recall": 1.0, "mass": 1.0}'
+    expected = (
+        '{"method": "x", "seed": 7, "peers": 2, "rounds": 1, '
+        f'"accuracy": {{"last": {last}, "selected": {last}}}, "validation": {{"last": 0.75, "selected": 0.75}}, '
+        '"bytes": {"total": 8, "by_artifact": {"model": 8}}, "messages": {"total": 1, "by_artifact": {"model": 1}}, '
+        '"simulated_seconds": 2.0, "idle": {"mean": 0.125, "most": 0.25}, "over_time": [], "seconds": 3.0, '
+        f'"not_finite": {{"peers": [0], "since": 1}}, "beside": {{"alone": {alone}, "own_share": 0.5}}, '
+        f'"helped": 1.0, "lf_over_ce": {{"mlp": 0.25}}, "neighbours": {scores}, "neighbours_mean": {scores}, '
+        '"mixture": ["after round 1: x"]}'
+    )
+    written = (tmp_path / "summary.json").read_text()
+    assert written == json.dumps(json.loads(expected), indent=2) + "\n"
+    rebuilt = replace(Summary.read(tmp_path / "summary.json"))  # from the typed fields, not from the JSON that was read
+    assert json.dumps(rebuilt.to_json(), indent=2) + "\n" == written

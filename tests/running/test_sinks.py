@@ -15,6 +15,7 @@ from coterie import wiring
 from coterie.config import loading, sections
 from coterie.core.errors import ConfigError, Interrupted
 from coterie.core.events import PeerRound, RunStarted
+from coterie.core.summary import Summary
 from coterie.running import simulated
 from coterie.running.sinks import Sink, Sinks
 
@@ -161,7 +162,7 @@ def test_rounds_that_nobody_finishes_are_told_at_the_end(tmp_path: Path) -> None
     sink = Kept(tmp_path, {}, False)
     sink.see(RunStarted("x", 0, 2, 1, [], [], [], None))
     sink.see(PeerRound(0, 1, 0.0, notes={"a": 1}))  # the other never comes
-    sink.finish({"accuracy": {}, "rounds": 1})
+    sink.finish(Summary(rounds=1))
     assert noted(sink) == [(1, {"peer 0/notes/a": 1.0}), (1, {"notes/a": 1.0})]
 
 
@@ -228,7 +229,7 @@ def test_a_sink_that_fails_is_left_and_the_run_goes_on(tmp_path: Path, capsys: p
     tmp_path.joinpath("tensorboard").write_text("a file where a folder should be")
     sinks = Sinks(["tensorboard"], tmp_path, {})
     sinks.see(wiring.run_started(load(), wiring.gather(load())))
-    sinks.finish({"accuracy": {"last": {"mean": 0.5}}, "rounds": 3})
+    sinks.finish(Summary.from_json({"accuracy": {"last": {"mean": 0.5}}, "rounds": 3}))
     sinks.close()
     assert capsys.readouterr().err.count("tensorboard failed and is disabled") == 1
 

@@ -20,6 +20,7 @@ from coterie.cli import reproduce as reproducing_command
 from coterie.config.command_words import EXPERIMENT, SETTINGS, note, parse_words
 from coterie.core.errors import CoterieError, DivergedError, Interrupted
 from coterie.core.run_folder import RunFolder
+from coterie.core.summary import Summary
 
 OK, FAILED, STOPPED = 0, 2, 130
 
@@ -172,13 +173,13 @@ def _run(options: argparse.Namespace) -> int:
     return OK
 
 
-def _watched(go: Callable[..., dict[str, Any]], title: str, folder: Path, plain: bool) -> dict[str, Any] | None:
+def _watched(go: Callable[..., dict[str, Any]], title: str, folder: Path, plain: bool) -> Summary | None:
     """Run with a progress display; Ctrl-C stops at a checkpoint, a second Ctrl-C at once."""
     from coterie.terminal.display import Display
 
     with Display(title, plain) as display:
         try:
-            return go(on_round=display.round, on_start=display.stop_on_interrupt)
+            return Summary.from_json(go(on_round=display.round, on_start=display.stop_on_interrupt))
         except (Interrupted, KeyboardInterrupt) as stop:
             how, started = str(stop) or "stopped at once", RunFolder(folder).is_started()
             display.say(

@@ -94,9 +94,9 @@ def _peer(options: argparse.Namespace) -> int:
         say(f"{stop}. Run the same command to resume")
         sys.stdout.flush()
         os._exit(STOPPED)  # a thread may still train for minutes; everything worth keeping is on disk
-    last = summary["accuracy"]["last"]
+    last = summary.test.last
     shown = "" if last is None else f", test accuracy {percent(last)}"
-    say(f"finished{shown}; received {summary['bytes']:,} bytes in {summary['messages']:,} messages. See {file.out}")
+    say(f"finished{shown}; received {summary.bytes:,} bytes in {summary.messages:,} messages. See {file.out}")
     return 0
 
 

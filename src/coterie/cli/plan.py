@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from coterie.config.command_words import EXPERIMENT, parse_words
 from coterie.core.errors import ConfigError, RunError
@@ -17,6 +17,7 @@ from coterie.core.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from coterie.config.sections import Experiment
+    from coterie.core.summary import Summary
     from coterie.planning.plan import Plan
 
 T = TypeVar("T", int, float)
@@ -119,13 +120,13 @@ def _cautions(plan: Plan) -> list[str]:
     return lines
 
 
-def compared(plan: Plan, summary: dict[str, Any]) -> str:
+def compared(plan: Plan, summary: Summary) -> str:
     """A plan next to the figures of the actual run."""
     rows = [
         ("", "planned", "actual", "ratio"),
-        ("seconds", *_planned_actual_ratio(plan.seconds, summary["seconds"], duration)),
-        ("bytes", *_planned_actual_ratio(sum(plan.bytes.values()), summary["bytes"]["total"], size)),
-        ("messages", *_planned_actual_ratio(sum(plan.messages.values()), summary["messages"]["total"], "{:,}".format)),
+        ("seconds", *_planned_actual_ratio(plan.seconds, summary.seconds, duration)),
+        ("bytes", *_planned_actual_ratio(sum(plan.bytes.values()), summary.bytes.total, size)),
+        ("messages", *_planned_actual_ratio(sum(plan.messages.values()), summary.messages.total, "{:,}".format)),
     ]
     head = f"{short_name(plan.method)}: {plan.peers} peers, {plan.rounds} rounds"
     return "\n".join([head, aligned(rows), *_cautions(plan)])

@@ -10,10 +10,11 @@ from typing import Any
 from coterie.comparing import naming
 from coterie.comparing.naming import DEFAULT, Presentation
 from coterie.comparing.plan import Job, Variant, local_twin, rerun_reasons, run_status
-from coterie.comparing.statistics import Line, Summary, line, ranked
+from coterie.comparing.statistics import Line, line, ranked
 from coterie.core.errors import RunError
 from coterie.core.events import read
 from coterie.core.run_folder import RunFolder
+from coterie.core.summary import Summary
 from coterie.report.summary import read_summary, summarise
 
 NEEDED = {"accuracy", "bytes", "messages", "over_time", "validation"}
@@ -124,7 +125,7 @@ def summary(folder: Path) -> Summary:
     """The summary of a run, recomputed from its events if an older version wrote it."""
     figures = read_summary(folder)
     if not figures.keys() >= NEEDED:
-        figures = summarise(list(read(RunFolder(folder).events)), float(figures.get("seconds", 0.0)))
-    if figures["accuracy"]["last"]["mean"] is None or figures["validation"]["last"] is None:
+        figures = summarise(list(read(RunFolder(folder).events)), figures.seconds)
+    if figures.test.last is None or figures.validation.last is None:
         raise RunError(f"{folder} cannot be compared: no peer of this run was ever measured")
     return figures

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from scipy import stats
 
+from coterie.core.summary import Summary
 from coterie.report.gains import gains
 from coterie.report.interval import Estimate, estimate
 from coterie.report.timing import time_to
-
-Summary = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -86,20 +84,20 @@ def line(
     done = [runs[seed] for seed in sorted(runs)]
     worse = [flag for seed in sorted(runs) if seed in alone for flag in hurt(runs[seed], alone[seed])]
     goals = {seed: target if target is not None else _final(alone.get(seed)) for seed in sorted(runs)}
-    times = [time_to(runs[seed]["over_time"], goal) for seed, goal in goals.items() if goal is not None]
+    times = [time_to(runs[seed].over_time, goal) for seed, goal in goals.items() if goal is not None]
     reached = [time for time in times if time is not None]
     known_goals = [goal for goal in goals.values() if goal is not None]
     return Line(
         label,
         tuple(sorted(runs)),
-        estimate([r["accuracy"]["last"]["mean"] for r in done]),
-        estimate([r["accuracy"]["selected"]["mean"] for r in done]),
-        float(np.mean([r["validation"]["last"] for r in done])),
-        float(np.mean([r["accuracy"]["last"]["std"] for r in done])),
-        float(np.mean([r["accuracy"]["last"]["worst_decile"] for r in done])),
+        estimate([_measured(r.test.last) for r in done]),
+        estimate([_measured(r.test.selected) for r in done]),
+        _mean(r.validation.last for r in done),
+        _mean(r.accuracy.last.std for r in done),
+        _mean(r.accuracy.last.worst_decile for r in done),
         float(np.mean(worse)) if worse and not is_alone else None,
-        float(np.mean([r["bytes"]["total"] for r in done])),
-        float(np.mean([r["messages"]["total"] for r in done])),
+        _mean(r.bytes.total for r in done),
+        _mean(r.messages.total for r in done),
         float(np.mean(known_goals)) if known_goals else None,
         float(np.mean(reached)) if reached else None,
         len(reached),
@@ -107,7 +105,16 @@ def line(
 
 
 def _final(alone: Summary | None) -> float | None:
-    return None if alone is None else alone["accuracy"]["last"]["mean"]
+    return None if alone is None else alone.test.last
+
+
+def _measured(figure: float | None) -> float:
+    assert figure is not None  # a run without a measured peer is not compared
+    return figure
+
+
+def _mean(figures: Iterable[float | None]) -> float:
+    return float(np.mean([_measured(figure) for figure in figures]))
 
 
 def ranked(lines: Sequence[Line], runs: Mapping[str, Mapping[int, Summary]]) -> list[Line]:
@@ -124,4 +131,4 @@ def ranked(lines: Sequence[Line], runs: Mapping[str, Mapping[int, Summary]]) -> 
 
 def _differences(one: Mapping[int, Summary], best: Mapping[int, Summary]) -> list[float]:
     seeds = sorted(set(one) & set(best))
-    return [one[s]["accuracy"]["last"]["mean"] - best[s]["accuracy"]["last"]["mean"] for s in seeds]
+    return [_measured(one[s].test.last) - _measured(best[s].test.last) for s in seeds]

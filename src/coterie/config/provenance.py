@@ -23,10 +23,10 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakSet
 
 from coterie.core.errors import RunError
@@ -34,10 +34,12 @@ from coterie.core.files import write_whole
 from coterie.core.imports import DIGEST, LOADED, Source, closure, digest_of, imported_at, is_own, located, named
 from coterie.core.named_code import own_code, source_of
 from coterie.core.run_folder import RunFolder
+from coterie.core.summary import PeerSummary, Summary
 
 if TYPE_CHECKING:
     from coterie.config.sections import Experiment
 
+S = TypeVar("S", Summary, PeerSummary)
 NOT_RECORDED = "made before sources were recorded"
 NOT_KNOWN = f"it is unknown whether its sources changed, as it was {NOT_RECORDED}"
 BLOCK = 1 << 20
@@ -326,10 +328,9 @@ def mixture(folder: Path) -> list[str]:
     return changes
 
 
-def with_mixture(summary: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """A run's summary, with the key `mixture` if the run mixes several versions."""
-    mixed = mixture(folder)
-    return {**summary, "mixture": mixed} if mixed else summary
+def with_mixture(summary: S, folder: Path) -> S:
+    """A run's or a peer's summary, with `mixture` if it mixes several versions."""
+    return replace(summary, mixture=tuple(mixture(folder)))
 
 
 def _write(folder: Path, record: SourceRecord) -> None:

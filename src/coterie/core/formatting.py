@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from coterie.core.summary import Diverged
 
 UNITS = ("B", "kB", "MB", "GB", "TB", "PB")  # of bytes, each 1000 times the one before
 NOTHING = "–"
@@ -71,12 +74,12 @@ def aligned(rows: Sequence[Sequence[str]]) -> str:
     return "\n".join("  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows)
 
 
-def not_finite_peers(entry: Mapping[str, Any], peers: int | None = None) -> str:
+def not_finite_peers(entry: Diverged, peers: int | None = None) -> str:
     """A sentence from a summary's entry on models that are not finite; `peers` is their total number (None for the
     summary of a single peer)."""
-    diverged: Sequence[int] = entry["peers"]
+    diverged = entry.peers
     more = f" and {len(diverged) - MOST_NAMED} more" if len(diverged) > MOST_NAMED else ""
     named = ", ".join(map(str, diverged[:MOST_NAMED])) + more
     subject = f"{len(diverged)} of {count(peers, 'peer')} ({named})" if peers else f"peer {named}"
-    since = f" since round {entry['since']}" if entry["since"] else ""
+    since = f" since round {entry.since}" if entry.since else ""
     return f"{subject} ended with a model that is not finite (NaN or infinite numbers{since})"

@@ -6,6 +6,7 @@ import json
 from contextlib import suppress
 from typing import Any
 
+from coterie.core.summary import AnySummary, Summary
 from coterie.core.tail import LONGEST_LINE, Tail
 from coterie.dashboard import ties
 from coterie.dashboard.history import History
@@ -103,7 +104,7 @@ class RunView:
         return architectures if isinstance(architectures, list) and len(architectures) >= self.history.peers > 0 else []
 
     def _figures(
-        self, state: dict[str, Any], absent: set[int], summary: dict[str, Any] | None, tails: list[Tail]
+        self, state: dict[str, Any], absent: set[int], summary: AnySummary | None, tails: list[Tail]
     ) -> dict[str, Any]:
         h = self.history
         size = sum(tail.size for tail in tails)
@@ -252,8 +253,9 @@ def _error(head: str, text: str = "", more: str = "") -> dict[str, str]:
     return {"head": head, "text": text, "more": more}
 
 
-def _selected(summary: dict[str, Any] | None) -> dict[str, Any] | None:
+def _selected(summary: AnySummary | None) -> dict[str, Any] | None:
     """The test accuracies of a finished run: in the last round, and in each peer's round selected by validation."""
-    accuracy = table(table(summary).get("accuracy"))
-    means = {key: finite(table(accuracy.get(key)).get("mean")) for key in ("last", "selected")}
+    if not isinstance(summary, Summary):
+        return None
+    means = {key: finite(summary.test.at(key)) for key in ("last", "selected")}
     return means if means["last"] is not None else None

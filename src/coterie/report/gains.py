@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from coterie.core.errors import CoterieError, unknown
 from coterie.core.events import RunStarted
 from coterie.core.formatting import count, percent
+from coterie.core.summary import Summary
 from coterie.report.figure import Figure, Key, NothingToDraw
 from coterie.report.measures import spread_out
 from coterie.report.svg import Plot, number, ticks
@@ -31,14 +32,14 @@ class Counts(NamedTuple):
     neither: int
 
 
-def gains(summary: Mapping[str, Any], other: Mapping[str, Any], at: str = "last") -> dict[int, float]:
+def gains(summary: Summary, other: Summary, at: str = "last") -> dict[int, float]:
     """Test accuracy of each peer minus that of the same peer in the other run, for peers measured in both.
 
-    Both arguments are summaries; `at` names the round of each peer that counts: "last" or "selected" (by validation).
+    `at` names the round of each peer that counts: "last" or "selected" (by validation).
     """
     if at not in ROUNDS:
         raise CoterieError(unknown("choice of rounds", at, ROUNDS))
-    both = zip(summary["accuracy"][at]["per_peer"], other["accuracy"][at]["per_peer"], strict=True)
+    both = zip(summary.accuracy.at(at).per_peer, other.accuracy.at(at).per_peer, strict=True)
     return {peer: a - b for peer, (a, b) in enumerate(both) if a is not None and b is not None}
 
 
@@ -70,7 +71,7 @@ def gain_counts(gained: Iterable[float]) -> str:
     return f"{n.gain} of {count(sum(n), 'peer')} gain, {n.lose} lose{neither}"
 
 
-def bars(summary: Mapping[str, Any], other: Mapping[str, Any], against: str, at: str = "last") -> Figure:
+def bars(summary: Summary, other: Summary, against: str, at: str = "last") -> Figure:
     """A bar for each peer, from the largest gain to the largest loss. `against` is the method of the other run."""
     gained = gains(summary, other, at)
     if not gained:
@@ -83,7 +84,7 @@ def bars(summary: Mapping[str, Any], other: Mapping[str, Any], against: str, at:
         "peers, from the largest gain to the largest loss", "gain in test accuracy, points", tick,
         x_tick=lambda place: str(shown[int(place)]), x_at=range(len(shown)) if named else [],
     )  # fmt: skip
-    tests = [run["accuracy"][at]["per_peer"] for run in (summary, other)]
+    tests = [run.accuracy.at(at).per_peer for run in (summary, other)]
     for place, peer in enumerate(shown):
         accuracy, other_accuracy = (percent(run[peer]) for run in tests)
         about = f"peer {peer}: {points(gained[peer])} points ({accuracy}; {against} {other_accuracy})"

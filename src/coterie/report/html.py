@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from html import escape
 from pathlib import Path
-from typing import Any
 
 from coterie.core.events import Event, PeerAway, RunStarted, of_kind
 from coterie.core.files import write_whole
 from coterie.core.formatting import count, duration, not_finite_peers, percent, short_name, size
 from coterie.core.run_folder import RunFolder
+from coterie.core.summary import Spread, Summary, Totals
 from coterie.report import fronts, walks
 from coterie.report import page as pages
 from coterie.report.embedding import EMBEDDINGS, kinds_of, rounds_of
@@ -27,7 +27,7 @@ from coterie.report.tables import architecture_table, left, open_table, peer_tab
 SCRIPTS = ("pick.js", "lines.js", "graph.js", "pdf.js", "save.js")
 
 
-def write_report(events: Sequence[Event], summary: dict[str, Any], path: Path) -> None:
+def write_report(events: Sequence[Event], summary: Summary, path: Path) -> None:
     """Write the report of a finished run."""
     write_whole(path, page(events, summary))
 
@@ -39,7 +39,7 @@ def report_again(folder: Path, path: Path | None = None) -> Path:
     return path
 
 
-def page(events: Sequence[Event], summary: dict[str, Any]) -> str:
+def page(events: Sequence[Event], summary: Summary) -> str:
     return page_of(Run(events, summary))
 
 
@@ -97,45 +97,47 @@ def _about(events: Sequence[Event], start: RunStarted) -> str:
     return f'<p class="soft">{escape("; ".join(facts))}.</p>'
 
 
-def _failure(summary: Mapping[str, Any]) -> list[str]:
+def _failure(summary: Summary) -> list[str]:
     """A warning for the top of the page if the run diverged."""
-    if "not_finite" not in summary:
+    if summary.not_finite is None:
         return []
-    text = not_finite_peers(summary["not_finite"], summary["peers"])
+    text = not_finite_peers(summary.not_finite, summary.peers)
     return [f"<p><strong>This run failed: {escape(text)}. Training diverged.</strong></p>"]
 
 
-def _mixture(summary: Mapping[str, Any]) -> list[str]:
+def _mixture(summary: Summary) -> list[str]:
     """A warning for the top of the page if the run was resumed with other sources than it began with."""
-    changes = "; ".join(map(str, summary.get("mixture", [])))
+    changes = "; ".join(summary.mixture)
     return [f"<p><strong>Mixed sources: {escape(changes)}.</strong></p>"] if changes else []
 
 
-def _headline(summary: Mapping[str, Any]) -> str:
+def _headline(summary: Summary) -> str:
     tiles = []
     for key, name in (("last", "last round measured"), ("selected", "round selected by validation")):
-        spread = summary["accuracy"][key]
-        tiles.append((f"Mean test accuracy, {name}", percent(spread["mean"]), _spread(spread)))
-    alone = summary.get("beside", {}).get("alone")
-    if alone:
-        tiles.append(("With a peer's own models alone", percent(alone["mean"]), _spread(alone)))
-    others = {"mixture": "With a mixture of all of a peer's models", "own": "With a peer's own model alone"}
+        spread = summary.accuracy.at(key)
+        tiles.append((f"Mean test accuracy, {name}", percent(spread.mean), _spread(spread)))
+    others = {
+        "alone": "With a peer's own models alone",
+        "mixture": "With a mixture of all of a peer's models",
+        "own": "With a peer's own model alone",
+    }
     for name, text in others.items():
-        if spread := summary.get("beside", {}).get(name):
-            tiles.append((text, percent(spread["mean"]), _spread(spread)))
-    for key, show in (("bytes", size), ("messages", "{:,}".format)):
-        total = summary[key]["total"]
-        by = ", ".join(f"{name} {show(n)}" for name, n in summary[key]["by_artifact"].items())
-        tiles.append((f"{key.capitalize()} exchanged", show(total), by if total else "nothing was exchanged"))
-    idle = summary.get("idle", {}).get("mean")
+        if beside := summary.beside.spreads.get(name):
+            tiles.append((text, percent(beside.mean), _spread(beside)))
+    counts: list[tuple[str, Totals, Callable[[int], str]]] = [
+        ("Bytes", summary.bytes, size), ("Messages", summary.messages, "{:,}".format),
+    ]  # fmt: skip
+    for name, totals, show in counts:
+        by = ", ".join(f"{artifact} {show(n)}" for artifact, n in totals.by_artifact.items())
+        tiles.append((f"{name} exchanged", show(totals.total), by if totals.total else "nothing was exchanged"))
+    idle = summary.idle.mean if summary.idle else 0.0
     waited = f"; {percent(idle)} of it spent waiting for other peers" if idle else ""
-    tiles.append(("Simulated time", duration(summary["simulated_seconds"]), f"on the virtual clock{waited}"))
-    if "neighbours" in summary:
-        for key, value in summary["neighbours"].items():
-            about = "of the weight inside the true cluster" if key == "mass" else "against the true clusters"
-            mean = summary.get("neighbours_mean", {}).get(key)
-            also = "" if mean is None else f"; mean over rounds {percent(mean)}"
-            tiles.append((f"Neighbour {key}", percent(value), f"{about}, last round{also}"))
+    tiles.append(("Simulated time", duration(summary.simulated_seconds), f"on the virtual clock{waited}"))
+    means = summary.neighbours_mean.known()
+    for key, value in summary.neighbours.known().items():
+        about = "of the weight inside the true cluster" if key == "mass" else "against the true clusters"
+        also = f"; mean over rounds {percent(means[key])}" if key in means else ""
+        tiles.append((f"Neighbour {key}", percent(value), f"{about}, last round{also}"))
     cells = (
         f"<div><dt>{escape(n)}</dt><dd><b>{escape(v)}</b><small>{escape(a)}</small></dd></div>" for n, v, a in tiles
     )
@@ -161,10 +163,10 @@ def _peer_table(run: Run) -> str:
     return peer_table(run.events, run.start, run.summary, gained, run.baseline.name)
 
 
-def _spread(spread: Mapping[str, Any]) -> str:
-    if spread["mean"] is None:
+def _spread(spread: Spread) -> str:
+    if spread.mean is None:
         return "no peer was measured"
-    return f"± {100 * spread['std']:.1f} points over peers (std); worst tenth {percent(spread['worst_decile'])}"
+    return f"± {100 * (spread.std or 0.0):.1f} points over peers (std); worst tenth {percent(spread.worst_decile)}"
 
 
 def _about_peers(start: RunStarted) -> list[str]:

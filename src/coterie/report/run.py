@@ -14,6 +14,7 @@ from coterie.core.errors import CoterieError, RunError, unknown
 from coterie.core.events import Event, PeerRound, RunStarted, of_kind, read
 from coterie.core.formatting import not_finite_peers, short_name
 from coterie.core.run_folder import ComparisonFolder, RunFolder
+from coterie.core.summary import Summary
 from coterie.report import charts, graph_figures, holdings
 from coterie.report.embedding import EMBEDDINGS, embedding, kinds_of
 from coterie.report.figure import Figure, NothingToDraw, drawn_from
@@ -37,7 +38,7 @@ class Run:
     """A finished run. Each method draws a figure, or raises NothingToDraw with the reason why it cannot."""
 
     def __init__(
-        self, events: Sequence[Event], summary: dict[str, Any], baseline: Run | None = None, no_baseline: str = ""
+        self, events: Sequence[Event], summary: Summary, baseline: Run | None = None, no_baseline: str = ""
     ) -> None:
         self.events = events
         self.summary = summary  # the content of summary.json
@@ -79,7 +80,7 @@ class Run:
     def neighbours(self) -> Figure:
         """Neighbour lists and averaging weights against the true clusters, over rounds."""
         known = self.start.clusters is not None
-        means = self.summary.get("neighbours_mean", {})
+        means = self.summary.neighbours_mean.known()
         return charts.neighbours(self.scores, self.masses, self.start.rounds, known, means)
 
     def graph(self, round: int | None = None, kind: str | None = None) -> Figure:
@@ -211,8 +212,8 @@ def _baseline(folder: Path, start: RunStarted) -> tuple[Run | None, str]:
         run = open_run(place)
     except RunError as error:
         return None, f"{place.name} cannot be read: {error}"
-    if "not_finite" in run.summary:
-        return None, f"{place.name} diverged ({not_finite_peers(run.summary['not_finite'], run.start.peers)})."
+    if run.summary.not_finite:
+        return None, f"{place.name} diverged ({not_finite_peers(run.summary.not_finite, run.start.peers)})."
     if not same_peers(start, run.start):
         return None, f"{place.name} cannot be compared: its peers, data or seed differ from this run's."
     return run, ""

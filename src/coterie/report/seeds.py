@@ -62,7 +62,7 @@ class Seeds:
 
     def per_peer(self) -> list[float]:
         """The test accuracy of every peer under every seed, at its round of best validation accuracy."""
-        accuracies = (run.summary["accuracy"]["selected"]["per_peer"] for run in self.runs)
+        accuracies = (run.summary.accuracy.selected.per_peer for run in self.runs)
         return [value for values in accuracies for value in values if value is not None]
 
     def gains_against(self, other: Seeds, at: str) -> list[float]:

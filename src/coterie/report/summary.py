@@ -17,6 +17,16 @@ from coterie.core.errors import RunError
 from coterie.core.events import Event, NotFinite, PeerRound, RunStarted, of_kind
 from coterie.core.files import write_whole
 from coterie.core.run_folder import RunFolder
+from coterie.core.summary import (
+    Beside,
+    Diverged,
+    IdleShares,
+    LastAndSelected,
+    NeighbourScores,
+    Spread,
+    Summary,
+    Totals,
+)
 from coterie.methods import METHODS
 from coterie.report.graph_scores import Neighbourhood, mass_inside, neighbour_scores
 from coterie.report.timing import accuracy_over_time, idle_shares
@@ -33,47 +43,47 @@ def started(events: Sequence[Event]) -> RunStarted:
     return starts[0]
 
 
-def summarise(events: Sequence[Event], seconds: float) -> dict[str, Any]:
+def summarise(events: Sequence[Event], seconds: float) -> Summary:
     """The figures of a run. Everything except `seconds` is reproducible from the config and seed."""
     start = started(events)
     rounds: list[PeerRound] = of_kind(events, PeerRound)
     measured = [r for r in rounds if r.test is not None and r.peer < start.peers]
     last = {r.peer: r for r in sorted(measured, key=lambda r: r.round)}
     selected = {peer: selected_round(of_peer) for peer, of_peer in _by_peer(measured).items()}
-    summary = {
-        "method": start.method,
-        "seed": start.seed,
-        "peers": start.peers,
-        "rounds": start.rounds,
-        "accuracy": {"last": _spread(last, start), "selected": _spread(selected, start)},
-        "validation": {"last": _validation(last), "selected": _validation(selected)},
-        "bytes": _totals([r.bytes for r in rounds]),
-        "messages": _totals([r.messages for r in rounds]),
-        "simulated_seconds": max((r.time for r in rounds), default=0.0),
-        "idle": _shares(idle_shares(rounds, start.peers)),
-        "over_time": [list(point) for point in accuracy_over_time(measured, start.peers)],
-        "seconds": seconds,
-    }
-    not_finite = diverged_peers(events)
-    if not_finite:
-        summary["not_finite"] = not_finite
-    beside = _beside(last, start)
-    if beside:
-        summary["beside"] = beside
+    # The share of rounds in which clients that can train several models trained another client's kind.
     helped = [r.notes["helped"] for r in rounds if "helped" in r.notes]
-    if helped:  # the share of rounds in which clients that can train several models trained another client's kind
-        summary["helped"] = float(np.mean(helped))
-    aligned = _last_noted(rounds, LF_OVER_CE, start.peers)
-    if aligned:  # by expert: the alignment loss relative to the cross entropy at the start of training
-        summary["lf_over_ce"] = aligned
+    neighbours, neighbours_mean = _neighbours(events)
+    return Summary(
+        method=start.method,
+        seed=start.seed,
+        peers=start.peers,
+        rounds=start.rounds,
+        accuracy=LastAndSelected(_spread(last, start), _spread(selected, start)),
+        validation=LastAndSelected(_validation(last), _validation(selected)),
+        bytes=_totals([r.bytes for r in rounds]),
+        messages=_totals([r.messages for r in rounds]),
+        simulated_seconds=max((r.time for r in rounds), default=0.0),
+        idle=_shares(idle_shares(rounds, start.peers)),
+        over_time=accuracy_over_time(measured, start.peers),
+        seconds=seconds,
+        not_finite=diverged_peers(events),
+        beside=_beside(last, start),
+        helped=float(np.mean(helped)) if helped else None,
+        lf_over_ce=_last_noted(rounds, LF_OVER_CE, start.peers),  # relative to the cross entropy at the start
+        neighbours=neighbours,
+        neighbours_mean=neighbours_mean,
+    )
+
+
+def _neighbours(events: Sequence[Event]) -> tuple[NeighbourScores, NeighbourScores]:
+    """The scores of the last round with notes, and their means over all such rounds."""
     scores, masses = neighbours_by_round(events), mass_by_round(events)
-    neighbours = scores[max(scores)]._asdict() if scores else {}
+    last = scores[max(scores)]._asdict() if scores else {}
     if masses and max(masses) >= max(scores, default=0):  # only weights of the last round count
-        neighbours["mass"] = masses[max(masses)]
-    if neighbours:
-        summary["neighbours"] = neighbours
-        summary["neighbours_mean"] = _means_over_rounds(events, scores, masses)
-    return summary
+        last["mass"] = masses[max(masses)]
+    if not last:
+        return NeighbourScores(), NeighbourScores()
+    return NeighbourScores(**last), _means_over_rounds(events, scores, masses)
 
 
 def _last_noted(rounds: Sequence[PeerRound], prefix: str, peers: int) -> dict[str, float]:
@@ -88,7 +98,7 @@ def _last_noted(rounds: Sequence[PeerRound], prefix: str, peers: int) -> dict[st
 
 def _means_over_rounds(
     events: Sequence[Event], scores: Mapping[int, Neighbourhood], masses: Mapping[int, float]
-) -> dict[str, float]:
+) -> NeighbourScores:
     """Means over the rounds with notes: the last round says little about a graph that changes every round. A round in
     which no peer lists a neighbour has no precision."""
     peers = started(events).peers
@@ -97,22 +107,18 @@ def _means_over_rounds(
         for round, lists in noted(events, "neighbours").items()
         if round in scores and any(j != peer and j < peers for peer, others in lists.items() for j in others)
     ]
-    values_by_score = {
-        "precision": listed,
-        "recall": [s.recall for s in scores.values()],
-        "mass": list(masses.values()),
-    }
-    return {name: float(np.mean(values)) for name, values in values_by_score.items() if values}
+    recalls = [s.recall for s in scores.values()]
+    return NeighbourScores(*(float(np.mean(v)) if v else None for v in (listed, recalls, list(masses.values()))))
 
 
-def diverged_peers(events: Sequence[Event]) -> dict[str, Any] | None:
+def diverged_peers(events: Sequence[Event]) -> Diverged | None:
     """The peers whose final models are not finite, and the round since which the first of them was measured so."""
     peers = sorted({e.peer for e in of_kind(events, NotFinite)})
     if not peers:
         return None
     measured: list[PeerRound] = [r for r in of_kind(events, PeerRound) if r.validation is not None]
     since = [round for peer in peers if (round := _without_loss_since([r for r in measured if r.peer == peer]))]
-    return {"peers": peers, "since": min(since, default=None)}
+    return Diverged(peers, min(since, default=None))
 
 
 def _without_loss_since(measured: Sequence[PeerRound]) -> int | None:
@@ -127,11 +133,11 @@ def _without_loss_since(measured: Sequence[PeerRound]) -> int | None:
 
 def is_complete(folder: Path) -> bool:
     """Whether a run finished with meaningful figures: all its models are finite."""
-    return RunFolder(folder).is_finished() and "not_finite" not in read_summary(folder)
+    return RunFolder(folder).is_finished() and read_summary(folder).not_finite is None
 
 
-def _shares(shares: Sequence[float]) -> dict[str, float]:
-    return {"mean": float(np.mean(shares)), "most": max(shares)}
+def _shares(shares: Sequence[float]) -> IdleShares:
+    return IdleShares(float(np.mean(shares)), max(shares))
 
 
 def _validation(records: Mapping[int, PeerRound]) -> float | None:
@@ -140,23 +146,21 @@ def _validation(records: Mapping[int, PeerRound]) -> float | None:
     return float(np.mean(accuracies)) if accuracies else None
 
 
-def _beside(last: Mapping[int, PeerRound], start: RunStarted) -> dict[str, Any]:
+def _beside(last: Mapping[int, PeerRound], start: RunStarted) -> Beside:
     """Other predictors that peers measured beside their own, each in its last round.
 
     `change` is the relative improvement of a peer's predictions over that predictor: least, mean and most.
     `own_share` is the share of an ensemble that is the peer's own models.
     """
-    spreads: dict[str, Any] = {}
+    spreads: dict[str, Spread] = {}
     for name in sorted({name for r in last.values() for name in r.notes.get("beside", {})}):
         tests = {p: r.notes["beside"][name]["test"] for p, r in last.items() if name in r.notes.get("beside", {})}
         changes = [(last[p].test or 0.0) / test - 1 for p, test in tests.items() if test]
         change = {"least": min(changes), "mean": float(np.mean(changes)), "most": max(changes)} if changes else {}
-        spreads[name] = {
-            **_spread({p: replace(last[p], test=test) for p, test in tests.items()}, start),
-            "change": change,
-        }
+        spread = _spread({p: replace(last[p], test=test) for p, test in tests.items()}, start)
+        spreads[name] = replace(spread, change=change)
     own = [r.notes["own_share"] for r in last.values() if "own_share" in r.notes]
-    return {**spreads, **({"own_share": float(np.mean(own))} if own else {})}
+    return Beside(spreads, float(np.mean(own)) if own else None)
 
 
 def _by_peer(rounds: Sequence[PeerRound]) -> dict[int, list[PeerRound]]:
@@ -244,19 +248,12 @@ def write_graph(events: Sequence[Event], path: Path) -> bool:
 
 
 def write_json(path: Path, value: object) -> None:
-    write_whole(path, json.dumps(value, indent=2) + "\n")
+    write_whole(path, json.dumps(value, indent=2, default=dict) + "\n")  # a summary is a mapping, but not a dict
 
 
-def read_summary(folder: Path) -> dict[str, Any]:
-    """The content of a run's summary.json."""
-    path = RunFolder(folder).summary
-    try:
-        summary = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise RunError(f"{path} cannot be read ({error}): delete it and run the command again") from error
-    if not isinstance(summary, dict):
-        raise RunError(f"{path} is not a run's summary: delete it and run the command again")
-    return summary
+def read_summary(folder: Path) -> Summary:
+    """The figures in a run's folder."""
+    return Summary.read(RunFolder(folder).summary)
 
 
 def _save(path: Path, **arrays: np.ndarray) -> None:
@@ -276,37 +273,33 @@ def peers_by_architecture(start: RunStarted) -> dict[str, list[int]]:
     return dict(sorted(peers_of.items())) if len(peers_of) > 1 else {}
 
 
-def _by_architecture(per_peer: Sequence[float | None], start: RunStarted) -> dict[str, Any]:
+def _by_architecture(per_peer: Sequence[float | None], start: RunStarted) -> dict[str, float | None]:
     """The mean over each architecture's peers, where there are several; None where no such peer was measured."""
     means: dict[str, float | None] = {}
     for architecture, peers in peers_by_architecture(start).items():
         measured = [accuracy for p in peers if (accuracy := per_peer[p]) is not None]
         means[architecture] = float(np.mean(measured)) if measured else None
-    return {"by_architecture": means} if means else {}
+    return means
 
 
-def _spread(records: dict[int, PeerRound], start: RunStarted) -> dict[str, Any]:
-    """Mean and spread over peers; the worst decile is the mean of the worst tenth, at least one peer.
-
-    `per_peer` has one entry per peer: None for a peer that left before it was measured. `by_architecture` has the mean
-    of each architecture, where peers have several.
-    """
+def _spread(records: Mapping[int, PeerRound], start: RunStarted) -> Spread:
+    """Mean and spread over peers."""
     per_peer = [records[p].test if p in records else None for p in range(start.peers)]
     measured = [accuracy for accuracy in per_peer if accuracy is not None]
     if not measured:
-        return {"mean": None, "std": None, "worst_decile": None, "per_peer": per_peer}
+        return Spread(per_peer=per_peer)
     worst = sorted(measured)[: max(1, len(measured) // 10)]
-    return {
-        "mean": float(np.mean(measured)),
-        "std": float(np.std(measured)),
-        "worst_decile": float(np.mean(worst)),
-        "per_peer": per_peer,
-        **_by_architecture(per_peer, start),
-    }
+    return Spread(
+        float(np.mean(measured)),
+        float(np.std(measured)),
+        float(np.mean(worst)),
+        per_peer,
+        _by_architecture(per_peer, start),
+    )
 
 
-def _totals(counts: Sequence[dict[str, int]]) -> dict[str, Any]:
+def _totals(counts: Sequence[dict[str, int]]) -> Totals:
     by_artifact: Counter[str] = Counter()
     for count in counts:
         by_artifact.update(count)
-    return {"total": sum(by_artifact.values()), "by_artifact": dict(sorted(by_artifact.items()))}
+    return Totals(sum(by_artifact.values()), dict(sorted(by_artifact.items())))

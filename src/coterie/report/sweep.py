@@ -194,7 +194,7 @@ def accuracies(seeds: Seeds, split: str) -> dict[int, float]:
     """The mean accuracy over peers after the last round, by seed."""
     by_seed = {}
     for run in seeds.runs:
-        value = run.summary["validation"]["last"] if split == "validation" else run.summary["accuracy"]["last"]["mean"]
+        value = run.summary.validation.last if split == "validation" else run.summary.test.last
         if value is not None:
             by_seed[run.start.seed] = float(value)
     return by_seed

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from html import escape
-from typing import Any
 
 from coterie.core.events import Event, PeerAway, RunStarted, of_kind
 from coterie.core.formatting import NOTHING, duration, percent, short_name, size
+from coterie.core.summary import Summary
 from coterie.report.gains import points
 from coterie.report.graph_scores import Neighbourhood
 from coterie.report.measures import Point, spread_out
@@ -45,29 +45,27 @@ def round_table(measured: Sequence[Point], scores: Mapping[int, Neighbourhood], 
     return table("Round by round", caption, head, rows)
 
 
-def side_by_side(summaries: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
+def side_by_side(summaries: Sequence[Summary]) -> tuple[list[str], list[list[str]]]:
     """Header and rows that compare several runs on the same splits, for a page and for the terminal."""
     head = ["method", "last", "selected", "worst decile", "exchanged", "idle", "simulated"]
     rows = []
     for s in summaries:
-        last, selected = s["accuracy"]["last"], s["accuracy"]["selected"]
-        figures = [percent(x) for x in (last["mean"], selected["mean"], last["worst_decile"])]
-        idle = percent(s["idle"]["mean"]) if "idle" in s else "?"
-        took = duration(s["simulated_seconds"])
-        rows.append([short_name(s["method"]), *figures, size(s["bytes"]["total"]), idle, took])
+        figures = [percent(x) for x in (s.test.last, s.test.selected, s.accuracy.last.worst_decile)]
+        idle = percent(s.idle.mean) if s.idle else "?"
+        took = duration(s.simulated_seconds)
+        rows.append([short_name(s.method), *figures, size(s.bytes.total), idle, took])
     return head, rows
 
 
 def peer_table(
     events: Sequence[Event],
     start: RunStarted,
-    summary: Mapping[str, Any],
+    summary: Summary,
     gained: Mapping[int, float] | None = None,
     against: str = "",
 ) -> str:
     """With a baseline, `gained` is each peer's gain at its last round, and `against` the baseline's name."""
-    accuracy = summary["accuracy"]
-    last, selected = accuracy["last"]["per_peer"], accuracy["selected"]["per_peer"]
+    last, selected = summary.accuracy.last.per_peer, summary.accuracy.selected.per_peer
     gone = left(events)
     head = ["peer", "architecture", "training samples", "true cluster", "test, last", "test, selected"]
     head += [f"gain against {against}, last"] if gained else []
@@ -85,14 +83,14 @@ def peer_table(
     return table("Peer by peer", caption, head, rows, names=(1,))
 
 
-def architecture_table(start: RunStarted, summary: Mapping[str, Any]) -> str:
+def architecture_table(start: RunStarted, summary: Summary) -> str:
     """Mean accuracy by architecture, also of other measured predictors; empty where all peers have the same."""
     peers_by_name = peers_by_architecture(start)
     if not peers_by_name:
         return ""
-    spreads = {f"test, {key}": summary["accuracy"][key] for key in ("last", "selected")}
-    spreads |= {f"{key}, last": s for key, s in summary.get("beside", {}).items() if isinstance(s, Mapping)}
-    means = {key: spread.get("by_architecture", {}) for key, spread in spreads.items()}
+    spreads = {f"test, {key}": summary.accuracy.at(key) for key in ("last", "selected")}
+    spreads |= {f"{key}, last": spread for key, spread in summary.beside.spreads.items()}
+    means = {key: spread.by_architecture for key, spread in spreads.items()}
     rows = [
         [name, f"{len(peers):,}", *(percent(of_each.get(name)) for of_each in means.values())]
         for name, peers in peers_by_name.items()

@@ -61,7 +61,7 @@ def of_run(folder: Path) -> Record:
     settings = simulated.of_folder(folder).tables()
     source = provenance.read(folder)
     day, made_with = time.strftime("%Y-%m-%d", made), None if source is None else source.made_with
-    return Record(settings, summary, _version(files.events), day, made_with)
+    return Record(settings, summary.to_json(), _version(files.events), day, made_with)
 
 
 def _version(events: Path) -> str:

@@ -6,9 +6,8 @@ has failed, whatever its figures are. All of its files are kept.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from coterie.core.events import NotFinite
 from coterie.core.formatting import not_finite_peers
 from coterie.core.model import Model
 from coterie.core.peer import Peer, held_by
+from coterie.core.summary import AnySummary, Summary
 from coterie.running.saved_models import Personal, members_of
 
 REMEDY = "lower train.lr (or the step size of the method), or look for extreme values in the data"
@@ -36,12 +36,12 @@ def _is_finite(me: Peer) -> bool:
     return all(bool(model.vector.isfinite().all()) for model in models if isinstance(model, Model))
 
 
-def refuse(summary: Mapping[str, Any], out: Path) -> None:
+def refuse(summary: AnySummary, out: Path) -> None:
     """Raise DivergedError if this summary is of a run or peer that ended with such models."""
-    not_finite = summary.get("not_finite")
-    if not_finite:
+    if summary.not_finite:
+        peers = summary.peers if isinstance(summary, Summary) else None
         raise DivergedError(
-            f"{out}: {not_finite_peers(not_finite, summary.get('peers'))}: training diverged. "
+            f"{out}: {not_finite_peers(summary.not_finite, peers)}: training diverged. "
             f"To fix it, {REMEDY}, and run it again; figures and events of this run are kept"
         )
 

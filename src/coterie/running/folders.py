@@ -7,12 +7,14 @@ import math
 import os
 import time
 import tomllib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from coterie.core.formatting import short_name
 from coterie.core.run_folder import PARTS, RunFolder
+from coterie.core.summary import AnySummary, any_from_json
 from coterie.running.state import FAILED, FINISHED, read_state
 
 DEPTH = 3  # of folders below the one that is watched
@@ -41,29 +43,26 @@ class RunEntry:
         """Its row in the list of runs."""
         config, summary = self.config(), self.summary()
         state, method, data = self.state(summary), table(config.get("method")), table(config.get("data"))
-        # A number for one real peer, otherwise a spread over peers.
-        last = table(table(summary).get("accuracy")).get("last")
-        total = table(summary).get("bytes") if summary else state["bytes"]
         return {
             "id": self.id, "kind": self.kind, "state": state["state"], "round": state["round"],
             "rounds": state["rounds"] or finite(config.get("rounds")), "peers": finite(config.get("peers")),
             "seed": finite(config.get("seed")), "method": short(method.get("name")),
             "data": short(data.get("name")), "partition": data.get("partition"), "validation": state["accuracy"],
-            "test": finite(last) if not isinstance(last, dict) else finite(last.get("mean")),
-            "bytes": finite(total) if not isinstance(total, dict) else finite(total.get("total")),
+            "test": finite(summary.test.last) if summary else None,
+            "bytes": summary.total_bytes if summary else state["bytes"],
             "error": state["error"], "time": self.changed(), "report": self.files.report.exists(),
         }  # fmt: skip
 
-    def state(self, summary: dict[str, Any] | None) -> dict[str, Any]:
+    def state(self, summary: AnySummary | None) -> dict[str, Any]:
         """The state of the run according to its files."""
         saved = read_state(self.folder) or {}
         about: dict[str, Any] = {key: finite(saved.get(key)) for key in ("round", "rounds", "accuracy", "bytes", "age")}
-        diverged = bool(summary and "not_finite" in summary)  # a real peer has no state.json
+        diverged = bool(summary and summary.not_finite)  # a real peer has no state.json
         ended = FAILED if diverged else FINISHED
         state = str(saved.get("state") or (ended if summary else STARTING if self._has_just_begun() else UNFINISHED))
         error = str(saved.get("error") or ("its model is not finite: training diverged" if diverged else ""))
         if summary and not saved:
-            about["round"] = finite(summary.get("rounds"))
+            about["round"] = summary.rounds
         return {
             **about, "state": state, "error": error, "traceback": str(saved.get("traceback", "")),
             "doings": [table(d) for d in sequence(saved.get("peers"))],
@@ -73,10 +72,11 @@ class RunEntry:
         return not self.files.events.exists() and time.time() - self.changed() < BEGINNING
 
     def config(self) -> dict[str, Any]:
-        return self._file(self.files.config, tomllib.loads) or {}
+        config: dict[str, Any] = self._file(self.files.config, tomllib.loads) or {}
+        return config
 
-    def summary(self) -> dict[str, Any] | None:
-        summary: dict[str, Any] | None = self._file(self.files.summary, json.loads)
+    def summary(self) -> AnySummary | None:
+        summary: AnySummary | None = self._file(self.files.summary, _parsed_summary)
         return summary
 
     def changed(self) -> float:
@@ -89,17 +89,20 @@ class RunEntry:
                 continue
         return max(times)
 
-    def _file(self, path: Path, parse: Any) -> dict[str, Any] | None:
+    def _file(self, path: Path, parse: Callable[[str], Mapping[str, Any] | None]) -> Any:
         """A file's content, cached until it changes; None if it is absent or damaged."""
         try:
             changed = path.stat().st_mtime_ns
             if path not in self._known or self._known[path][0] != changed:
-                value = parse(path.read_text(encoding="utf-8"))
-                self._known[path] = changed, value if isinstance(value, dict) else None
-            content: dict[str, Any] | None = self._known[path][1]
-            return content
+                self._known[path] = changed, parse(path.read_text(encoding="utf-8"))
+            return self._known[path][1]
         except (OSError, ValueError, RecursionError):
             return None
+
+
+def _parsed_summary(text: str) -> AnySummary | None:
+    content = json.loads(text)
+    return any_from_json(content) if isinstance(content, dict) else None
 
 
 def table(value: Any) -> dict[str, Any]:

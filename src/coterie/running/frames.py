@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from coterie.core.errors import CoterieError, RunError
 from coterie.core.events import PeerRound, RunStarted, read
 from coterie.core.run_folder import RunFolder
-from coterie.report.summary import read_summary
+from coterie.core.summary import AnySummary, read_any
 from coterie.running.folders import RunEntry, find_runs
 
 if TYPE_CHECKING:
@@ -112,8 +112,8 @@ def _row(folder: Path) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
     state = RunEntry("", folder, "").state(summary)
     error = "; ".join([*([state["error"]] if state["error"] else []), *errors])
     about = {"path": str(folder), "state": state["state"], "round": state["round"], "error": error}
-    about["mixture"] = "; ".join(map(str, (summary or {}).get("mixture", [])))
-    if summary and "not_finite" in summary:  # figures of diverged models are not results
+    about["mixture"] = "; ".join(summary.mixture if summary else ())
+    if summary and summary.not_finite:  # figures of diverged models are not results
         summary = None
     return about, flat(settings), {key: v for key, v in flat(summary or {}).items() if not isinstance(v, tuple)}
 
@@ -128,11 +128,11 @@ def _settings(folder: Path, errors: list[str]) -> dict[str, Any]:
         return {}
 
 
-def _summary(folder: Path, errors: list[str]) -> dict[str, Any] | None:
+def _summary(folder: Path, errors: list[str]) -> AnySummary | None:
     if not RunFolder(folder).is_finished():
         return None
     try:
-        return read_summary(folder)
+        return read_any(RunFolder(folder).summary)
     except RunError as error:
         errors.append(str(error))
         return None

@@ -21,6 +21,7 @@ from coterie.config.sections import Experiment
 from coterie.core.errors import DivergedError, Interrupted, RunError
 from coterie.core.events import EventLog, PeerRound, RunStarted, read
 from coterie.core.run_folder import RunFolder
+from coterie.core.summary import Summary
 from coterie.core.tail import Tail
 from coterie.network import authority
 from coterie.running import finite
@@ -109,14 +110,14 @@ class LocalCircle:
         }  # fmt: skip
         member.file.write_text(parsing.dump({**tables, "peer": peer}), encoding="utf-8")
 
-    def run(self) -> dict[str, Any]:
+    def run(self) -> Summary:
         """Run until every peer has finished; returns the summary. After Ctrl-C the circle can be resumed."""
         with self._state:
             summary = self._run()
             finite.refuse(summary, self.out)
             return summary
 
-    def _run(self) -> dict[str, Any]:
+    def _run(self) -> Summary:
         began = time.perf_counter()
         try:
             for member in self.members:
@@ -141,7 +142,7 @@ class LocalCircle:
         if self._on_round:
             self._on_round(p)
 
-    def collect(self, seconds: float) -> dict[str, Any]:
+    def collect(self, seconds: float) -> Summary:
         """Merge the events of all peers into the run's folder."""
         log = EventLog(self.files.events)
         log.path.unlink(missing_ok=True)

@@ -28,6 +28,7 @@ from coterie.core.files import locked, write_whole
 from coterie.core.peer import Others, Peer
 from coterie.core.run_folder import RunFolder
 from coterie.core.settings import setting
+from coterie.core.summary import LastAndSelected, PeerSummary
 from coterie.core.topology import TopologySettings, links_of
 from coterie.network.agreement import agreement, digest
 from coterie.network.audit import AuditLog
@@ -157,12 +158,12 @@ def _links(e: Experiment, number: int) -> Sequence[int] | None:
 # -- a run -------------------------------------------------------------------------------------
 
 
-def run(file: PeerFile, **options: Any) -> dict[str, Any]:
+def run(file: PeerFile, **options: Any) -> PeerSummary:
     """`take_part` until the run ends or the process is stopped; returns the peer's summary."""
     return asyncio.run(_until_stopped(take_part(file, **options)))
 
 
-async def _until_stopped(work: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:
+async def _until_stopped(work: Coroutine[Any, Any, PeerSummary]) -> PeerSummary:
     """SIGINT or SIGTERM cancels the work: the last checkpoint is on disk, so nothing needs saving."""
     task = asyncio.ensure_future(work)
     for kind in (signal.SIGINT, signal.SIGTERM):
@@ -191,7 +192,7 @@ async def take_part(
     say: Callable[[str], None] = print,
     on_round: Callable[[PeerRound], None] = lambda _: None,
     on_start: Callable[[NetworkEngine], None] = lambda _: None,
-) -> dict[str, Any]:
+) -> PeerSummary:
     """Take part from the last checkpoint (or from the beginning) to the end; returns the summary."""
     identity = Identity.load(file.keys)
     if file.peer.name and file.peer.name != identity.name:
@@ -323,9 +324,7 @@ def _wire(
     return engine
 
 
-async def _live(
-    file: PeerFile, engine: NetworkEngine, circle: Population, say: Callable[[str], None]
-) -> dict[str, Any]:
+async def _live(file: PeerFile, engine: NetworkEngine, circle: Population, say: Callable[[str], None]) -> PeerSummary:
     node, status = engine.node, file.files.status
     port = await node.start(file.peer.listen)
     node.book.announce(endpoint=_endpoint(file.peer, port))
@@ -346,7 +345,7 @@ async def _live(
         node.audit.close()
 
 
-def _end(file: PeerFile, engine: NetworkEngine, circle: Population) -> dict[str, Any]:
+def _end(file: PeerFile, engine: NetworkEngine, circle: Population) -> PeerSummary:
     """Write the files of a finished peer; then raise an error if its model is not finite."""
     e, name, peers = file.experiment, engine.node.identity.name, [(engine.me, file.experiment.rounds)]
     keep(file.out, e, circle, peers, name)
@@ -364,22 +363,26 @@ def _endpoint(peer: PeerSettings, port: int) -> str:
     return f"{host}:{port}" if wanted == "0" else f"{host}:{wanted}"
 
 
-def summarise_peer(out: Path, name: str, seconds: float) -> dict[str, Any]:
+def summarise_peer(out: Path, name: str, seconds: float) -> PeerSummary:
     """One peer's figures, from its events."""
     events = list(read(RunFolder(out).events))
     start: RunStarted = of_kind(events, RunStarted)[0]
     rounds: list[PeerRound] = of_kind(events, PeerRound)
     tested = [r for r in rounds if r.test is not None]
     best = selected_round(tested) if tested else None
-    not_finite = diverged_peers(events)
-    summary = {
-        "name": name, "method": start.method, "seed": start.seed, "rounds": len(rounds),
-        "accuracy": {"last": tested[-1].test if tested else None, "selected": best.test if best else None},
-        "bytes": sum(sum(r.bytes.values()) for r in rounds), "messages": sum(sum(r.messages.values()) for r in rounds),
-        "waited": round(sum(float(r.notes.get("waited", 0.0)) for r in rounds), 3),
-        "offences": len(of_kind(events, Offence)), "seconds": seconds,
-        **({"not_finite": not_finite} if not_finite else {}),
-    }  # fmt: skip
+    summary = PeerSummary(
+        name=name,
+        method=start.method,
+        seed=start.seed,
+        rounds=len(rounds),
+        accuracy=LastAndSelected(tested[-1].test if tested else None, best.test if best else None),
+        bytes=sum(sum(r.bytes.values()) for r in rounds),
+        messages=sum(sum(r.messages.values()) for r in rounds),
+        waited=round(sum(float(r.notes.get("waited", 0.0)) for r in rounds), 3),
+        offences=len(of_kind(events, Offence)),
+        seconds=seconds,
+        not_finite=diverged_peers(events),
+    )
     return provenance.with_mixture(summary, out)
 
 

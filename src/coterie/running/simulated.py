@@ -19,6 +19,7 @@ from coterie.core import checkpoint
 from coterie.core.errors import ConfigError, RunError, StageLost
 from coterie.core.events import Event, EventLog, read
 from coterie.core.run_folder import RunFolder
+from coterie.core.summary import Summary
 from coterie.report.html import write_report
 from coterie.report.summary import read_summary, summarise, write_graph, write_json
 from coterie.running import finite
@@ -55,7 +56,7 @@ def run(
         on_start: called with the simulation before it starts.
 
     Returns:
-        The summary: the content of ``summary.json``.
+        The summary: the content of ``summary.json``, as a plain dict.
 
     Raises:
         CoterieError: the experiment cannot run, the folder is in use, or models diverged.
@@ -79,7 +80,7 @@ def run(
     log.write(run_started(experiment, circle))
     log.flush()
     begin = partial(_go, experiment, circle, log, out, 0.0, None, on_round, on_start)
-    return _retry_after_loss(begin, partial(_resume, out, on_round, on_start), out)
+    return _retry_after_loss(begin, partial(_resume, out, on_round, on_start), out).to_json()
 
 
 def resume(out: str | Path, *, on_round: OnRound | None = None, on_start: OnStart | None = None) -> dict[str, Any]:
@@ -91,19 +92,17 @@ def resume(out: str | Path, *, on_round: OnRound | None = None, on_start: OnStar
         on_start: as for :func:`coterie.run`.
 
     Returns:
-        The summary: the content of ``summary.json``.
+        The summary: the content of ``summary.json``, as a plain dict.
 
     Raises:
         CoterieError: the folder holds no run, or its files are damaged.
     """
     out = Path(out)
     again = partial(_resume, out, on_round, on_start)
-    return _retry_after_loss(again, again, out)
+    return _retry_after_loss(again, again, out).to_json()
 
 
-def _retry_after_loss(
-    go: Callable[[], dict[str, Any]], again: Callable[[], dict[str, Any]], out: Path
-) -> dict[str, Any]:
+def _retry_after_loss(go: Callable[[], Summary], again: Callable[[], Summary], out: Path) -> Summary:
     """Resume a run that loses part of its cluster, from its last checkpoint, on the remaining machines."""
     for _ in range(MOST_LOSSES):
         try:
@@ -114,7 +113,7 @@ def _retry_after_loss(
     raise RunError(f"{out}: lost a part of the cluster {MOST_LOSSES} times. Resume with `coterie run --resume {out}`")
 
 
-def _resume(out: Path, on_round: OnRound | None, on_start: OnStart | None) -> dict[str, Any]:
+def _resume(out: Path, on_round: OnRound | None, on_start: OnStart | None) -> Summary:
     experiment, files = of_folder(out), RunFolder(out)
     if files.is_circle():
         raise RunError(f"{out} was made by `coterie up`: resume it with `coterie up --resume {out}`")
@@ -156,7 +155,7 @@ def _go(
     on_round: OnRound | None,
     on_start: OnStart | None,
     kept: list[Event] | None = None,
-) -> dict[str, Any]:
+) -> Summary:
     began = time.perf_counter() - seconds
     with (
         RunState(out, e.rounds, saved[0] if saved else 0) as state,
@@ -227,7 +226,7 @@ def _reporter(state: RunState, log: EventLog, on_round: OnRound | None) -> OnRou
     return report
 
 
-def finish(out: Path, seconds: float) -> dict[str, Any]:
+def finish(out: Path, seconds: float) -> Summary:
     """Write everything that is derived from a run's events; returns the summary."""
     files = RunFolder(out)
     events = list(read(files.events))

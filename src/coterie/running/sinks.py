@@ -16,6 +16,7 @@ from typing import Any
 from coterie.core import notes
 from coterie.core.events import Event, PeerRound, RunStarted
 from coterie.core.run_folder import RunFolder
+from coterie.core.summary import LAST, SELECTED, AnySummary
 from coterie.running.progress import Progress, RoundProgress
 
 MOST_PEERS = 50  # with more peers, only means are shown
@@ -87,14 +88,11 @@ class Sink(ABC):
             values |= {f"neighbours/{name}": value for name, value in progress.neighbours._asdict().items()}
         self.log(progress.round, values)
 
-    def finish(self, summary: Mapping[str, Any]) -> None:
+    def finish(self, summary: AnySummary) -> None:
         """The run is done: send its figures."""
         self._log_noted(max(self._noted, default=0))
-        accuracy = summary["accuracy"]
-        figures = {
-            f"test/{kind}": value["mean"] if isinstance(value, Mapping) else value for kind, value in accuracy.items()
-        }
-        self.total({name: value for name, value in figures.items() if value is not None}, int(summary["rounds"]))
+        figures = {f"test/{kind}": summary.test.at(kind) for kind in (LAST, SELECTED)}
+        self.total({name: value for name, value in figures.items() if value is not None}, summary.rounds)
 
     @abstractmethod
     def _open(self) -> None: ...
@@ -181,7 +179,7 @@ class Sinks:
     def see(self, event: Event, tell: bool = True) -> None:
         self._call_all("see", event, tell)
 
-    def finish(self, summary: Mapping[str, Any]) -> None:
+    def finish(self, summary: AnySummary) -> None:
         self._call_all("finish", summary)
 
     def close(self) -> None:

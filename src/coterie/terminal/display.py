@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from coterie.core.formatting import aligned, duration, percent, short_name, size
+from coterie.core.summary import NeighbourScores, Spread, Summary
 from coterie.report.gains import gain_counts, gains
 from coterie.report.tables import side_by_side
 from coterie.report.timing import time_to
@@ -88,50 +89,52 @@ def progress_text(p: RoundProgress) -> str:
     return ", ".join(parts)
 
 
-def results(summary: dict[str, Any], folder: Path) -> str:
+def results(summary: Summary, folder: Path) -> str:
     """The figures of one run, as text."""
-    last, selected = summary["accuracy"]["last"], summary["accuracy"]["selected"]
-    exchanged = f"{size(summary['bytes']['total'])} in {summary['messages']['total']:,} messages"
-    name = short_name(summary["method"])
+    last, selected = summary.accuracy.last, summary.accuracy.selected
+    exchanged = f"{size(summary.bytes.total)} in {summary.messages.total:,} messages"
+    name = short_name(summary.method)
     lines = [
-        f"{name}: {summary['peers']} peers, {summary['rounds']} rounds, seed {summary['seed']}",
+        f"{name}: {summary.peers} peers, {summary.rounds} rounds, seed {summary.seed}",
         f"  test accuracy, last round           {_accuracy(last)}",
         f"  test accuracy, validation-selected  {_accuracy(selected)}",
         f"  exchanged                           {exchanged}",
     ]
-    if of_each := last.get("by_architecture", {}):
+    if of_each := last.by_architecture:
         shown = ", ".join(f"{name} {percent(mean)}" for name, mean in of_each.items())
         lines.insert(2, f"    by architecture                   {shown}")
-    if "neighbours" in summary:
-        scores = ", ".join(f"{score} {value:.2f}" for score, value in summary["neighbours"].items())
+    if scores := _scores(summary.neighbours):
         lines.append(f"  neighbours from the same cluster    {scores}")
-        means = ", ".join(f"{score} {value:.2f}" for score, value in summary.get("neighbours_mean", {}).items())
-        if means:
-            lines.append(f"  the same, mean over rounds          {means}")
-    alone = summary.get("beside", {}).get("alone")
-    if alone:
-        change, share = alone["change"], summary["beside"].get("own_share", 0.0)
+    if means := _scores(summary.neighbours_mean):
+        lines.append(f"  the same, mean over rounds          {means}")
+    beside = summary.beside.spreads
+    if alone := beside.get("alone"):
+        change = alone.change
         between = f", relative change per peer {change['least']:+.1%} to {change['most']:+.1%}" if change else ""
-        lines.append(f"  with its own models alone           {percent(alone['mean'])}{between}")
-        lines.append(f"  own models among the chosen         {share:.0%}")
+        lines.append(f"  with its own models alone           {percent(alone.mean)}{between}")
+        lines.append(f"  own models among the chosen         {summary.beside.own_share or 0.0:.0%}")
     also = {"mixture": "with the mixture of all its models", "own": "with its own model alone"}
     for name, text in also.items():
-        if name in summary.get("beside", {}):
-            lines.append(f"  {text:<34}  {_accuracy(summary['beside'][name])}")
-    if "helped" in summary:
-        lines.append(f"  rounds in which strong peers helped {summary['helped']:.0%}")
-    lines += [f"  MIXTURE of versions                 {change}" for change in summary.get("mixture", [])]
-    lines.append(f"  {duration(summary['seconds'])}; all files are in {folder} (open report.html)")
+        if name in beside:
+            lines.append(f"  {text:<34}  {_accuracy(beside[name])}")
+    if summary.helped is not None:
+        lines.append(f"  rounds in which strong peers helped {summary.helped:.0%}")
+    lines += [f"  MIXTURE of versions                 {change}" for change in summary.mixture]
+    lines.append(f"  {duration(summary.seconds)}; all files are in {folder} (open report.html)")
     return "\n".join(lines)
 
 
-def comparison(summaries: Sequence[dict[str, Any]]) -> str:
+def _scores(scores: NeighbourScores) -> str:
+    return ", ".join(f"{score} {value:.2f}" for score, value in scores.known().items())
+
+
+def comparison(summaries: Sequence[Summary]) -> str:
     """A table of several methods on the same splits."""
     head, rows = side_by_side(summaries)
-    first, second = (s["accuracy"]["last"]["mean"] for s in summaries[:2])
+    first, second = (s.test.last for s in summaries[:2])
     table = [aligned([head, *rows])]
-    if None not in (first, second):
-        names = [short_name(s["method"]) for s in summaries]
+    if first is not None and second is not None:
+        names = [short_name(s.method) for s in summaries]
         gained = gain_counts(gains(summaries[0], summaries[1]).values())
         table.append(f"{_difference(names[0], names[1], 100 * (first - second))}: {gained}")
         table += _times_to(summaries[:2])
@@ -144,21 +147,21 @@ def _difference(name: str, other: str, points: float) -> str:
     return f"{name} {'beats' if points > 0 else 'trails'} {other} by {abs(points):.1f} points"
 
 
-def _times_to(summaries: Sequence[dict[str, Any]]) -> list[str]:
+def _times_to(summaries: Sequence[Summary]) -> list[str]:
     """The simulated time at which each method reached the best accuracy of the weaker one."""
-    curves = [s.get("over_time", []) for s in summaries]
+    curves = [s.over_time for s in summaries]
     if any(len(curve) < 3 for curve in curves):  # too few points for a crossing time
         return []
     target = min(max(accuracy for _, accuracy in curve) for curve in curves)
-    times = [(short_name(s["method"]), time_to(curve, target)) for s, curve in zip(summaries, curves, strict=True)]
+    times = [(short_name(s.method), time_to(curve, target)) for s, curve in zip(summaries, curves, strict=True)]
     shown = ", ".join(f"{name} {duration(time)}" for name, time in times if time is not None)
     return [f"simulated time to {percent(target)}: {shown}"]
 
 
-def _accuracy(spread: dict[str, Any]) -> str:
-    if spread["mean"] is None:
+def _accuracy(spread: Spread) -> str:
+    if spread.mean is None:
         return "not measured"
-    mean, std, worst = (percent(spread[name]) for name in ("mean", "std", "worst_decile"))
+    mean, std, worst = map(percent, (spread.mean, spread.std, spread.worst_decile))
     return f"{mean} (± {std} over peers, worst decile {worst})"
 
 
