@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from coterie.core.summary import LAST, SELECTED
 from coterie.reproducing import papers
-from coterie.reproducing.figures import LAST, SELECTED
 from coterie.reproducing.papers import Table, TableRow
 from coterie.reproducing.sections import Section, cells, parsed
 

@@ -15,6 +15,7 @@ from coterie.comparing.plan import Job
 from coterie.config import provenance
 from coterie.config.loading import load
 from coterie.core.errors import RunError
+from coterie.core.summary import Summary
 from coterie.reproducing import papers, records, runs
 from coterie.reproducing.making import Maker
 from coterie.reproducing.records import Record
@@ -31,7 +32,7 @@ WORDS = [
 
 def record(accuracy: float, *words: str, day: str = "2026-01-02", made_with: dict[str, str] | None = None) -> Record:
     settings = json.loads(json.dumps(load("panm-digits", words).tables()))  # tuples are lists in a file
-    return Record(settings, {"accuracy": {"last": {"mean": accuracy}}}, "1.0", day, made_with)
+    return Record(settings, Summary.from_json({"accuracy": {"last": {"mean": accuracy}}}), "1.0", day, made_with)
 
 
 def accuracies(path: Path) -> list[float]:
@@ -143,7 +144,8 @@ def test_prune_removes_what_no_table_asks_for(tmp_path: Path, capsys: pytest.Cap
     old = record(0.5)
     path = tmp_path / "kept.jsonl"
     others = [old, Record({**old.settings, "flavour": "sour"}, old.summary, "0.0", "2020-01-01")]
-    records.write(path, [Record(settings, {"accuracy": {"last": {"mean": 0.75}}}, "1.0", "2026-01-02"), *others])
+    its_summary = Summary.from_json({"accuracy": {"last": {"mean": 0.75}}})
+    records.write(path, [Record(settings, its_summary, "1.0", "2026-01-02"), *others])
     assert main(["reproduce", "merge", str(path), "--record", str(path)]) == OK
     assert "1 kept with settings that no longer exist (--prune" in capsys.readouterr().out
     assert len(accuracies(path)) == 3

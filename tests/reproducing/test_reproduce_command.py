@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from coterie.cli.main import FAILED, OK, main
+from coterie.core.summary import Summary
 from coterie.reproducing import papers, records, runs
 from coterie.reproducing.sections import Place, parsed
 
@@ -125,7 +126,8 @@ def test_the_list_says_what_is_there_of_each(
     made = {}
     for job in table.jobs(column, True, (0, 1, 2), (), tmp_path, ["Local"]):
         settings = json.loads(json.dumps(job.experiment.tables()))
-        made[runs.key(job)] = records.Record(settings, {"accuracy": {"last": {"mean": 0.5}}}, "1", "2026-01-01")
+        half = Summary.from_json({"accuracy": {"last": {"mean": 0.5}}})
+        made[runs.key(job)] = records.Record(settings, half, "1", "2026-01-01")
     records.add(tmp_path / "kept.jsonl", made)
     assert main(["reproduce", "list", "--record", "kept.jsonl"]) == OK
     told = capsys.readouterr().out

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import pytest
 from results_support import summary, there, write
 
 from coterie.core.errors import RunError
+from coterie.core.summary import Summary
 from coterie.reproducing import papers, runs
-from coterie.reproducing.figures import FIGURES, at, change
+from coterie.reproducing.figures import FIGURES, RowRun, change, finite
 from coterie.reproducing.results import Results, behind, notes, number, results, rows
 
 Cells = dict[str, dict[str, str]]
@@ -172,16 +174,17 @@ def test_numbers_that_are_none_leave_their_cells_empty(tmp_path: Path) -> None:
 def test_figures_by_hand() -> None:
     run = summary(0.5) | {
         "neighbours": {"mass": 0.25}, "beside": {"own_share": 0.5, "mixture": {"mean": 0.625}}, "idle": {"mean": 0.125},
-        "helped": 0.3, "change": {"least": -0.1, "most": 0.2},
+        "helped": 0.3,
     }  # fmt: skip
+    of_row = RowRun(Summary.from_json(run), 0, {"least": -0.1, "most": 0.2})
     expected = {
         "last": "50.00", "selected": "50.00", "± peers": "4.0", "mass": "0.250", "own share": "50", "mixture": "62.50",
         "helped": "30", "idle": "12", "least change": "-10.0", "most change": "+20.0", "messages per peer": "2,500",
         "messages of prototypes": "4,000", "MB per peer": "1.5", "seconds": "7",
     }  # fmt: skip
-    found = {name: (figure, figure.find(run)) for name, figure in FIGURES.items()}
+    found = {name: (figure, figure.find(of_row)) for name, figure in FIGURES.items()}
     assert {n: f.written(v) for n, (f, v) in found.items() if v is not None} == expected
-    assert at({"a": {"b": 3}}, "a", "b") == 3.0
-    assert at({"a": 3}, "a", "b") is None
-    assert change(summary(0.5, per_peer=[None]), summary(0.5, per_peer=[0.5])) == {}
+    assert [finite(value) for value in (3, None, math.nan, math.inf)] == [3.0, None, None, None]
+    nobody, somebody = (Summary.from_json(summary(0.5, per_peer=[accuracy])) for accuracy in (None, 0.5))
+    assert change(nobody, somebody) == {}
     assert [number(text) for text in ("-7.0", "101,000", "82.57 ±0.28", "")] == [-7.0, 101000.0, 82.57, None]

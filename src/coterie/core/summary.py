@@ -63,7 +63,7 @@ class IdleShares:
     """The share of its time that a peer waited for other peers, over peers."""
 
     mean: float
-    most: float
+    most: float | None
 
 
 @dataclass(frozen=True)
@@ -331,8 +331,8 @@ def _totals(content: Mapping[str, Any]) -> Totals:
 
 
 def _idle(content: Mapping[str, Any]) -> IdleShares | None:
-    mean, most = _number(content, "mean"), _number(content, "most")
-    return None if mean is None or most is None else IdleShares(mean, most)
+    mean = _number(content, "mean")
+    return None if mean is None else IdleShares(mean, _number(content, "most"))
 
 
 def _curve(points: object) -> list[tuple[float, float]]:

@@ -24,7 +24,7 @@ from coterie.report.graphs import KINDS, Graph, graphs_of
 from coterie.report.matrix import Floats
 from coterie.report.measures import Point, by_architecture, by_peer, mass_points, neighbour_points, points
 from coterie.report.noted import charts as charts_of_notes
-from coterie.report.summary import started, summarise
+from coterie.report.summary import read_summary, started, summarise
 from coterie.report.timing import Curve, accuracy_over_time
 from coterie.report.walks import walks
 
@@ -240,6 +240,6 @@ def _comparison_hint(folder: Path) -> str:
 def _seconds(folder: Path) -> float:
     """The wall-clock duration of the run, the only figure that its events lack."""
     try:
-        return float(json.loads(RunFolder(folder).summary.read_text(encoding="utf-8"))["seconds"])
-    except (OSError, ValueError, KeyError, TypeError):
+        return read_summary(folder).seconds
+    except RunError:
         return 0.0

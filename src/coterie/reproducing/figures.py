@@ -4,17 +4,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
 
-Summary = Mapping[str, Any]
+from coterie.core.summary import LAST, SELECTED, Spread, Summary, Totals
+
+
+@dataclass(frozen=True)
+class RowRun:
+    """One run behind a row of a table."""
+
+    summary: Summary
+    seed: int
+    change: Mapping[str, float] = field(default_factory=dict)  # relative to the row that the table names
+
+
+Find = Callable[[RowRun], float | None]
 
 
 @dataclass(frozen=True)
 class TableFigure:
-    """How to find a number in a summary, and how to format it."""
+    """How to find a number of a run, and how to format it."""
 
-    find: Callable[[Summary], float | None]
+    find: Find
     form: str  # a format specification without a sign
     signed: bool = False
     beside: bool = True  # worth an extra column in tables about another figure
@@ -23,12 +34,9 @@ class TableFigure:
         return format(value, ("+" if (self.signed if signed is None else signed) else "") + self.form)
 
 
-def at(summary: Any, *path: str) -> float | None:
-    """The number at this path; None if there is no finite number."""
-    for key in path:
-        summary = summary.get(key) if isinstance(summary, Mapping) else None
-    is_number = isinstance(summary, int | float) and not isinstance(summary, bool) and math.isfinite(summary)
-    return float(summary) if is_number else None
+def finite(value: float | None) -> float | None:
+    """The value as a float; None if it is not a finite number."""
+    return None if value is None or not math.isfinite(value) else float(value)
 
 
 def change(run: Summary, alone: Summary) -> dict[str, float]:
@@ -39,53 +47,60 @@ def change(run: Summary, alone: Summary) -> dict[str, float]:
 
 
 def _per_peer(run: Summary) -> list[float | None]:
-    spread: Any = run["accuracy"].get(SELECTED)
-    values = spread.get("per_peer") if isinstance(spread, Mapping) else None
-    return [at(value) for value in values] if isinstance(values, list) else []
+    return [finite(value) for value in run.accuracy.selected.per_peer]
 
 
-def _number(*path: str) -> Callable[[Summary], float | None]:
-    return lambda summary: at(summary, *path)
+def _number(find: Callable[[Summary], float | None]) -> Find:
+    return lambda run: finite(find(run.summary))
 
 
-def _percent(*path: str) -> Callable[[Summary], float | None]:
-    return lambda summary: None if (found := at(summary, *path)) is None else 100 * found
+def _percent(find: Callable[[Summary], float | None]) -> Find:
+    return lambda run: None if (found := finite(find(run.summary))) is None else 100 * found
 
 
-def _change(which: str) -> Callable[[Summary], float | None]:
+def _beside(name: str) -> Find:
+    return _percent(lambda s: s.beside.spreads.get(name, Spread()).mean)
+
+
+def _change(which: str) -> Find:
     """Relative to the row that the table names; otherwise to what the run itself measured."""
-    against, beside = _percent("change", which), _percent("beside", "alone", "change", which)
-    return lambda summary: beside(summary) if (found := against(summary)) is None else found
 
-
-def _per_one(path: tuple[str, ...], unit: float) -> Callable[[Summary], float | None]:
-    """A total divided by the peers, in units of `unit`."""
-
-    def find(summary: Summary) -> float | None:
-        total, peers = at(summary, *path), at(summary, "peers")
-        return None if total is None or not peers else total / peers / unit
+    def find(run: RowRun) -> float | None:
+        measured = run.summary.beside.spreads.get("alone", Spread()).change or {}
+        found = finite(run.change.get(which, measured.get(which)))
+        return None if found is None else 100 * found
 
     return find
 
 
-LAST, SELECTED = "last", "selected"
+def _per_peer_in(totals: Callable[[Summary], Totals], unit: float) -> Find:
+    """A total divided by the peers, in units of `unit`."""
+
+    def find(run: RowRun) -> float | None:
+        return totals(run.summary).total / run.summary.peers / unit if run.summary.peers else None
+
+    return find
+
+
 FIGURES: dict[str, TableFigure] = {
-    LAST: TableFigure(_percent("accuracy", LAST, "mean"), ".2f"),
-    SELECTED: TableFigure(_percent("accuracy", SELECTED, "mean"), ".2f"),
-    "± peers": TableFigure(_percent("accuracy", LAST, "std"), ".1f"),
-    "precision": TableFigure(_percent("neighbours", "precision"), ".1f"),
-    "recall": TableFigure(_percent("neighbours", "recall"), ".1f"),
-    "mass": TableFigure(_number("neighbours", "mass"), ".3f"),
-    "alone": TableFigure(_percent("beside", "alone", "mean"), ".2f"),  # a peer's own models, in the last round
-    "own share": TableFigure(_percent("beside", "own_share"), ".0f"),
+    LAST: TableFigure(_percent(lambda s: s.test.last), ".2f"),
+    SELECTED: TableFigure(_percent(lambda s: s.test.selected), ".2f"),
+    "± peers": TableFigure(_percent(lambda s: s.accuracy.last.std), ".1f"),
+    "precision": TableFigure(_percent(lambda s: s.neighbours.precision), ".1f"),
+    "recall": TableFigure(_percent(lambda s: s.neighbours.recall), ".1f"),
+    "mass": TableFigure(_number(lambda s: s.neighbours.mass), ".3f"),
+    "alone": TableFigure(_beside("alone"), ".2f"),  # a peer's own models, in the last round
+    "own share": TableFigure(_percent(lambda s: s.beside.own_share), ".0f"),
     "least change": TableFigure(_change("least"), ".1f", signed=True),
     "most change": TableFigure(_change("most"), ".1f", signed=True),
-    "mixture": TableFigure(_percent("beside", "mixture", "mean"), ".2f"),
-    "helped": TableFigure(_percent("helped"), ".0f"),
-    "idle": TableFigure(_percent("idle", "mean"), ".0f"),
-    "messages of prototypes": TableFigure(_number("messages", "by_artifact", "prototypes"), ",.0f", beside=False),
-    "messages per peer": TableFigure(_per_one(("messages", "total"), 1), ",.0f"),
-    "MB per peer": TableFigure(_per_one(("bytes", "total"), 1e6), ".1f"),
+    "mixture": TableFigure(_beside("mixture"), ".2f"),
+    "helped": TableFigure(_percent(lambda s: s.helped), ".0f"),
+    "idle": TableFigure(_percent(lambda s: s.idle.mean if s.idle else None), ".0f"),
+    "messages of prototypes": TableFigure(
+        _number(lambda s: s.messages.by_artifact.get("prototypes")), ",.0f", beside=False
+    ),
+    "messages per peer": TableFigure(_per_peer_in(lambda s: s.messages, 1), ",.0f"),
+    "MB per peer": TableFigure(_per_peer_in(lambda s: s.bytes, 1e6), ".1f"),
     # Of parallel runs, so they say little about a method.
-    "seconds": TableFigure(_number("seconds"), ".0f", beside=False),
+    "seconds": TableFigure(_number(lambda s: s.seconds), ".0f", beside=False),
 }

@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,9 @@ from coterie.config.sections import Experiment
 from coterie.core.errors import CoterieError, RunError
 from coterie.core.files import locked, write_whole
 from coterie.core.run_folder import RunFolder
+from coterie.core.summary import Summary
 from coterie.report.summary import read_summary
-from coterie.reproducing.figures import LAST, at
+from coterie.reproducing.figures import finite
 from coterie.running import simulated
 
 
@@ -27,7 +28,7 @@ class Record:
     """One finished run: its settings, its summary, and the version, day and sources that made it."""
 
     settings: Mapping[str, Any]
-    summary: Mapping[str, Any]
+    summary: Summary
     version: str
     day: str
     made_with: Mapping[str, str] | None = None  # None in records of older versions, which count as current
@@ -55,13 +56,13 @@ def _without_package(made_with: Mapping[str, str]) -> dict[str, str]:
 def of_run(folder: Path) -> Record:
     """The record of a finished run."""
     files, summary = RunFolder(folder), read_summary(folder)
-    if at(summary, "accuracy", LAST, "mean") is None:
+    if finite(summary.test.last) is None:
         raise RunError(f"{files.summary} has no accuracy: delete its folder and run the command again")
     made = time.localtime(files.summary.stat().st_mtime)
     settings = simulated.of_folder(folder).tables()
     source = provenance.read(folder)
     day, made_with = time.strftime("%Y-%m-%d", made), None if source is None else source.made_with
-    return Record(settings, summary.to_json(), _version(files.events), day, made_with)
+    return Record(settings, summary, _version(files.events), day, made_with)
 
 
 def _version(events: Path) -> str:
@@ -163,9 +164,10 @@ def _known_and_obsolete(records: Iterable[Record]) -> tuple[list[tuple[str, Reco
 
 def _parsed(line: str, where: str) -> Record:
     try:
-        record = Record(**json.loads(line))
-        whole = isinstance(record.settings, dict) and at(record.summary, "accuracy", LAST, "mean") is not None
-    except (ValueError, TypeError) as error:
+        fields = json.loads(line)
+        record = Record(**{**fields, "summary": Summary.from_json(fields["summary"])})
+        whole = isinstance(record.settings, dict) and finite(record.summary.test.last) is not None
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise RunError(f"{where} is not a record of a run ({error}): delete that line") from error
     if not whole:
         raise RunError(f"{where} is a record without settings or without an accuracy: delete that line")
@@ -173,7 +175,8 @@ def _parsed(line: str, where: str) -> Record:
 
 
 def _line(record: Record) -> str:
-    plain = {key: value for key, value in asdict(record).items() if value is not None}
+    plain = {key: value for key, value in vars(record).items() if value is not None}
+    plain["summary"] = record.summary.to_json()
     return json.dumps(plain, sort_keys=True, ensure_ascii=False)
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 from coterie.comparing import plan
 from coterie.comparing.plan import Job
+from coterie.core.summary import LAST, SELECTED
 from coterie.report.interval import Estimate, estimate
 from coterie.reproducing import records, runs
-from coterie.reproducing.figures import FIGURES, LAST, SELECTED, Summary, TableFigure, change
+from coterie.reproducing.figures import FIGURES, RowRun, TableFigure, change
 from coterie.reproducing.papers import Table, TableColumn
 from coterie.reproducing.records import Record, Records
 
@@ -37,7 +37,7 @@ class Results:
     table: Table
     column: TableColumn
     small: bool
-    runs: Mapping[str, Sequence[Summary]]
+    runs: Mapping[str, Sequence[RowRun]]
     behind: tuple[TableRun, ...]
     wanted: int
     outdated: tuple[str, ...] = ()  # runs whose inputs have changed since, and what changed
@@ -59,12 +59,12 @@ class Results:
 
 def results(table: Table, column: TableColumn, small: bool, jobs: Sequence[Job], kept: Records) -> Results:
     """The available results of a column: from its jobs' folders, or from records of earlier runs."""
-    by_label: dict[str, list[dict[str, Any]]] = {row.label: [] for row in table.rows}
+    by_label: dict[str, list[RowRun]] = {row.label: [] for row in table.rows}
     available = [(job, record, why) for job in jobs for record, why in record_of(job, kept)]
     for job, record, _ in available:
-        by_label[job.variant.label].append({**record.summary, "seed": job.seed})
+        by_label[job.variant.label].append(RowRun(record.summary, job.seed))
     if table.against:
-        _measure_changes(by_label, table.against)
+        by_label = _with_changes(by_label, table.against)
     behind = []
     for job, record, _ in available:
         key = runs.key(job)
@@ -95,12 +95,13 @@ def is_current(job: Job, kept: Records) -> bool:
     return any(not why for _, why in record_of(job, kept))
 
 
-def _measure_changes(runs: Mapping[str, Sequence[dict[str, Any]]], against: str) -> None:
-    """Add to every run its `change` relative to that row's run under the same seed, if there is one."""
-    alone = {run["seed"]: run for run in runs[against]}
-    for run in (run for of_row in runs.values() for run in of_row):
-        if run["seed"] in alone:
-            run["change"] = change(run, alone[run["seed"]])
+def _with_changes(runs: Mapping[str, Sequence[RowRun]], against: str) -> dict[str, list[RowRun]]:
+    """Every run with its `change` relative to that row's run under the same seed, if there is one."""
+    alone = {run.seed: run.summary for run in runs[against]}
+    return {
+        label: [replace(r, change=change(r.summary, alone[r.seed])) if r.seed in alone else r for r in of_row]
+        for label, of_row in runs.items()
+    }
 
 
 def rows(results: Results) -> list[list[str]]:
@@ -130,12 +131,12 @@ def _heading(name: str) -> str:
     return {LAST: "ours, last round", SELECTED: "ours, validation-selected"}.get(name, f"ours, {name}")
 
 
-def _estimate(figure: TableFigure, runs: Sequence[Summary]) -> Estimate | None:
+def _estimate(figure: TableFigure, runs: Sequence[RowRun]) -> Estimate | None:
     values = [value for run in runs if (value := figure.find(run)) is not None]
     return estimate(values) if values else None
 
 
-def _cell(figure: TableFigure, runs: Sequence[Summary], with_interval: bool = True) -> str:
+def _cell(figure: TableFigure, runs: Sequence[RowRun], with_interval: bool = True) -> str:
     estimated = _estimate(figure, runs)
     if estimated is None:
         return ""
@@ -153,7 +154,7 @@ def number(paper: str) -> float | None:
     return None if match is None else float(match.group().replace(",", ""))
 
 
-def _difference(paper: str, figure: TableFigure, runs: Sequence[Summary]) -> str:
+def _difference(paper: str, figure: TableFigure, runs: Sequence[RowRun]) -> str:
     printed, ours = number(paper), _estimate(figure, runs)
     return "" if printed is None or ours is None else figure.written(ours.mean - printed, signed=True)
 
