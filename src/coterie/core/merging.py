@@ -36,9 +36,11 @@ def sum_over_total(models: Models, shares: Shares, own: int) -> Mapping[str, Ten
     """The mean, if the shares are counts: the sum of all samples, divided by their number (means of a class)."""
     total, merged = sum(shares.values()), {}
     for name, first in next(iter(models.values())).items():
+        rows = torch.stack([model[name] for model in models.values()])
+        counts = rows.new_tensor(list(shares.values())).reshape(-1, *[1] * first.dim())
         sums = torch.zeros_like(first)
-        for j, model in models.items():
-            sums += shares[j] * model[name]
+        for row in (counts * rows).unbind(0):  # one by one: torch's own sum does not say in which order it adds
+            sums += row
         merged[name] = sums / sums.new_tensor(total)
     return merged
 

@@ -24,6 +24,7 @@ def average(me: Peer, last: Mapping[str, Tensor], theirs: Mapping[int, Mapping[s
     Class by class, because a rule of the method must not count peers that have no sample of the class.
     """
     means, counts = last["means"].clone(), torch.zeros_like(last["counts"])
+    rows = {j: sent["means"].unbind(0) for j, sent in theirs.items()}
     held: dict[int, list[int]] = {}
     for j, sent in theirs.items():
         weights = sent["counts"].to(counts.dtype).clamp(min=0)
@@ -31,7 +32,7 @@ def average(me: Peer, last: Mapping[str, Tensor], theirs: Mapping[int, Mapping[s
         held[j] = weights.tolist()
     for k in torch.nonzero(counts > 0).flatten().tolist():
         shares = {j: float(numbers[k]) for j, numbers in held.items() if numbers[k] > 0}
-        of_class = {j: {"mean": theirs[j]["means"][k]} for j in shares}
+        of_class = {j: {"mean": rows[j][k]} for j in shares}
         means[k] = me.average(of_class, shares, default=sum_over_total)["mean"]
     return {"means": means, "counts": torch.where(counts > 0, counts, last["counts"])}
 
