@@ -31,7 +31,7 @@ from coterie.methods.fedpae import FedPAE
 from coterie.methods.local_ensemble import LocalEnsemble
 from coterie.simulation.clock import Clock
 from coterie.simulation.director import Simulation
-from coterie.simulation.stage import Stage
+from coterie.simulation.local_stage import LocalStage
 from coterie.training import Trainer
 
 Gains = dict[str, float]  # in points, by the number of images
@@ -49,7 +49,7 @@ def trained(e: Experiment) -> list[Peer]:
     """The peers with their trained models."""
     participants = wiring.gather(e).participants
     trainer = Trainer(e.engine.batching, e.engine.workers, e.engine.threads)
-    stage = Stage(e.method, participants, e.rounds, trainer, evaluate_every=e.rounds)
+    stage = LocalStage(e.method, participants, e.rounds, trainer, evaluate_every=e.rounds)
     try:
         Simulation(stage, Clock(e.clock, e.peers, e.seed)).run()
     finally:

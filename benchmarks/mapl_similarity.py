@@ -20,7 +20,7 @@ from coterie.config import loading
 from coterie.methods.components.collaboration import LIKENESS
 from coterie.simulation.clock import Clock
 from coterie.simulation.director import Simulation
-from coterie.simulation.stage import Stage
+from coterie.simulation.local_stage import LocalStage
 from coterie.training import Trainer
 from coterie.wiring import Population
 
@@ -30,7 +30,7 @@ def trained(preset: str, words: list[str]) -> Population:
     circle = wiring.gather(e)
     trainer = Trainer(e.engine.batching, e.engine.workers, e.engine.threads)
     clock = Clock(e.clock, e.peers, e.seed)
-    Simulation(Stage(e.method, circle.participants, e.rounds, trainer, evaluate_every=e.rounds), clock).run()
+    Simulation(LocalStage(e.method, circle.participants, e.rounds, trainer, evaluate_every=e.rounds), clock).run()
     trainer.close()
     return circle
 

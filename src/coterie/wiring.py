@@ -25,10 +25,11 @@ from coterie.data.pool import PooledData, pool_data
 from coterie.models import pretrained
 from coterie.models.registry import registry
 from coterie.portable.estimators import is_estimator
+from coterie.simulation.local_stage import LocalStage
 from coterie.simulation.placement import sharded
 from coterie.simulation.processes import LOCAL, Processes
+from coterie.simulation.protocol import Stage
 from coterie.simulation.spill import Spill
-from coterie.simulation.stage import Stage
 from coterie.training import Trainer
 
 
@@ -187,16 +188,16 @@ def stage_for(e: Experiment, circle: Population) -> Stage:
     return stage_with(e, circle.participants, e.engine.worker_count)
 
 
-def stage_of(members: Sequence[int], tables: dict[str, Any], pooled: PooledData) -> Stage:
+def stage_of(members: Sequence[int], tables: dict[str, Any], pooled: PooledData) -> LocalStage:
     """The stage of a shard; called in the shard's process."""
     e, ids = from_tables(tables), set(members)
     return stage_with(e, [peer for peer in gather(e, pooled).participants if peer.id in ids])
 
 
-def stage_with(e: Experiment, participants: Sequence[Peer], workers: int = 1) -> Stage:
+def stage_with(e: Experiment, participants: Sequence[Peer], workers: int = 1) -> LocalStage:
     """A stage with these participants, in this process."""
     trainer = Trainer(e.engine.batching, workers, e.engine.threads)
-    return Stage(e.method, participants, e.rounds, trainer, e.evaluate.every, e.engine.spill)
+    return LocalStage(e.method, participants, e.rounds, trainer, e.evaluate.every, e.engine.spill)
 
 
 def spread(e: Experiment, circle: Population) -> Stage:

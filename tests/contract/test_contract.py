@@ -31,7 +31,7 @@ from coterie.core.artifact import Artifact
 from coterie.core.peer import Peer
 from coterie.core.requests import Fetch, Send
 from coterie.engines.shelves import Shelves
-from coterie.simulation.stage import Stage
+from coterie.simulation.local_stage import LocalStage
 from coterie.training.recording import Repeated
 
 SIMULATED = (SIMULATION, PROCESSES, RAY)  # engines with a virtual clock
@@ -128,12 +128,12 @@ def test_artifacts_are_whole_and_nobody_changes_them(engine: str, case: str, mon
 @every_method_on(SIMULATION, fast=of_families)
 def test_artifacts_as_bytes_change_nothing(engine: str, case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a network will do to every artifact: the method must not care."""
-    shelve = Stage.shelve
+    shelve = LocalStage.shelve
 
-    def through_bytes(self: Stage, artifact: Artifact) -> None:
+    def through_bytes(self: LocalStage, artifact: Artifact) -> None:
         shelve(self, Artifact.from_bytes(artifact.to_bytes()))
 
-    monkeypatch.setattr(Stage, "shelve", through_bytes)
+    monkeypatch.setattr(LocalStage, "shelve", through_bytes)
     same(once(engine, case), run(engine, case))
 
 

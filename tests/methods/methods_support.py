@@ -19,7 +19,7 @@ from coterie.core.net import Output
 from coterie.core.peer import Peer, held_by
 from coterie.simulation.clock import Clock
 from coterie.simulation.director import Simulation
-from coterie.simulation.stage import Stage
+from coterie.simulation.local_stage import LocalStage
 from coterie.training import Trainer
 
 SAMPLES = (12, 9, 6)  # of the peers, modulo
@@ -71,7 +71,7 @@ def play(e: Experiment, participants: Sequence[Peer] | None = None) -> Played:
     records: list[PeerRound | PeerAway] = []
     trainer = Trainer("never", 1, 1)
     simulation = Simulation(
-        Stage(e.method, members, e.rounds, trainer, evaluate_every=99), Clock(e.clock, e.peers, e.seed),
+        LocalStage(e.method, members, e.rounds, trainer, evaluate_every=99), Clock(e.clock, e.peers, e.seed),
         asynchronous=e.engine.asynchronous, on_record=records.append,
     )  # fmt: skip
     try:

@@ -33,7 +33,7 @@ from coterie.portable import estimators
 from coterie.running import simulated
 from coterie.simulation.clock import Clock
 from coterie.simulation.director import Simulation
-from coterie.simulation.stage import Stage
+from coterie.simulation.local_stage import LocalStage
 from coterie.training import Trainer
 from coterie.training.plain import bind
 from coterie.training.plain import evaluate as plain_evaluate
@@ -438,7 +438,7 @@ def test_a_balanced_training_is_the_same_one_by_one_and_stacked() -> None:
         e = small("local-ensemble", *DATA, "method.balanced=true", "method.models=1", peers=3, rounds=3)
         members, trainer = gather(e).participants, Trainer(batching, 1, 1)
         try:
-            Simulation(Stage(e.method, members, 3, trainer), Clock(e.clock, 3, 0)).run()
+            Simulation(LocalStage(e.method, members, 3, trainer), Clock(e.clock, 3, 0)).run()
         finally:
             trainer.close()
         found.append(torch.stack([me.state["own"][0]["best"].content.vector for me in members]))
@@ -647,7 +647,7 @@ def test_several_brought_networks_are_ready_at_once(tmp_path: Path, monkeypatch:
     participants = gather(e).participants
     trainer = Trainer("never", 4, 1)
     try:
-        Simulation(Stage(e.method, participants, 2, trainer), Clock(e.clock, 6, 0)).run()
+        Simulation(LocalStage(e.method, participants, 2, trainer), Clock(e.clock, 6, 0)).run()
     finally:
         trainer.close()
     assert all(len(me.state["bench"]) == 5 for me in participants)

@@ -51,7 +51,7 @@ from coterie.methods.mapl_losses import (
 from coterie.models import ModelSettings, build
 from coterie.simulation.clock import Clock
 from coterie.simulation.director import Simulation
-from coterie.simulation.stage import Stage
+from coterie.simulation.local_stage import LocalStage
 from coterie.training import Trainer
 from coterie.training.losses import supervised_contrastive
 
@@ -450,7 +450,7 @@ def play(
     records: list[PeerRound] = []
     see = lambda r: records.append(r) if isinstance(r, PeerRound) else None  # noqa: E731
     ticks = Clock(clock or ClockSettings(), peers, 0)
-    stage = Stage(method, members, rounds, Trainer(), evaluate_every=10**6)
+    stage = LocalStage(method, members, rounds, Trainer(), evaluate_every=10**6)
     Simulation(stage, ticks, on_record=see, asynchronous=asynchronous).run()
     return records, members
 

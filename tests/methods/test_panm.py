@@ -28,7 +28,7 @@ from coterie.methods.pens import PENS
 from coterie.models import ModelSettings, build
 from coterie.simulation.clock import Clock
 from coterie.simulation.director import Simulation
-from coterie.simulation.stage import Stage
+from coterie.simulation.local_stage import LocalStage
 from coterie.training import Trainer
 
 
@@ -63,7 +63,7 @@ def play(method: PANM | PENS, peers: int, rounds: int, seed: int = 0, away: Sequ
     records: list[PeerRound] = []
     clock = Clock(ClockSettings(offline=tuple((i, 0.0, math.inf) for i in away)), peers, seed)
     see = lambda r: records.append(r) if isinstance(r, PeerRound) else None  # noqa: E731
-    Simulation(Stage(method, members, rounds, Trainer(), evaluate_every=10**6), clock, on_record=see).run()
+    Simulation(LocalStage(method, members, rounds, Trainer(), evaluate_every=10**6), clock, on_record=see).run()
     return records
 
 

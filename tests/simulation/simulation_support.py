@@ -19,7 +19,7 @@ from coterie.core.peer import Peer
 from coterie.methods import Method
 from coterie.simulation.clock import Clock
 from coterie.simulation.director import Simulation
-from coterie.simulation.stage import Stage
+from coterie.simulation.local_stage import LocalStage
 from coterie.training import Trainer
 
 SAMPLES = 12  # of every peer: at a speed of 12 samples a second, training takes one second
@@ -76,7 +76,7 @@ def play(
     settings = ClockSettings(speed=tuple(SAMPLES / s for s in seconds), **clock)
     trainer = Trainer("never", 1, 1)
     played: list[PeerRound | PeerAway] = []
-    stage = Stage(method, wiring.gather(e).participants, rounds, trainer)
+    stage = LocalStage(method, wiring.gather(e).participants, rounds, trainer)
     simulation = Simulation(
         stage, Clock(settings, peers, e.seed),
         asynchronous=asynchronous, folder=folder, checkpoint_every=checkpoint_every, on_record=played.append,
@@ -92,7 +92,7 @@ def play(
 
 def now(me: Peer) -> float:
     """The simulated time, which methods themselves do not see."""
-    assert isinstance(me.desk, Stage)
+    assert isinstance(me.desk, LocalStage)
     return me.desk.now
 
 

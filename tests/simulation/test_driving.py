@@ -21,7 +21,7 @@ from coterie.methods import Method
 from coterie.methods.gossip import average_with
 from coterie.simulation.clock import Clock
 from coterie.simulation.director import Simulation
-from coterie.simulation.stage import Stage
+from coterie.simulation.local_stage import LocalStage
 from coterie.training import Trainer
 
 THIS_FILE = __file__
@@ -85,7 +85,7 @@ def test_in_every_part_of_a_method(part: str) -> None:
                 me.fetch(me.peers, "word")  # in serve
 
     trainer = Trainer("never", 1, 1)
-    stage = Stage(Forgets(), wiring.gather(tiny("fedavg", peers=2)).participants, 2, trainer)
+    stage = LocalStage(Forgets(), wiring.gather(tiny("fedavg", peers=2)).participants, 2, trainer)
     with pytest.raises(MethodError) as caught:
         Simulation(stage, Clock(ClockSettings(), 2, 0)).run()
     trainer.close()

@@ -15,9 +15,9 @@ from coterie.core.errors import RunError
 from coterie.report.summary import read_summary
 from coterie.running import simulated
 from coterie.simulation import placement, processes
+from coterie.simulation.local_stage import LocalStage
 from coterie.simulation.processes import Processes
 from coterie.simulation.shard_process import _sendable
-from coterie.simulation.stage import Stage
 from coterie.wiring import gather, spread
 
 ON_TWO = ("engine.name=processes", "engine.workers=2")
@@ -26,7 +26,7 @@ ON_TWO = ("engine.name=processes", "engine.workers=2")
 def test_one_worker_is_this_process() -> None:
     e = tiny("gossip", "method.k=1", "engine.name=processes", "engine.workers=1")
     stage = spread(e, gather(e))
-    assert type(stage) is Stage
+    assert type(stage) is LocalStage
     stage.close()
 
 

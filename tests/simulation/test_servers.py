@@ -19,7 +19,7 @@ from coterie.core.randomness import number, permutations
 from coterie.running import simulated
 from coterie.simulation.clock import Clock
 from coterie.simulation.director import Simulation
-from coterie.simulation.stage import Stage
+from coterie.simulation.local_stage import LocalStage
 from coterie.training import Trainer
 
 
@@ -36,7 +36,7 @@ def unequal(e: Experiment) -> list[Peer]:
 
 def simulate(e: Experiment, participants: list[Peer]) -> Played:
     trainer = Trainer("never", 1, 1)
-    simulation = Simulation(Stage(e.method, participants, e.rounds, trainer), Clock(e.clock, e.peers, e.seed))
+    simulation = Simulation(LocalStage(e.method, participants, e.rounds, trainer), Clock(e.clock, e.peers, e.seed))
     simulation.run()
     trainer.close()
     return Played(simulation)

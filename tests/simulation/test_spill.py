@@ -16,8 +16,8 @@ from coterie.core.events import PeerRound, of_kind, read
 from coterie.core.weights import Weights
 from coterie.running import simulated
 from coterie.simulation import spill
+from coterie.simulation.local_stage import LocalStage
 from coterie.simulation.spill import Spill
-from coterie.simulation.stage import Stage
 from coterie.training import Trainer
 
 SMALL = (
@@ -60,7 +60,7 @@ def test_peers_models_stay_in_its_files(tmp_path: Path) -> None:
         e = loading.load("panm-digits", [*SMALL, "method.name=gossip", "method.k=2", *words])
         circle = wiring.gather(e)
         before = [peer.model.vector.data_ptr() for peer in circle.participants]
-        stage = Stage(e.method, circle.participants, e.rounds, Trainer(), spill=e.engine.spill)
+        stage = LocalStage(e.method, circle.participants, e.rounds, Trainer(), spill=e.engine.spill)
         assert ([peer.model.vector.data_ptr() for peer in circle.participants] == before) is stay
         stage.close()
 

@@ -17,9 +17,10 @@ from coterie.methods.gossip import Gossip
 from coterie.models.registry import registry
 from coterie.simulation.clock import Clock
 from coterie.simulation.director import Simulation
+from coterie.simulation.local_stage import LocalStage
 from coterie.simulation.placement import sharded
 from coterie.simulation.processes import Processes
-from coterie.simulation.stage import Stage
+from coterie.simulation.protocol import Stage
 from coterie.training import Trainer
 
 
@@ -40,11 +41,11 @@ class SyntheticPeers:
             for i in range(work.peers + (server is not None))
         ]  # fmt: skip
 
-    def stage(self, members: Sequence[int], workers: int) -> Stage:
-        return Stage(self.method, [self.participants[i] for i in members], 1, Trainer("auto", workers))
+    def stage(self, members: Sequence[int], workers: int) -> LocalStage:
+        return LocalStage(self.method, [self.participants[i] for i in members], 1, Trainer("auto", workers))
 
 
-def stage_of(members: Sequence[int], work: Workload, method: str) -> Stage:
+def stage_of(members: Sequence[int], work: Workload, method: str) -> LocalStage:
     """A stage with some of the participants, for another process."""
     return SyntheticPeers(work, method).stage(members, workers=1)
 
@@ -60,13 +61,15 @@ class Engine:
         if spread:
             members = sharded(participants, work.shape, work.epochs, cores, directs=True)
             common = {"work": work, "method": method}
-            self.stage: Stage = Processes(circle.stage(members[0], 1), participants, members, stage_of, common)
+            here = circle.stage(members[0], 1)
+            self.stage: Stage = Processes(here, participants, members, stage_of, common)
         else:
-            self.stage = circle.stage(range(len(participants)), cores)
+            self.stage = here = circle.stage(range(len(participants)), cores)
+        self.trainer = here.trainer
 
     def train(self) -> None:
         """Train all peers in this process."""
-        self.stage.trainer.fit([peer.train().job for peer in self.peers])
+        self.trainer.fit([peer.train().job for peer in self.peers])
 
     def rounds(self, count: int = 1) -> None:
         self.stage.rounds = count

@@ -17,6 +17,7 @@ from coterie.core.run_folder import RunFolder
 from coterie.planning.rehearsal import Rehearsal
 from coterie.running import simulated
 from coterie.simulation.director import Simulation
+from coterie.simulation.local_stage import LocalStage
 
 EXCHANGING, CHECKPOINTS = "exchanging, averaging, recording", "checkpoints"
 MEMORY_PER_TEXT = 6  # bytes of memory per byte of an event's text, when the report is made
@@ -58,11 +59,12 @@ class _Watch:
 
     def start(self, simulation: Simulation) -> None:
         """Replace the trainer by the rehearsal."""
-        engine = self.experiment.engine
+        engine, stage = self.experiment.engine, simulation.stage
+        assert isinstance(stage, LocalStage)  # `plan` rehearses in this process
         self.began = time.perf_counter()
-        self.rehearsal = rehearsal = Rehearsal(simulation, engine, self.all_rounds)
-        simulation.stage.trainer.close()
-        simulation.stage.trainer, simulation.following = rehearsal, rehearsal.leaps.following
+        self.rehearsal = rehearsal = Rehearsal(simulation, stage, engine, self.all_rounds)
+        stage.trainer.close()
+        stage.trainer, simulation.following = rehearsal, rehearsal.leaps.following
         simulation.without_checkpoints()  # they are measured separately
         original = simulation.on_record
 

@@ -24,6 +24,7 @@ from coterie.planning import work
 from coterie.planning.leaps import FOR_ROUNDS, Leaps
 from coterie.planning.prices import Call, Do, Price, Prices, of_call
 from coterie.simulation.director import Simulation
+from coterie.simulation.local_stage import LocalStage
 from coterie.training import Trainer
 
 TRAINING, EVALUATING, PREDICTING, COMPUTING = "training", "evaluating", "predicting", "other computing"
@@ -43,9 +44,9 @@ class Lot(NamedTuple):
 
 
 class Rehearsal(Trainer):
-    def __init__(self, simulation: Simulation, engine: EngineSettings, all_rounds: bool) -> None:
+    def __init__(self, simulation: Simulation, stage: LocalStage, engine: EngineSettings, all_rounds: bool) -> None:
         super().__init__(engine.batching, engine.worker_count, engine.threads)
-        self.simulation, self.workers = simulation, engine.worker_count
+        self.simulation, self.stage, self.workers = simulation, stage, engine.worker_count
         self.prices = Prices(engine.worker_count)
         self.leaps = Leaps(simulation.rounds, lambda: self.passed, inf if all_rounds else FOR_ROUNDS)
         self.calls: dict[str, Counter[Call]] = defaultdict(Counter)  # number of calls, by purpose
@@ -54,7 +55,7 @@ class Rehearsal(Trainer):
         self.passed = 0.0  # the same unweighted
         self._moves: dict[Hashable, Tensor] = {}  # the change of a model by training, by kind of job
         self._answers: dict[Hashable, dict[int, Any]] = defaultdict(dict)  # of functions, by the size of their input
-        peers = simulation.stage.peers
+        peers = stage.peers
         self._rng = np.random.default_rng(peers[0].seed)
         splits = [(p, data) for p in simulation.participants if (data := held_by(peers[p.id])) is not None]
         self._owner = {id(s): p for p, data in splits for s in (data.train, data.validation, data.test)}
@@ -109,7 +110,7 @@ class Rehearsal(Trainer):
         self.left = time.perf_counter()
 
     def _weight(self) -> int:
-        return self.leaps.stands_for.get(self.simulation.stage.computing, 1)
+        return self.leaps.stands_for.get(self.stage.computing, 1)
 
     def _lots(self, purpose: str, jobs: Sequence[Any]) -> list[Lot]:
         by_kind: dict[Hashable, list[int]] = defaultdict(list)
@@ -186,7 +187,7 @@ class Rehearsal(Trainer):
     def _progress(self, split: Split) -> float:
         """The progress of the split's peer, from 0 to below 1."""
         owner = self._owner.get(id(split))
-        round = owner.round if owner else self.simulation.stage.computing
+        round = owner.round if owner else self.stage.computing
         return round / (self.simulation.rounds + 1)
 
     def _score(self, split: Split) -> Score:

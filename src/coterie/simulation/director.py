@@ -1,4 +1,4 @@
-"""The simulation's director: decides on a virtual clock when each participant acts. A stage (`simulation.stage`)
+"""The simulation's director: decides on a virtual clock when each participant acts. A stage (`simulation.protocol`)
 executes the participants.
 
 Events are processed in the order of simulated time. A peer's computation depends only on that peer, so it is deferred
@@ -31,8 +31,7 @@ from coterie.simulation.fetching import Fetching
 from coterie.simulation.mail import Mail
 from coterie.simulation.news import NewsLog, Silence
 from coterie.simulation.participants import OpenFetch, Participant, describe_wait
-from coterie.simulation.protocol import Computed, Reply, Turn, Working
-from coterie.simulation.stage import Stage
+from coterie.simulation.protocol import Computed, Reply, Stage, Turn, Working
 
 _log = logging.getLogger(__name__)
 

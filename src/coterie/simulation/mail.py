@@ -12,8 +12,7 @@ from coterie.core.requests import Receive, Send
 from coterie.simulation.clock import Clock
 from coterie.simulation.event_queue import DELIVER, RESUME, EventQueue
 from coterie.simulation.participants import MessageInTransit, Participant
-from coterie.simulation.protocol import Messages
-from coterie.simulation.stage import Stage
+from coterie.simulation.protocol import Messages, Stage
 
 
 class Mail:

@@ -19,10 +19,10 @@ from typing import Any
 from coterie.core import forking
 from coterie.core.errors import RunError, StageLost
 from coterie.core.peer import Peer
+from coterie.simulation.local_stage import LocalStage
 from coterie.simulation.shard_process import serve_shard
 from coterie.simulation.shards import Make, Order, Shard, Sharded
 from coterie.simulation.shared_memory import Location, SharedBuffer, receive
-from coterie.simulation.stage import Stage
 
 SECONDS_TO_END = 5.0  # grace period for a process that does not answer
 LOCAL = 0  # the shard of this process, the director
@@ -33,16 +33,14 @@ class Processes(Sharded):
 
     def __init__(
         self,
-        stage: Stage,
+        stage: LocalStage,
         participants: Sequence[Peer],
         members: list[list[int]],
         make: Make,
         common: Mapping[str, Any],
     ) -> None:
         """`stage` has the first shard's members; each other process makes its own with `make(members, **common)`."""
-        super().__init__(stage.method, [], stage.rounds, stage.trainer, stage.evaluate_every)
-        self.peers = {peer.id: peer for peer in participants}
-        self._init_shards(members)
+        super().__init__(stage.method, participants, stage.rounds, members)
         self._shard = Shard(LOCAL, stage)
         self._buffer = SharedBuffer(LOCAL)
         others = range(1, len(members))
@@ -68,7 +66,7 @@ class Processes(Sharded):
         return [process.pid for process in self._processes]
 
     def close(self) -> None:
-        super().close()
+        self._shard.stage.close()
         for process in self._processes:
             process.kill()
         for buffer in self._buffers.values():

@@ -1,12 +1,22 @@
-"""The messages between the director and a stage, which runs the participants."""
+"""What the director knows of a stage, which runs the participants: its interface, and the messages between them.
+
+A stage knows nothing of time, absences, or which participant waits for which. The director tells it which participants
+act, and gets the next request of each. So a stage may run in this process (`simulation.local_stage`), or be spread over
+several (`simulation.shards`).
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from coterie.core.artifact import Artifact
+from coterie.core.peer import Peer
 from coterie.core.requests import Request
+from coterie.engines.measuring import Measured
+from coterie.methods.base import Method
 
 
 class Computed:
@@ -45,3 +55,64 @@ class Reply:
     shelved: list[Artifact] = field(default_factory=list)
     emptied: list[str] = field(default_factory=list)  # the names of messages that it took from its inbox
     notes: dict[str, Any] = field(default_factory=dict)  # of a finished round
+
+
+class Stage(ABC):
+    """Executes participants: their coroutines, the computations they request, and their measurements."""
+
+    def __init__(self, method: Method, participants: Sequence[Peer], rounds: int) -> None:
+        self.method, self.rounds = method, rounds
+        self.peers = {peer.id: peer for peer in participants}
+
+    @property
+    def asynchronous(self) -> bool:
+        """Whether the method is asynchronous by itself, whatever the settings."""
+        return self.method.asynchronous
+
+    @abstractmethod
+    def act(self, now: float, turns: Sequence[Turn]) -> list[Reply]:
+        """Run these participants, each to its next request."""
+
+    @abstractmethod
+    def compute(self, round: int) -> None:
+        """Do all computations requested in this round, at once."""
+
+    @abstractmethod
+    def measured(self, round: int) -> dict[int, Measured]:
+        """The scores of peers that have finished this round, by peer; each is returned once."""
+
+    @abstractmethod
+    def deliver(self, peer: int, artifact: Artifact) -> None:
+        """Put a message into this peer's inbox."""
+
+    @abstractmethod
+    def whole(self, artifacts: Sequence[Artifact]) -> list[Artifact]:
+        """These artifacts with their content, which may be in another process."""
+
+    @abstractmethod
+    def adopt(self, artifact: Artifact) -> Artifact:
+        """Take over an artifact from a checkpoint; returns it in the form that the director uses."""
+
+    @abstractmethod
+    def keep(self, peer: int, round: int) -> None:
+        """Take a snapshot of this peer for the checkpoint of this round."""
+
+    @abstractmethod
+    def kept(self, round: int) -> dict[int, dict[str, Any]]:
+        """The snapshots for this checkpoint, by peer."""
+
+    @abstractmethod
+    def restore(self, saved: Mapping[int, dict[str, Any]]) -> None:
+        """Restore the participants from the snapshots of a checkpoint, by peer."""
+
+    @abstractmethod
+    def end(self) -> None:
+        """Abandon all unfinished rounds."""
+
+    @abstractmethod
+    def collect_states(self) -> None:
+        """Update `peers` to their final states."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release all resources."""

@@ -16,7 +16,6 @@ from coterie.core.cores import given_cores
 from coterie.core.errors import ConfigError, CoterieError, StageLost, first_line
 from coterie.simulation.placement import sharded
 from coterie.simulation.shards import Lent, Make, Order, Shard, Sharded
-from coterie.training import Trainer
 
 if TYPE_CHECKING:
     from coterie.config.sections import Experiment
@@ -54,16 +53,15 @@ class Cluster(Sharded):
 
     def __init__(self, e: Experiment, circle: Population, make: Make) -> None:
         """`make(members, tables, pooled)` makes a shard's stage, in its actor."""
-        super().__init__(e.method, circle.participants, e.rounds, Trainer(e.engine.batching, 1, 1), e.evaluate.every)
         self._disconnect = connected(e)
         self._actors = _actors(_actors_wanted(e))
-        self._init_shards(sharded(circle.participants, circle.shape, e.train.epochs, len(self._actors)))
+        members = sharded(circle.participants, circle.shape, e.train.epochs, len(self._actors))
+        super().__init__(e.method, circle.participants, e.rounds, members)
         actors = enumerate(zip(self._actors, self.members, strict=False))
         pooled = ray.put(circle.pooled.without_raw())  # stored once per machine, whatever the number of shards
         self._results([actor.begin.remote(n, members, make, e.tables(), pooled) for n, (actor, members) in actors])
 
     def close(self) -> None:
-        super().close()
         for actor in self._actors:
             ray.kill(actor)
         self._disconnect()

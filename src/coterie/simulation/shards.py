@@ -22,16 +22,18 @@ from torch import Tensor
 
 from coterie.core import checkpoint
 from coterie.core.artifact import Artifact
+from coterie.core.peer import Peer
 from coterie.core.requests import Fetch, Send
 from coterie.core.weights import Layout, Weights
 from coterie.engines.measuring import Measured
-from coterie.simulation.protocol import Reply, Turn
-from coterie.simulation.stage import Stage
+from coterie.methods.base import Method
+from coterie.simulation.local_stage import LocalStage
+from coterie.simulation.protocol import Reply, Stage, Turn
 
 Key = tuple[int, int]  # of an artifact: its shard, and its number there
 Content = tuple[Layout, Any] | dict[str, Any]  # of an artifact, as arrays: they are transferred without pickling
 Order = tuple[str, tuple[Any, ...]]  # a deferred call of a shard's method, with its arguments
-Make = Callable[..., Stage]  # makes the stage of a shard, from its members and the common arguments
+Make = Callable[..., LocalStage]  # makes the stage of a shard, from its members and the common arguments
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +95,7 @@ def _tensor(array: Any) -> Tensor:
 class Shard:
     """Some of the participants, on their own stage."""
 
-    def __init__(self, number: int, stage: Stage) -> None:
+    def __init__(self, number: int, stage: LocalStage) -> None:
         self.number, self.stage = number, stage
         self._count = itertools.count(1)
         self._artifacts: dict[Key, Artifact] = {}  # its own, and borrowed ones
@@ -156,7 +158,7 @@ class Shard:
 
     def states(self) -> dict[int, dict[str, Any]]:
         """Snapshots of all participants."""
-        return {id: {**checkpoint.of_peer(peer), "inbox": {}} for id, peer in self.stage.peers.items()}
+        return {id: checkpoint.of_peer(peer) for id, peer in self.stage.peers.items()}
 
 
 # -- at the director -----------------------------------------------------------------------------
@@ -165,9 +167,11 @@ class Shard:
 class Sharded(Stage):
     """The shards of a run, which look like one stage."""
 
-    members: list[list[int]]  # the peers of each shard
-
-    def _init_shards(self, members: list[list[int]]) -> None:
+    def __init__(
+        self, method: Method, participants: Sequence[Peer], rounds: int, members: Sequence[Sequence[int]]
+    ) -> None:
+        """`participants` are those of all shards, as they are at the director; `members` are the peers of each."""
+        super().__init__(method, participants, rounds)
         self.members = members
         self._shard_of = {peer: shard for shard, some in enumerate(members) for peer in some}
         self._orders: dict[int, list[Order]] = defaultdict(list)  # deferred to the next call of each shard
@@ -279,11 +283,12 @@ class Sharded(Stage):
         self._results([self._call(shard, "on_stage", "restore", share) for shard, share in enumerate(shares)])
 
     def end(self) -> None:
-        """Keeps the participants: their states may still be collected."""
+        """Keep the participants: their states may still be collected."""
 
     def collect_states(self) -> None:
-        for states in self._call_all("states"):
-            super().restore(states)
+        for id, state in _merged(self._call_all("states")).items():
+            checkpoint.to_peer(self.peers[id], state)
+            self.method.revive(self.peers[id])
 
 
 def _merged(parts: Iterable[dict[int, Any]]) -> dict[int, Any]:

@@ -1,8 +1,4 @@
-"""Executes participants: their coroutines, the computations they request, and their measurements.
-
-A stage knows nothing of time, absences, or which participant waits for which. The director tells it which participants
-act, and gets the next request of each. So a stage may run in another process.
-"""
+"""A stage in this process: the whole of a run, or one of its shards."""
 
 from __future__ import annotations
 
@@ -21,7 +17,7 @@ from coterie.engines.driving import SETUP, Part, close, start, step
 from coterie.engines.measuring import Measure, Measured, is_due, measure_of, score_all
 from coterie.methods.base import Method
 from coterie.simulation.clock import EVALUATION_COST
-from coterie.simulation.protocol import Computed, Messages, Reply, Turn, Working
+from coterie.simulation.protocol import Computed, Messages, Reply, Stage, Turn, Working
 from coterie.simulation.spill import Spill
 from coterie.training import Trainer
 
@@ -36,7 +32,7 @@ class _Work:
     value: Any = None
 
 
-class Stage:
+class LocalStage(Stage):
     """Participants in this process, and the trainer that computes for them. It is their `me.desk`."""
 
     def __init__(
@@ -48,8 +44,8 @@ class Stage:
         evaluate_every: int = 1,
         spill: str = "",
     ) -> None:
-        self.method, self.rounds, self.trainer, self.evaluate_every = method, rounds, trainer, evaluate_every
-        self.peers = {peer.id: peer for peer in participants}
+        super().__init__(method, participants, rounds)
+        self.trainer, self.evaluate_every = trainer, evaluate_every
         self.now = 0.0  # simulated time of the current turn
         self.computing = 0  # the round that the trainer is currently working on
         self._parts: dict[int, Part] = {}  # by peer: its suspended setup or round
@@ -69,15 +65,9 @@ class Stage:
         if self._spill is None:  # else models stay in its files
             trainer.colocate([peer.model for peer in participants])
 
-    @property
-    def asynchronous(self) -> bool:
-        """Whether the method is asynchronous by itself, whatever the settings."""
-        return self.method.asynchronous
-
     # -- acting --------------------------------------------------------------------------------
 
     def act(self, now: float, turns: Sequence[Turn]) -> list[Reply]:
-        """Run these participants, each to its next request."""
         self.now = now
         return [self._act(turn) for turn in turns]
 
@@ -121,15 +111,13 @@ class Stage:
             self._measures[me.round].append(self._to_keep[me.id])
 
     def end(self) -> None:
-        """Abandon all unfinished rounds."""
         for part in self._parts.values():
             close(part)
 
     def collect_states(self) -> None:
-        """Update `peers` to their final states; in one process they are current already."""
+        """They are current already."""
 
     def close(self) -> None:
-        """Release all resources."""
         self.trainer.close()
 
     # -- for participants: `me.desk` -------------------------------------------------------------
@@ -144,7 +132,6 @@ class Stage:
     # -- computing -----------------------------------------------------------------------------
 
     def compute(self, round: int) -> None:
-        """Do all computations requested in this round, at once."""
         self.computing = round
         work = [work for _, work in sorted(self._work.pop(round, {}).items())]
         fits = [(w, w.request.job) for w in work if isinstance(w.request, Train)]
@@ -157,7 +144,6 @@ class Stage:
         _answer([w for w, _ in calls], self.trainer.call([function for _, function in calls]))
 
     def measured(self, round: int) -> dict[int, Measured]:
-        """The scores of peers that have finished this round, by peer; each is returned once."""
         self.computing = round
         measures = sorted(self._measures.pop(round, []), key=lambda measure: measure.me.id)
         for measure in measures:
@@ -172,22 +158,18 @@ class Stage:
         self._inboxes[peer].setdefault(artifact.name, []).append(artifact)
 
     def whole(self, artifacts: Sequence[Artifact]) -> list[Artifact]:
-        """These artifacts with their content, which may be in another process."""
         return list(artifacts)
 
     def adopt(self, artifact: Artifact) -> Artifact:
-        """Take over an artifact from a checkpoint; returns it in the form that the director uses."""
         return artifact
 
     # -- checkpoints ---------------------------------------------------------------------------
 
     def keep(self, peer: int, round: int) -> None:
-        """Take a snapshot of this peer for the checkpoint of this round."""
         inbox = {name: [packed(a) for a in messages] for name, messages in self._inboxes[peer].items()}
         self._kept[round][peer] = {**checkpoint.of_peer(self.peers[peer]), "inbox": inbox}
 
     def kept(self, round: int) -> dict[int, dict[str, Any]]:
-        """The snapshots for this checkpoint, by peer."""
         return self._kept.pop(round, {})
 
     def restore(self, saved: Mapping[int, dict[str, Any]]) -> None:
