@@ -177,8 +177,10 @@ def _class_counts(me: Peer, classes: int) -> list[int]:
 # -- stages ------------------------------------------------------------------------------------
 
 
-def stage_for(e: Experiment, circle: Population) -> Stage:
-    """The stage of an experiment: in this process, in several, or on a cluster."""
+def stage_for(e: Experiment, circle: Population, trainer: Trainer | None = None) -> Stage:
+    """The stage of an experiment: in this process, in several, or on a cluster. With a given trainer: in this one."""
+    if trainer is not None:
+        return LocalStage(e.method, circle.participants, e.rounds, trainer, e.evaluate.every, e.engine.spill)
     if e.engine.name == RAY:
         from coterie.simulation.ray_stage import Cluster
 

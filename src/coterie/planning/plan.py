@@ -6,6 +6,7 @@ import dataclasses
 import tempfile
 import time
 from collections import Counter
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,7 +18,6 @@ from coterie.core.run_folder import RunFolder
 from coterie.planning.rehearsal import Rehearsal
 from coterie.running import simulated
 from coterie.simulation.director import Simulation
-from coterie.simulation.local_stage import LocalStage
 
 EXCHANGING, CHECKPOINTS = "exchanging, averaging, recording", "checkpoints"
 MEMORY_PER_TEXT = 6  # bytes of memory per byte of an event's text, when the report is made
@@ -50,32 +50,20 @@ class _Watch:
     """Collects figures while a run is rehearsed."""
 
     experiment: Experiment
-    all_rounds: bool
-    rehearsal: Rehearsal | None = None
+    rehearsal: Rehearsal
+    simulation: Simulation | None = None
     began: float = 0.0
     bytes: Counter[str] = field(default_factory=Counter)
     messages: Counter[str] = field(default_factory=Counter)
     of_peers: Counter[int] = field(default_factory=Counter)
 
     def start(self, simulation: Simulation) -> None:
-        """Replace the trainer by the rehearsal."""
-        engine, stage = self.experiment.engine, simulation.stage
-        assert isinstance(stage, LocalStage)  # `plan` rehearses in this process
-        self.began = time.perf_counter()
-        self.rehearsal = rehearsal = Rehearsal(simulation, stage, engine, self.all_rounds)
-        stage.trainer.close()
-        stage.trainer, simulation.following = rehearsal, rehearsal.leaps.following
-        simulation.without_checkpoints()  # they are measured separately
-        original = simulation.on_record
+        self.began, self.simulation = time.perf_counter(), simulation
+        self.rehearsal.attend(simulation)
 
-        def on_record(record: PeerRound | PeerAway) -> None:
-            self.count(record, rehearsal.leaps.stands_for.get(record.round, 1))
-            if original:
-                original(record)
-
-        simulation.on_record = on_record
-
-    def count(self, record: PeerRound | PeerAway, times: int) -> None:
+    def count(self, record: PeerRound | PeerAway) -> None:
+        """Add what a peer exchanged in a round, as often as the round represents others."""
+        times = self.rehearsal.leaps.stands_for.get(record.round, 1)
         if isinstance(record, PeerRound):
             self.bytes.update({name: times * n for name, n in record.bytes.items()})
             self.messages.update({name: times * n for name, n in record.messages.items()})
@@ -84,13 +72,12 @@ class _Watch:
     def plan(self, called: float, seconds: float, folder: Path) -> Plan:
         """The plan after the rehearsal, which was called at time `called` and took `seconds` by its summary."""
         e, rehearsal = self.experiment, self.rehearsal
-        assert rehearsal is not None
         before, whole = self.began - called, time.perf_counter() - called
         rehearsed = rehearsal.leaps.rehearsed
         text = RunFolder(folder / "run").events.stat().st_size / rehearsed
         return Plan(
             e.method_name, e.peers, e.rounds,
-            parts=self._parts(rehearsal, seconds - (rehearsal.left - self.began), folder),
+            parts=self._parts(seconds - (rehearsal.left - self.began), folder),
             around=before + (whole - before - seconds) * e.rounds / rehearsed,
             bytes=dict(sorted(self.bytes.items())),
             messages=dict(sorted(self.messages.items())),
@@ -101,14 +88,15 @@ class _Watch:
             unforeseen=e.method.unforeseen,
         )  # fmt: skip
 
-    def _parts(self, rehearsal: Rehearsal, ending: float, folder: Path) -> dict[str, float]:
+    def _parts(self, ending: float, folder: Path) -> dict[str, float]:
         """`ending` is the time after the last computing, in which models are written."""
-        every = self.experiment.engine.checkpoint
+        rehearsal, every = self.rehearsal, self.experiment.engine.checkpoint
+        assert self.simulation is not None
         checkpoints = (self.experiment.rounds - 1) // every if every else 0
         parts = {
             **rehearsal.seconds(),
             EXCHANGING: rehearsal.engine + ending,
-            CHECKPOINTS: checkpoints * _checkpoint_seconds(rehearsal.simulation, folder) if checkpoints else 0.0,
+            CHECKPOINTS: checkpoints * _checkpoint_seconds(self.simulation, folder) if checkpoints else 0.0,
         }
         return {purpose: seconds for purpose, seconds in parts.items() if seconds}
 
@@ -117,15 +105,15 @@ def plan(experiment: Experiment, all_rounds: bool = False) -> Plan:
     """Rehearse an experiment: all rounds, or some of a long run. Leaves no files behind."""
     engine = dataclasses.replace(experiment.engine, name=SIMULATION, address="", sinks=())
     e = dataclasses.replace(experiment, engine=engine)
-    watch, called = _Watch(e, all_rounds), time.perf_counter()
-    with tempfile.TemporaryDirectory(prefix="coterie-plan-") as name:
-        folder = Path(name)
-        try:
-            summary = simulated.run(e, folder / "run", on_start=watch.start)
-            return watch.plan(called, summary["seconds"], folder)
-        finally:
-            if watch.rehearsal:
-                watch.rehearsal.close()
+    called = time.perf_counter()
+    with (
+        tempfile.TemporaryDirectory(prefix="coterie-plan-") as name,
+        closing(Rehearsal(e, all_rounds)) as rehearsal,
+    ):
+        folder, watch = Path(name), _Watch(e, rehearsal)
+        stand_ins = simulated.StandIns(rehearsal, rehearsal.leaps.following, watch.count)
+        summary = simulated.rehearse(e, folder / "run", stand_ins, watch.start)
+        return watch.plan(called, summary["seconds"], folder)
 
 
 def _checkpoint_seconds(simulation: Simulation, folder: Path) -> float:

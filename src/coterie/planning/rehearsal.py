@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Collection, Hashable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from math import ceil, inf
 from typing import Any, NamedTuple
@@ -17,14 +17,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from coterie.config.sections import EngineSettings
+from coterie.config.sections import Experiment
 from coterie.core.jobs import AnyJob, FitJob, PortableJob, Prediction, Score, Split
 from coterie.core.peer import held_by
 from coterie.planning import work
 from coterie.planning.leaps import FOR_ROUNDS, Leaps
 from coterie.planning.prices import Call, Do, Price, Prices, of_call
 from coterie.simulation.director import Simulation
-from coterie.simulation.local_stage import LocalStage
+from coterie.simulation.participants import Participant
 from coterie.training import Trainer
 
 TRAINING, EVALUATING, PREDICTING, COMPUTING = "training", "evaluating", "predicting", "other computing"
@@ -44,22 +44,29 @@ class Lot(NamedTuple):
 
 
 class Rehearsal(Trainer):
-    def __init__(self, simulation: Simulation, stage: LocalStage, engine: EngineSettings, all_rounds: bool) -> None:
-        super().__init__(engine.batching, engine.worker_count, engine.threads)
-        self.simulation, self.stage, self.workers = simulation, stage, engine.worker_count
-        self.prices = Prices(engine.worker_count)
-        self.leaps = Leaps(simulation.rounds, lambda: self.passed, inf if all_rounds else FOR_ROUNDS)
+    def __init__(self, e: Experiment, all_rounds: bool) -> None:
+        super().__init__(e.engine.batching, e.engine.worker_count, e.engine.threads)
+        self.rounds, self.workers = e.rounds, e.engine.worker_count
+        self.prices = Prices(e.engine.worker_count)
+        self.leaps = Leaps(e.rounds, lambda: self.passed, inf if all_rounds else FOR_ROUNDS)
         self.calls: dict[str, Counter[Call]] = defaultdict(Counter)  # number of calls, by purpose
         self.samples = 0  # trained on
         self.engine = 0.0  # seconds of everything else, weighted by the rounds each round represents
         self.passed = 0.0  # the same unweighted
         self._moves: dict[Hashable, Tensor] = {}  # the change of a model by training, by kind of job
         self._answers: dict[Hashable, dict[int, Any]] = defaultdict(dict)  # of functions, by the size of their input
-        peers = stage.peers
-        self._rng = np.random.default_rng(peers[0].seed)
+        self._rng = np.random.default_rng(e.seed)
+        self._owner: dict[int, Participant] = {}  # by the id of a split
+        self._computing: Callable[[], int] = lambda: 0  # returns the round that is being computed
+        self.left = time.perf_counter()  # when control last returned to the engine
+
+    def attend(self, simulation: Simulation) -> None:
+        """Begin: the progress of peers is read from this simulation, which is about to run."""
+        peers = simulation.stage.peers
         splits = [(p, data) for p in simulation.participants if (data := held_by(peers[p.id])) is not None]
         self._owner = {id(s): p for p, data in splits for s in (data.train, data.validation, data.test)}
-        self.left = time.perf_counter()  # when control last returned to the engine
+        self._computing = lambda: simulation.computing
+        self.left = time.perf_counter()
 
     # -- the trainer's interface ---------------------------------------------------------------
 
@@ -110,7 +117,7 @@ class Rehearsal(Trainer):
         self.left = time.perf_counter()
 
     def _weight(self) -> int:
-        return self.leaps.stands_for.get(self.stage.computing, 1)
+        return self.leaps.stands_for.get(self._computing(), 1)
 
     def _lots(self, purpose: str, jobs: Sequence[Any]) -> list[Lot]:
         by_kind: dict[Hashable, list[int]] = defaultdict(list)
@@ -187,8 +194,8 @@ class Rehearsal(Trainer):
     def _progress(self, split: Split) -> float:
         """The progress of the split's peer, from 0 to below 1."""
         owner = self._owner.get(id(split))
-        round = owner.round if owner else self.stage.computing
-        return round / (self.simulation.rounds + 1)
+        round = owner.round if owner else self._computing()
+        return round / (self.rounds + 1)
 
     def _score(self, split: Split) -> Score:
         progress = self._progress(split)

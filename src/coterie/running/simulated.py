@@ -8,6 +8,7 @@ import shutil
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from coterie.config.loading import from_tables, read_tables, with_method
 from coterie.config.sections import RAY, Experiment
 from coterie.core import checkpoint
 from coterie.core.errors import ConfigError, RunError, StageLost
-from coterie.core.events import Event, EventLog, read
+from coterie.core.events import Event, EventLog, PeerAway, PeerRound, read
 from coterie.core.run_folder import RunFolder
 from coterie.core.summary import Summary
 from coterie.report.html import write_report
@@ -28,14 +29,24 @@ from coterie.running.saved_models import keep
 from coterie.running.sinks import Sinks
 from coterie.running.state import RunState
 from coterie.simulation.clock import Clock
-from coterie.simulation.director import Simulation
+from coterie.simulation.director import Simulation, round_after
 from coterie.simulation.participants import activities
+from coterie.training import Trainer
 from coterie.wiring import Population, gather, run_started, stage_for
 
 OnStart = Callable[[Simulation], None]
 MOST_LOSSES = 10  # of processes or machines that one run survives
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class StandIns:
+    """What a rehearsal (`coterie plan`) replaces in a run, and sees of it."""
+
+    trainer: Trainer
+    following: Callable[[int], int]  # the round after a round
+    on_record: Callable[[PeerRound | PeerAway], None]
 
 
 def run(
@@ -66,7 +77,22 @@ def run(
         summary = coterie.run(coterie.load("demo"), "runs/demo")
         print(summary["accuracy"]["last"]["mean"])
     """
-    out = Path(out)
+    return _run(experiment, Path(out), overwrite, on_round, on_start)
+
+
+def rehearse(experiment: Experiment, out: Path, stand_ins: StandIns, on_start: OnStart) -> dict[str, Any]:
+    """As `run`, with stand-ins and without checkpoints."""
+    return _run(experiment, out, False, None, on_start, stand_ins)
+
+
+def _run(
+    experiment: Experiment,
+    out: Path,
+    overwrite: bool,
+    on_round: OnRound | None,
+    on_start: OnStart | None,
+    stand_ins: StandIns | None = None,
+) -> dict[str, Any]:
     check_folder(out, overwrite)
     circle = gather(experiment)  # before anything is written or deleted: most errors show here
     _check_cluster(experiment)
@@ -79,7 +105,7 @@ def run(
     log = EventLog(files.events)
     log.write(run_started(experiment, circle))
     log.flush()
-    begin = partial(_go, experiment, circle, log, out, 0.0, None, on_round, on_start)
+    begin = partial(_go, experiment, circle, log, out, 0.0, None, on_round, on_start, stand_ins=stand_ins)
     return _retry_after_loss(begin, partial(_resume, out, on_round, on_start), out).to_json()
 
 
@@ -155,13 +181,14 @@ def _go(
     on_round: OnRound | None,
     on_start: OnStart | None,
     kept: list[Event] | None = None,
+    stand_ins: StandIns | None = None,
 ) -> Summary:
     began = time.perf_counter() - seconds
     with (
         RunState(out, e.rounds, saved[0] if saved else 0) as state,
         closing(Sinks(e.engine.sinks, out, e.tables(), resumed=saved is not None)) as sinks,
         closing(log),
-        closing(stage_for(e, circle)) as stage,
+        closing(stage_for(e, circle, stand_ins.trainer if stand_ins else None)) as stage,
     ):
         progress = Progress(e.peers, e.rounds, circle.clusters, _reporter(state, log, on_round))
         sinks.see(run_started(e, circle))
@@ -171,8 +198,9 @@ def _go(
         state.update(bytes=progress.bytes)
         simulation = Simulation(
             stage, Clock(e.clock, e.peers, e.seed), log, asynchronous=e.engine.asynchronous,
-            checkpoint_every=e.engine.checkpoint, folder=RunFolder(out).checkpoint,
-            on_record=partial(_pass_on, progress, sinks), seconds=lambda: time.perf_counter() - began,
+            checkpoint_every=e.engine.checkpoint, folder=None if stand_ins else RunFolder(out).checkpoint,
+            on_record=partial(_pass_on, progress, sinks, stand_ins), seconds=lambda: time.perf_counter() - began,
+            following=stand_ins.following if stand_ins else round_after,
         )  # fmt: skip
         if saved is not None:
             simulation.restore(*saved)
@@ -209,7 +237,9 @@ def _check_cluster(e: Experiment) -> None:
         check_reachable(e.engine.address)
 
 
-def _pass_on(progress: Progress, sinks: Sinks, event: Event) -> None:
+def _pass_on(progress: Progress, sinks: Sinks, stand_ins: StandIns | None, event: PeerRound | PeerAway) -> None:
+    if stand_ins:
+        stand_ins.on_record(event)
     progress.see(event)
     sinks.see(event)
 

@@ -38,6 +38,10 @@ _log = logging.getLogger(__name__)
 NEXT_ROUND, COMPUTED = object(), Computed()  # what a participant resumes with, if not with an answer
 
 
+def round_after(round: int) -> int:
+    return round + 1
+
+
 class Simulation:
     """Directs the participants of a stage (a server is the last of them) through their rounds."""
 
@@ -52,10 +56,12 @@ class Simulation:
         folder: Path | None = None,
         on_record: Callable[[PeerRound | PeerAway], None] | None = None,
         seconds: Callable[[], float] = lambda: 0.0,
+        following: Callable[[int], int] = round_after,
     ) -> None:
         self.stage, self.rounds, self.clock, self.log = stage, stage.rounds, clock, log
         self.checkpoint_every, self.folder = checkpoint_every, folder
         self.on_record = on_record
+        self.following = following  # the round after this one: a rehearsal skips some
         self.seconds = seconds  # computing time so far, over all parts of a resumed run
         self.participants = [Participant(id) for id in sorted(stage.peers)]
         self.shelves = Shelves(asynchronous or stage.asynchronous)
@@ -64,7 +70,7 @@ class Simulation:
         self.mail = Mail(self.queue, clock, stage, self.participants, keeps=folder is not None)
         self.start_after = 0  # rounds that the checkpoint has completed
         self.stop_at: int | None = None
-        self.following: Callable[[int], int] = lambda round: round + 1  # a rehearsal skips some rounds
+        self.computing = 0  # the round that the stage is currently computing
         self._stop_requested = False
         self._computing: dict[int, set[int]] = defaultdict(set)  # participants that wait for a computation, by round
         self._records: list[PeerRound | PeerAway] = []  # not yet measured
@@ -120,10 +126,6 @@ class Simulation:
     def now(self) -> float:
         """Simulated seconds."""
         return self.queue.now
-
-    def without_checkpoints(self) -> None:
-        """Disable checkpoints, and keep nothing for them."""
-        self.folder, self.mail.keeps = None, False
 
     def _process_next(self) -> None:
         """Process all events of the next time and phase."""
@@ -261,6 +263,7 @@ class Simulation:
     def _compute(self, round: int) -> None:
         """Do all computations that participants in this round have requested, at once."""
         self._record_rounds(round - 1)
+        self.computing = round
         self.stage.compute(round)
         for id in self._computing.pop(round, ()):
             self.participants[id].computed = True
@@ -347,6 +350,7 @@ class Simulation:
         due = [record for record in self._records if record.round <= until]
         self._records = [record for record in self._records if record.round > until]
         for round in sorted({record.round for record in due}):
+            self.computing = round
             measured = self.stage.measured(round)
             of_round = sorted((record for record in due if record.round == round), key=lambda record: record.peer)
             self._record([_with(measured.get(record.peer), record) for record in of_round])

@@ -47,7 +47,6 @@ class LocalStage(Stage):
         super().__init__(method, participants, rounds)
         self.trainer, self.evaluate_every = trainer, evaluate_every
         self.now = 0.0  # simulated time of the current turn
-        self.computing = 0  # the round that the trainer is currently working on
         self._parts: dict[int, Part] = {}  # by peer: its suspended setup or round
         self._inboxes: dict[int, dict[str, list[Artifact]]] = defaultdict(dict)
         # By round, then by peer: which computations are batched, and their order, must not depend on where a run was
@@ -132,7 +131,6 @@ class LocalStage(Stage):
     # -- computing -----------------------------------------------------------------------------
 
     def compute(self, round: int) -> None:
-        self.computing = round
         work = [work for _, work in sorted(self._work.pop(round, {}).items())]
         fits = [(w, w.request.job) for w in work if isinstance(w.request, Train)]
         _answer([w for w, _ in fits], self.trainer.fit([job for _, job in fits]))
@@ -144,7 +142,6 @@ class LocalStage(Stage):
         _answer([w for w, _ in calls], self.trainer.call([function for _, function in calls]))
 
     def measured(self, round: int) -> dict[int, Measured]:
-        self.computing = round
         measures = sorted(self._measures.pop(round, []), key=lambda measure: measure.me.id)
         for measure in measures:
             if self._to_keep.get(measure.me.id) is measure:
