@@ -16,6 +16,7 @@ from coterie.core.jobs import Pool
 from coterie.core.model import Architecture
 from coterie.core.net import Net
 from coterie.data.augmentation import FeatureAugmentation, ImageAugmentation
+from coterie.methods.parts import resolved
 from coterie.models import ModelSettings, build
 
 settings.register_profile(
@@ -50,7 +51,7 @@ def make_mlp() -> Callable[..., Architecture]:
         parts: tuple[str, ...] = (),
     ) -> Architecture:
         shape = ModelSettings(hidden=hidden, dropout=dropout, projector_hidden=6)
-        return Architecture("mlp", partial(build, "mlp", (features,), classes, shape, parts))
+        return Architecture("mlp", partial(build, "mlp", (features,), classes, shape, resolved(parts)))
 
     return make
 

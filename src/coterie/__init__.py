@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from coterie.core.peer import Peer
     from coterie.core.weights import Layout, Weights, mean
     from coterie.methods.base import Method, parameter
+    from coterie.models.parts import Part
     from coterie.report.saving import figures
     from coterie.running.frames import rounds, runs
     from coterie.running.simulated import resume, run
@@ -56,6 +57,7 @@ _HOMES = {
     "Model": "coterie.core.model",
     "Net": "coterie.core.net",
     "Output": "coterie.core.net",
+    "Part": "coterie.models.parts",
     "Peer": "coterie.core.peer",
     "Weights": "coterie.core.weights",
     "compare": "coterie.comparing.execution",
@@ -81,6 +83,7 @@ __all__ = [
     "Model",
     "Net",
     "Output",
+    "Part",
     "Peer",
     "Weights",
     "compare",

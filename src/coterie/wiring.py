@@ -22,6 +22,7 @@ from coterie.core.topology import links_of
 from coterie.core.version import version
 from coterie.data import Dataset, Share
 from coterie.data.pool import PooledData, pool_data
+from coterie.methods.parts import resolved
 from coterie.models import pretrained
 from coterie.models.registry import registry
 from coterie.portable.estimators import is_estimator
@@ -91,7 +92,7 @@ def gather(e: Experiment, pooled: PooledData | None = None) -> Population:
             f"method.name = {e.method_name} needs one architecture at all peers, "
             f"but model.zoo gives {', '.join(sorted(set(names)))}"
         )
-    build = partial(models.build, input_shape=shape, classes=classes, settings=e.model, parts=e.method.parts)
+    build = partial(models.build, input_shape=shape, classes=classes, settings=e.model, parts=resolved(e.method.parts))
     kinds = registry(e.model.zoo, tuple(shape), classes, partial(_architecture, e, build))
     for part, name in itertools.product(e.method.shared, sorted(set(names))):
         if not any(slot.name.startswith(f"{part}.") for slot in kinds.network(name).layout.slots):

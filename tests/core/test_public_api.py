@@ -9,8 +9,9 @@ import pytest
 import coterie
 
 PUBLIC = {
-    "Artifact", "Batch", "CoterieError", "Experiment", "Layout", "Method", "Model", "Net", "Output", "Peer", "Weights",
-    "compare", "cross_entropy", "figures", "load", "mean", "parameter", "proximal", "resume", "rounds", "run", "runs",
+    "Artifact", "Batch", "CoterieError", "Experiment", "Layout", "Method", "Model", "Net", "Output", "Part", "Peer",
+    "Weights", "compare", "cross_entropy", "figures", "load", "mean", "parameter", "proximal", "resume", "rounds",
+    "run", "runs",
 }  # fmt: skip
 FUNCTIONS = sorted(name for name in PUBLIC if name[0].islower())
 

@@ -112,6 +112,6 @@ def test_examples_shown_are_the_files() -> None:
         if block.text.startswith("# examples/"):
             file, text = block.text.split("\n", 1)
             shown[file.removeprefix("# ")] = text
-    assert "examples/proximal_gossip.py" in shown
+    assert set(shown) >= {"examples/proximal_gossip.py", "examples/reconstructing_gossip.py"}
     for file, text in shown.items():
         assert text == (ROOT / file).read_text(encoding="utf-8"), f"{file} and CONTRIBUTING.md differ"

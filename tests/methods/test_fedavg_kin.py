@@ -287,7 +287,7 @@ class TwoHeads(LinearNet):
     def __call__(self, x: Tensor) -> Output:
         out = super().__call__(x)
         own = out.features @ self.parameters["private.weight"].T + self.parameters["private.bias"]
-        return Output(out.logits + own, out.features, None, common=out.logits)
+        return Output(out.logits + own, out.features).plus(common=out.logits)
 
 
 @settings(deadline=None, max_examples=30)
@@ -312,7 +312,7 @@ def test_only_the_private_head_learns_from_the_sum() -> None:
     names = list(net.parameters)
     loss = fedrod_loss(net, Batch(x, y), {"prior": prior})
     gradients = dict(zip(names, torch.autograd.grad(loss, list(net.parameters.values())), strict=True))
-    balanced = torch.nn.functional.cross_entropy(net(x).common + prior, y)  # type: ignore[operator]
+    balanced = torch.nn.functional.cross_entropy(net(x).of("common") + prior, y)
     of_balanced = torch.autograd.grad(balanced, [net.parameters[n] for n in names[:3]])
     for name, gradient in zip(names[:3], of_balanced, strict=True):
         torch.testing.assert_close(gradients[name], gradient)

@@ -25,7 +25,7 @@ class Said:
 
     def __call__(self, x: torch.Tensor) -> Output:
         t = torch.from_numpy
-        return Output(t(self.own), t(self.features), None, Output(t(self.small), x, None), t(self.adapted))
+        return Output(t(self.own), t(self.features)).plus(mentee=Output(t(self.small), x), adapted=t(self.adapted))
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:

@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from coterie.core.errors import ModelError
 from coterie.core.net import Net
+from coterie.methods.components.projection import PROJECTOR
 from coterie.models import ModelSettings, build, names
 from coterie.models.layers import group_count, halve, halved
 
@@ -66,7 +67,7 @@ def test_any_channel_count_and_any_size(name: str, shape: tuple[int, ...]) -> No
 
 @pytest.mark.parametrize("name", names())
 def test_parameter_names_begin_with_the_part(name: str) -> None:
-    net = build(name, (1, 8, 8), 10, ModelSettings(d_p=4, projector_hidden=8), ["projector"])
+    net = build(name, (1, 8, 8), 10, ModelSettings(d_p=4, projector_hidden=8), [PROJECTOR])
     parts = {key.partition(".")[0] for key in net.state_dict()}
     assert parts == {"head", "projector"} | ({"backbone"} if name != "linear" else set())  # which has none to train
 

@@ -14,6 +14,7 @@ from coterie import wiring
 from coterie.config import loading
 from coterie.core.errors import ModelError
 from coterie.core.net import Net, vmappable
+from coterie.methods.parts import resolved
 from coterie.models import ModelSettings, assign, build
 
 IMAGE = (1, 8, 8)
@@ -110,7 +111,7 @@ def own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
 def brought(name: str, shape: tuple[int, ...] = IMAGE, d_z: int = 0, d_p: int = 0) -> Net:
     settings = ModelSettings(zoo=(f"my_models:{name}",), d_z=d_z, d_p=d_p, projector_hidden=8)
     parts = ["projector"] if d_p else []
-    return build(settings.zoo[0], shape, 10, settings, parts)
+    return build(settings.zoo[0], shape, 10, settings, resolved(parts))
 
 
 @pytest.mark.parametrize(
@@ -221,13 +222,11 @@ def test_a_method_may_ask_for_a_part_that_a_net_brings_and_for_no_other() -> Non
     settings = ModelSettings()
 
     def parts(name: str, *parts: str) -> set[str]:
-        net = build(name, IMAGE, 10, settings, parts)
+        net = build(name, IMAGE, 10, settings, resolved(parts))
         return {key.partition(".")[0] for key, _ in net.named_parameters()}
 
     assert "adapter" in parts("my_models:Adapting", "adapter")
-    with pytest.raises(
-        ModelError, match=r"needs a part 'adapter', which 'mlp' does not have: projector, prototypes, ment"
-    ):
+    with pytest.raises(ModelError, match=r"needs a part 'adapter', which 'mlp' does not have: let the method bring it"):
         parts("mlp", "adapter")
     with pytest.raises(ModelError, match="needs a part 'projektor', which 'mlp' does not have"):
         parts("mlp", "projektor")

@@ -8,11 +8,12 @@ from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
 from coterie.core.net import Net, Output, batchable, vmappable
+from coterie.methods.components.projection import PROJECTOR, PROTOTYPES
 from coterie.models import ModelSettings, build, names
 
 
 def test_head_and_projector_read_the_backbones_features() -> None:
-    net = build("cnn", (1, 8, 8), 3, ModelSettings(d_z=16, d_p=5, projector_hidden=7), ["projector"])
+    net = build("cnn", (1, 8, 8), 3, ModelSettings(d_z=16, d_p=5, projector_hidden=7), [PROJECTOR])
     assert net.projector is not None
     output = net(torch.randn(4, 1, 8, 8))
     assert isinstance(output, Output)
@@ -24,13 +25,13 @@ def test_head_and_projector_read_the_backbones_features() -> None:
 
 
 def test_a_relu_is_before_the_head_alone() -> None:
-    net = build("mlp", (6,), 3, ModelSettings(d_z=16, projector_hidden=7, relu=True), ["projector"])
+    net = build("mlp", (6,), 3, ModelSettings(d_z=16, projector_hidden=7, relu=True), [PROJECTOR])
     output = net(torch.randn(4, 6))
     assert output.features.min() < 0  # of a linear layer, which adapts 200 features
     assert torch.equal(output.logits, net.head(output.features.clamp(min=0)))
     assert torch.equal(output.projection, net.projector(output.features))
     assert batchable(net)
-    plain = build("mlp", (6,), 3, ModelSettings(d_z=16, projector_hidden=7), ["projector"])
+    plain = build("mlp", (6,), 3, ModelSettings(d_z=16, projector_hidden=7), [PROJECTOR])
     assert net.state_dict().keys() == plain.state_dict().keys()  # it has no weights: models of before can be loaded
 
 
@@ -38,18 +39,18 @@ def test_what_a_method_adds_changes_neither_backbone_nor_head() -> None:
     torch.manual_seed(0)
     bare = build("mlp", (6,), 3, ModelSettings()).state_dict()
     torch.manual_seed(0)
-    more = build("mlp", (6,), 3, ModelSettings(projector_hidden=7), ["projector", "prototypes"]).state_dict()
+    more = build("mlp", (6,), 3, ModelSettings(projector_hidden=7), [PROJECTOR, PROTOTYPES]).state_dict()
     assert {name.split(".")[0] for name in more} == {"backbone", "head", "projector", "prototypes"}
     assert more["prototypes"].shape == (3, 200)
     assert all(torch.equal(more[name], tensor) for name, tensor in bare.items())
 
 
 def test_a_net_with_projector_and_prototypes_is_batchable() -> None:
-    assert batchable(build("mlp", (6,), 3, ModelSettings(projector_hidden=7), ["projector", "prototypes"]))
+    assert batchable(build("mlp", (6,), 3, ModelSettings(projector_hidden=7), [PROJECTOR, PROTOTYPES]))
 
 
 def test_the_projector_is_mapls() -> None:
-    net = build("mlp", (64,), 10, ModelSettings(d_z=512, d_p=128), ["projector"])
+    net = build("mlp", (64,), 10, ModelSettings(d_z=512, d_p=128), [PROJECTOR])
     assert net.projector is not None
     first, norm, activation, last = net.projector.children()
     assert isinstance(first, nn.Linear)
@@ -61,7 +62,7 @@ def test_the_projector_is_mapls() -> None:
 
 
 def test_its_norm_is_batch_norm() -> None:
-    net = build("mlp", (64,), 10, ModelSettings(projector_hidden=7), ["projector"])
+    net = build("mlp", (64,), 10, ModelSettings(projector_hidden=7), [PROJECTOR])
     norm = net.projector[1]
     torch.nn.init.normal_(norm.weight)
     torch.nn.init.normal_(norm.bias)

@@ -1,17 +1,23 @@
-"""The common structure of every model: a backbone, a head and, if a method needs one, a projector.
+"""The common structure of every model: a backbone, a head and the parts that a method adds.
 
-Methods exchange *parts* of a model by name. In every architecture, parameter names begin with ``backbone.``,
-``head.``, ``projector.``, ``mentee.``, ``adapter.`` or ``private.``, or are ``prototypes``. A subclass of `Net` may
-have other parts: the attribute name of each of its modules is the name of a part.
+Methods exchange *parts* of a model by name: the parameters of a part have names that begin with ``backbone.``,
+``head.`` or the name of another part. A method adds its parts with `Net.add`; a subclass of `Net` may have parts of its
+own: the attribute name of each of its modules is the name of a part.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.dropout import _DropoutNd
+
+from coterie.core.errors import ModelError
+
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class Output(NamedTuple):
@@ -20,24 +26,30 @@ class Output(NamedTuple):
     logits: Tensor  # (B, classes)
     features: Tensor  # (B, d_z)
     projection: Tensor | None = None  # (B, d_p); None without a projector, and outside of training
-    mentee: Output | None = None  # of the small net that is trained alongside; None as above
-    adapted: Tensor | None = None  # (B, d_z): the mentee's features, mapped to this net's feature space
-    common: Tensor | None = None  # (B, classes): the logits without those of a private head; None without one
+    extra: Mapping[str, Any] = _NOTHING  # outputs of the parts that the method added, by name; empty as above
+
+    def plus(self, **extra: Any) -> Output:
+        """This output with further outputs of parts."""
+        return self._replace(extra={**self.extra, **extra})
+
+    def of(self, name: str) -> Any:
+        """The output of a part that the method added."""
+        if name not in self.extra:
+            raise ModelError(
+                f"the forward pass has no output '{name}' of a part: the method must declare the part in `parts`, and "
+                "a Net with a `forward` of its own must return `self.with_parts(...)`"
+            )
+        return self.extra[name]
 
 
-class NormOfBatch(nn.BatchNorm1d):
-    """Batch norm without running statistics, written out as a formula.
+class Seen(NamedTuple):
+    """The inputs of a forward pass that a part may read besides the net's output."""
 
-    Torch's kernel rounds elements that do not fill a register differently, so a model's result would depend on how
-    many models are stacked.
-    """
+    x: Tensor  # (B, ...): the inputs
+    head_input: Tensor  # (B, d_z): the features as the head reads them, after ReLU and dropout
 
-    def __init__(self, features: int) -> None:
-        super().__init__(features, track_running_stats=False)
 
-    def forward(self, x: Tensor) -> Tensor:
-        centred = x - x.mean(0)
-        return centred * (centred.square().mean(0) + self.eps).rsqrt() * self.weight + self.bias
+Join = Callable[[Any, Seen, Output], Output]  # (part, seen, output so far) -> output
 
 
 class Net(nn.Module):
@@ -68,52 +80,41 @@ class Net(nn.Module):
         self.backbone = backbone
         self.head = nn.Linear(d_z, classes)
         self.projector: Any = projector
-        self.mentee: Net | None = None
-        self.adapter: nn.Linear | None = None
-        self.private: nn.Linear | None = None
+        self._joins: dict[str, Join] = {}  # how added parts enter the forward pass, by name, in the order of addition
         self.only_for_training: set[str] = set()  # parts that a method added for its losses; unused for predictions
         # Applied before the head only: prototypes and projections see the raw features, without dropout.
         self.relu: nn.Module = nn.ReLU() if relu else nn.Identity()
         self.drop: nn.Module = nn.Dropout(dropout) if dropout > 0 else nn.Identity()
 
-    def add_projector(self, hidden: int, d_p: int) -> None:
-        """MAPL's projection network: two layers, batch norm and ReLU on the hidden one only.
+    def add(self, name: str, part: nn.Module | nn.Parameter, join: Join | None = None, predicts: bool = False) -> None:
+        """Add a part of a method's.
 
-        Only losses use it, so it needs no statistics beyond the current batch.
+        Args:
+            name: the name of the part, with which its parameters' names begin.
+            part: the module, or a single parameter.
+            join: computes the part's share of the output; None for a part that only losses read, by its parameters.
+            predicts: whether predictions need it; otherwise only training does.
         """
-        self.only_for_training.add("projector")
-        first = nn.Linear(self.d_z, hidden, bias=False)  # the norm would cancel a bias
-        self.projector = nn.Sequential(first, NormOfBatch(hidden), nn.ReLU(), nn.Linear(hidden, d_p))
-
-    def add_prototypes(self, d_p: int) -> None:
-        """One learnable point in projection space per class."""
-        self.only_for_training.add("prototypes")
-        self.prototypes = nn.Linear(d_p, self.head.out_features, bias=False).weight
-
-    def add_mentee(self, mentee: Net, adapter: bool) -> None:
-        """A small net that is trained alongside this one and shared with other peers, and an optional adapter from its
-        features to this net's."""
-        self.only_for_training |= {"mentee", "adapter"}
-        self.mentee = mentee
-        self.adapter = nn.Linear(mentee.d_z, self.d_z, bias=False) if adapter else None
-
-    def add_private(self) -> None:
-        """A second head, whose logits are added to the first one's."""
-        self.private = nn.Linear(self.d_z, self.head.out_features)
+        setattr(self, name, part)
+        if join is not None:
+            self._joins[name] = join
+        if not predicts:
+            self.only_for_training.add(name)
 
     def forward(self, x: Tensor) -> Output:
         features: Tensor = self.backbone(x)
         head_input = self.drop(self.relu(features))
         logits: Tensor = self.head(head_input)
-        common = None
-        if self.private is not None:
-            common, logits = logits, logits + self.private(head_input)
-        if not self.training:
-            return Output(logits, features, None)
-        mentee: Output | None = self.mentee(x) if self.mentee is not None else None
-        adapted = self.adapter(mentee.features) if self.adapter is not None and mentee is not None else None
-        projection = self.projector(features) if self.projector is not None else None
-        return Output(logits, features, projection, mentee, adapted, common)
+        return self.with_parts(Output(logits, features), Seen(x, head_input))
+
+    def with_parts(self, out: Output, seen: Seen) -> Output:
+        """The output after all parts that a method added have joined; in evaluation only those that predict."""
+        if self.training and self.projector is not None:
+            out = out._replace(projection=self.projector(out.features))
+        for name, join in self._joins.items():
+            if self.training or name not in self.only_for_training:
+                out = join(getattr(self, name), seen, out)
+        return out
 
 
 # Layers without children whose vmap over stacked parameters is one batched kernel.

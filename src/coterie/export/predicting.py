@@ -19,6 +19,7 @@ from coterie.core.jobs import EvaluateJob, Pool, Split
 from coterie.core.model import Architecture, Model
 from coterie.core.named_code import is_import_path
 from coterie.data.dataset import Array
+from coterie.methods import parts
 from coterie.models import ModelSettings
 from coterie.portable.sandbox import Sandbox
 from coterie.running import finite
@@ -69,8 +70,9 @@ def network(part: Part, tensors: Tensors, manifest: Manifest) -> Model:
 def _network(part: Part, tensors: Tensors, manifest: Manifest, table: ModelSettings) -> Model:
     build = partial(models.build, part.architecture, manifest.shape, len(manifest.classes), table)
     architecture = Architecture(part.architecture, build)
-    if "private.weight" in set(tensors) - set(architecture.layout.by_name):  # a head that a method added
-        architecture = Architecture(part.architecture, partial(build, parts=("private",)))
+    if more := {name.partition(".")[0] for name in set(tensors) - set(architecture.layout.by_name)}:
+        added = parts.predicting(manifest.method, more)
+        architecture = Architecture(part.architecture, partial(build, parts=added))
     model = Model(architecture, torch.zeros(architecture.layout.size))
     try:
         model.load({key: torch.from_numpy(tensor) for key, tensor in tensors.items()})

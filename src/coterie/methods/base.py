@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from coterie.core.errors import ConfigError
 from coterie.core.settings import properties
+from coterie.models.parts import Part
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -79,7 +80,8 @@ class Method(ABC):
     same_zoo: ClassVar[bool] = False  # whether every peer must know all architectures, also those that it does not use
     shared: ClassVar[tuple[str, ...]] = ()  # the parts of a model that are exchanged; default: the whole model
     same_features: ClassVar[bool] = False  # whether mixed architectures must have the same number of features
-    parts: ClassVar[tuple[str, ...]] = ()  # of a model beside backbone and head: "projector", or one that a Net defines
+    # of a model beside backbone and head: a Part that the method brings, or the name of one that a Net defines
+    parts: ClassVar[tuple[str | Part, ...]] = ()
     views: ClassVar[int] = 0  # augmented views of every batch that it asks for with `me.train(views=)`
     any_model: ClassVar[bool] = False  # whether peers may have models that no gradient trains: estimators, ONNX files
     # whether the weights that it notes are learned: the report then shows them as a heat map

@@ -5,11 +5,24 @@ from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from coterie.core.loss import Batch, BoundNet, Given, negative_log_likelihood
+from coterie.core.net import Output, Seen
 from coterie.core.peer import Peer
 from coterie.methods.private_heads import WithOwnHead
+from coterie.models.parts import Part, Site
+
+
+def _private(site: Site) -> nn.Linear:
+    return nn.Linear(site.net.d_z, site.classes)
+
+
+def _add_logits(private: nn.Linear, seen: Seen, out: Output) -> Output:
+    return out._replace(logits=out.logits + private(seen.head_input)).plus(common=out.logits)
+
+
+PRIVATE = Part("private", _private, _add_logits, predicts=True)  # a second head: its logits are added to the first's
 
 
 def fedrod_loss(net: BoundNet, batch: Batch, given: Given) -> Tensor:
@@ -18,10 +31,10 @@ def fedrod_loss(net: BoundNet, batch: Batch, given: Given) -> Tensor:
     `given` holds "prior": for each class, the logarithm of the peer's number of samples.
     """
     out = net(batch.x)
-    assert out.common is not None
+    common: Tensor = out.of("common")
     private = F.linear(out.features.detach(), net.parameters["private.weight"], net.parameters["private.bias"])
-    balanced = negative_log_likelihood(out.common + given["prior"], batch.y)
-    return balanced + negative_log_likelihood(out.common.detach() + private, batch.y)
+    balanced = negative_log_likelihood(common + given["prior"], batch.y)
+    return balanced + negative_log_likelihood(common.detach() + private, batch.y)
 
 
 def private_head_loss(net: BoundNet, batch: Batch, given: Given) -> Tensor:  # noqa: ARG001
@@ -38,7 +51,7 @@ class FedRoD(WithOwnHead):
     summary: ClassVar[str] = "a common model with a balanced loss; the logits of a private head are added to its own"
     paper: ClassVar[str] = "Chen and Chao, On Bridging Generic and Personalized Federated Learning, 2022"
     shared: ClassVar[tuple[str, ...]] = ("backbone", "head")
-    parts: ClassVar[tuple[str, ...]] = ("private",)
+    parts: ClassVar[tuple[str | Part, ...]] = (PRIVATE,)
 
     async def train_head(self, me: Peer, on: tuple[Tensor, Tensor]) -> None:
         await me.train(private_head_loss, on=on, only="private", epochs=self.head_epochs)

@@ -24,7 +24,9 @@ from coterie.methods.components import collaboration
 from coterie.methods.components.collaboration import Acquaintance, Row, neighbours, on_simplex
 from coterie.methods.components.embeddings import note_embeddings
 from coterie.methods.components.graph_learning import GraphLearning
+from coterie.methods.components.projection import PROJECTOR, PROTOTYPES
 from coterie.methods.mapl_losses import GIVEN, LOSSES
+from coterie.models.parts import Part
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class MAPL(GraphLearning):
     paper: ClassVar[str] = "Mukherjee et al., MAPL: Model Agnostic Peer-to-peer Learning, 2024"
     mixed: ClassVar[bool] = True
     same_features: ClassVar[bool] = True
-    parts: ClassVar[tuple[str, ...]] = ("projector", "prototypes")
+    parts: ClassVar[tuple[str | Part, ...]] = (PROJECTOR, PROTOTYPES)
     views: ClassVar[int] = 2
     shares_backbone: ClassVar[bool] = False  # whether backbones of one architecture are averaged as well (MAPL+)
 

@@ -1,19 +1,50 @@
 """FML and FedKD: a small model trains beside the peer's own, each learns from the other, and only the small is sent."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from coterie.core.artifact import sample_counts
 from coterie.core.loss import Batch, BoundNet, Given, negative_log_likelihood
+from coterie.core.net import Net, Output, Seen
 from coterie.core.peer import Peer
 from coterie.core.release import AVERAGE, UPDATE
 from coterie.core.weights import Weights
 from coterie.methods.base import Method, parameter
 from coterie.methods.components.low_rank import added, difference, packed, unpacked
+from coterie.models.parts import Part, Site
+from coterie.models.zoo import build
+
+
+def _mentee(site: Site) -> Net:
+    """The small net, `model.mentee`, on the same inputs."""
+    small = site.settings.mentee or ("lenet" if len(site.input_shape) == 3 else "mlp")
+    return build(small, site.input_shape, site.classes, replace(site.settings, d_z=0))
+
+
+def _with_mentee(mentee: Net, seen: Seen, out: Output) -> Output:
+    return out.plus(mentee=mentee(seen.x))
+
+
+def _adapter(site: Site) -> nn.Linear:
+    return nn.Linear(site.net.mentee.d_z, site.net.d_z, bias=False)  # type: ignore[union-attr, arg-type]
+
+
+def _with_adapter(adapter: nn.Linear, seen: Seen, out: Output) -> Output:  # noqa: ARG001
+    return out.plus(adapted=adapter(mentee_of(out).features))
+
+
+MENTEE = Part("mentee", _mentee, _with_mentee)
+ADAPTER = Part("adapter", _adapter, _with_adapter)  # from the mentee's features to those of the peer's own net
+
+
+def mentee_of(out: Output) -> Output:
+    """The output of the small net."""
+    mentee: Output = out.of("mentee")
+    return mentee
 
 
 def divergence(learner: Tensor, teacher: Tensor) -> Tensor:
@@ -25,11 +56,11 @@ def divergence(learner: Tensor, teacher: Tensor) -> Tensor:
 def fml_loss(net: BoundNet, batch: Batch, given: Given) -> Tensor:
     """Both models at once: the cross entropy of each, and its divergence from the other's prediction."""
     out = net(batch.x)
-    assert out.mentee is not None
+    mentee = mentee_of(out)
     own = given["alpha"] * negative_log_likelihood(out.logits, batch.y)
-    own = own + (1 - given["alpha"]) * divergence(out.logits, out.mentee.logits)
-    small = given["beta"] * negative_log_likelihood(out.mentee.logits, batch.y)
-    small = small + (1 - given["beta"]) * divergence(out.mentee.logits, out.logits)
+    own = own + (1 - given["alpha"]) * divergence(out.logits, mentee.logits)
+    small = given["beta"] * negative_log_likelihood(mentee.logits, batch.y)
+    small = small + (1 - given["beta"]) * divergence(mentee.logits, out.logits)
     return own + small
 
 
@@ -40,12 +71,12 @@ def fedkd_loss(net: BoundNet, batch: Batch, given: Given) -> Tensor:  # noqa: AR
     of both cross entropies.
     """
     out = net(batch.x)
-    assert out.mentee is not None
-    assert out.adapted is not None
-    own, small = (negative_log_likelihood(logits, batch.y) for logits in (out.logits, out.mentee.logits))
+    mentee = mentee_of(out)
+    own, small = (negative_log_likelihood(logits, batch.y) for logits in (out.logits, mentee.logits))
     total = (own + small).detach().clamp(min=1e-6)
-    distance = (out.features - out.adapted).square().mean()
-    both = divergence(out.logits, out.mentee.logits) + divergence(out.mentee.logits, out.logits)
+    adapted: Tensor = out.of("adapted")
+    distance = (out.features - adapted).square().mean()
+    both = divergence(out.logits, mentee.logits) + divergence(mentee.logits, out.logits)
     return own + small + (both + 2 * distance) / total
 
 
@@ -55,7 +86,7 @@ class FML(Method):
     paper: ClassVar[str] = "Shen et al., Federated Mutual Learning, 2020"
     server: ClassVar[bool] = True
     mixed: ClassVar[bool] = True
-    parts: ClassVar[tuple[str, ...]] = ("mentee",)
+    parts: ClassVar[tuple[str | Part, ...]] = (MENTEE,)
 
     alpha: float = parameter(
         0.5, "weight of cross entropy for the own model; the rest is distillation from the small one", least=0, most=1
@@ -103,7 +134,7 @@ class FedKD(Method):
     paper: ClassVar[str] = "Wu et al., Communication-Efficient Federated Learning via Knowledge Distillation, 2022"
     server: ClassVar[bool] = True
     mixed: ClassVar[bool] = True
-    parts: ClassVar[tuple[str, ...]] = ("mentee", "adapter")
+    parts: ClassVar[tuple[str | Part, ...]] = (MENTEE, ADAPTER)
     unforeseen: ClassVar[str] = "the rank of later updates: assumed to be as in the first rounds"
 
     energy: float = parameter(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -16,25 +16,18 @@ from coterie.core.net import Net
 from coterie.core.settings import check_values, setting
 from coterie.models.alexnet import alexnet
 from coterie.models.cnn import cnn, cnn3, lenet
-from coterie.models.custom import build_custom, check_projector
+from coterie.models.custom import build_custom
 from coterie.models.densenet import densenet121
 from coterie.models.googlenet import googlenet
 from coterie.models.layers import NORMS, Backbone
 from coterie.models.mlp import mlp
+from coterie.models.parts import Part, Site
 from coterie.models.resnet import resnet8, resnet9, resnet18
 from coterie.models.shufflenet import shufflenetv2
 from coterie.models.vgg import vgg11
 from coterie.portable import estimators
 
 Shape = tuple[int, ...]
-
-PARTS = (
-    "projector",
-    "prototypes",
-    "mentee",
-    "adapter",
-    "private",
-)  # that can be added to any net if a method needs them
 
 
 @dataclass(frozen=True)
@@ -150,45 +143,38 @@ def describe(name: str) -> str:
     return f"custom: {name}" if is_import_path(name) else _architecture(name).about
 
 
-def build(name: str, input_shape: Shape, classes: int, settings: ModelSettings, parts: Collection[str] = ()) -> Net:
+def build(
+    name: str, input_shape: Shape, classes: int, settings: ModelSettings, parts: Collection[str | Part] = ()
+) -> Net:
     """A freshly initialised model; torch's global generator (``torch.manual_seed``) determines its weights.
 
-    `parts` are the parts that the method needs besides backbone and head. Those of `PARTS` are added, and drawn last,
-    so that backbone and head start alike with all methods; others must exist in the net.
+    `parts` are the parts that the method needs besides backbone and head. Each `Part` is added, and drawn last, so that
+    backbone and head start alike with all methods; a part that is only named must exist in the net.
     """
     if not input_shape or min(input_shape) < 1 or classes < 1:
         raise ModelError(f"model.zoo: no model for inputs of shape {input_shape} and {classes} classes")
     net = _net(name, input_shape, classes, settings)
     _check_parts(name, net, parts)
-    d_p = settings.d_p or net.d_z
-    if "projector" in parts:
-        if net.projector is None:
-            net.add_projector(settings.projector_hidden, d_p)
-        else:
-            check_projector(name, net, settings.d_p)
-    if "prototypes" in parts:
-        net.add_prototypes(d_p)
-    if "mentee" in parts:
-        small = settings.mentee or ("lenet" if len(input_shape) == 3 else "mlp")
-        net.add_mentee(_net(small, input_shape, classes, replace(settings, d_z=0)), "adapter" in parts)
-    if "private" in parts:
-        net.add_private()
+    site = Site(name, net, input_shape, classes, settings)
+    for part in parts:
+        if isinstance(part, Part):
+            part.add_to(site)
     return net
 
 
-def _check_parts(name: str, net: Net, parts: Collection[str]) -> None:
+def _check_parts(name: str, net: Net, parts: Collection[str | Part]) -> None:
     """Raise ModelError unless each part can be added here, or exists in the user's own `Net`."""
     has = {parameter.split(".")[0] for parameter, _ in net.named_parameters()}
-    added = set(PARTS) if "mentee" in parts else set(PARTS) - {"adapter"}  # which compares a mentee's features
     for part in parts:
-        if part not in added and part not in has:
+        if isinstance(part, str) and part not in has:
             raise ModelError(
-                f"the method needs a part '{part}', which '{name}' does not have: {', '.join(PARTS)} are added to any "
-                "model; other parts need a Net of your own (model.zoo = 'module:callable')"
+                f"the method needs a part '{part}', which '{name}' does not have: let the method bring it (a Part in "
+                "its `parts`), or use a Net of your own that has it (model.zoo = 'module:callable')"
             )
-        if part in added and part in has and part != "projector":
+        if isinstance(part, Part) and part.check is None and (part.name in has or hasattr(net, part.name)):
             raise ModelError(
-                f"model.zoo: '{name}' already has a part '{part}', but the method adds one of that name: rename yours"
+                f"model.zoo: '{name}' already has a part '{part.name}', but the method adds one of that name: "
+                "rename yours"
             )
 
 

@@ -26,6 +26,7 @@ from coterie.core.peer import Peer
 from coterie.core.topology import COMPLETE, links_of
 from coterie.data import Dataset
 from coterie.data.dataset import FeatureColumn
+from coterie.methods.parts import names as part_names
 from coterie.network.wire import PROTOCOL, canonical, digest_of
 
 LONGEST_VALUE = 200
@@ -81,7 +82,7 @@ def agreement(e: Experiment, dataset: Dataset, me: Peer, server: str, division: 
             terms["model.zoo"] = sorted({labelled(kind) for kind in e.model.zoo})
     elif e.method.same_features:
         terms["d_z"] = int(me.model["head.weight"].shape[1])
-    if "prototypes" in e.method.parts:
+    if "prototypes" in part_names(e.method.parts):
         terms["d_p"] = int(me.model["prototypes"].shape[1])
     texts = {key: _text(value) for key, value in terms.items()}
     return {**texts, LABELS: _digested(list(dataset.classes)), **_columns(dataset.columns)}
