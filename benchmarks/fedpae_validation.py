@@ -48,7 +48,7 @@ class Benches:
 def trained(e: Experiment) -> list[Peer]:
     """The peers with their trained models."""
     participants = wiring.gather(e).participants
-    trainer = Trainer(e.engine.batching, e.engine.workers, e.engine.threads)
+    trainer = Trainer(e.engine.batching, e.engine.worker_count, e.engine.threads)
     stage = LocalStage(e.method, participants, e.rounds, trainer, evaluate_every=e.rounds)
     try:
         Simulation(stage, Clock(e.clock, e.peers, e.seed)).run()
@@ -88,7 +88,7 @@ def measured(preset: str, words: Sequence[str], sizes: Sequence[int]) -> Gains:
     assert isinstance(method, FedPAE)
     alone = LocalEnsemble(**{field.name: getattr(method, field.name) for field in fields(LocalEnsemble)})
     peers = trained(replace(e, method=alone))
-    trainer = Trainer(e.engine.batching, e.engine.workers, e.engine.threads)
+    trainer = Trainer(e.engine.batching, e.engine.worker_count, e.engine.threads)
     gains_by_size: dict[int, list[float]] = {size: [] for size in sizes}
     try:
         for me in peers:

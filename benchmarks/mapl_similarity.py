@@ -28,7 +28,7 @@ from coterie.wiring import Population
 def trained(preset: str, words: list[str]) -> Population:
     e = loading.load(preset, ["method.name=mapl", "method.graph=false", *words])
     circle = wiring.gather(e)
-    trainer = Trainer(e.engine.batching, e.engine.workers, e.engine.threads)
+    trainer = Trainer(e.engine.batching, e.engine.worker_count, e.engine.threads)
     clock = Clock(e.clock, e.peers, e.seed)
     Simulation(LocalStage(e.method, circle.participants, e.rounds, trainer, evaluate_every=e.rounds), clock).run()
     trainer.close()

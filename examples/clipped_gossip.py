@@ -11,7 +11,6 @@ from typing import ClassVar
 
 from coterie import CoterieError, Peer, parameter
 from coterie.core.release import PARAMETERS, Release, Step
-from coterie.methods.base import need_above
 from coterie.methods.gossip import Gossip
 
 
@@ -31,11 +30,7 @@ def clipped(me: Peer, release: Release, bound: float) -> Release:
 class ClippedGossip(Gossip):
     summary: ClassVar[str] = "gossip that bounds how far a round of training moves the published model"
 
-    bound: float = parameter(1.0, "largest Euclidean length of the change, over all parameters")
-
-    def check(self, peers: int) -> None:
-        super().check(peers)
-        need_above(self, 0, "bound")
+    bound: float = parameter(1.0, "largest Euclidean length of the change, over all parameters", above=0)
 
     def release_steps(self) -> Sequence[Step]:
         return (partial(clipped, bound=self.bound),)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from coterie import Batch, Method, Output, Part, Peer, mean, parameter
 from coterie.core.loss import BoundNet, Given, negative_log_likelihood
 from coterie.core.net import Seen
-from coterie.methods.base import need_at_least, need_others
+from coterie.methods.base import need_others
 from coterie.models import Site
 
 
@@ -38,11 +38,10 @@ class ReconstructingGossip(Method):
     shared: ClassVar[tuple[str, ...]] = ("backbone", "head")
 
     k: int = parameter(3, "neighbours to average with in a round", common="neighbours")
-    weight: float = parameter(0.1, "weight of the squared error of reconstructed inputs; 0 is plain gossip")
+    weight: float = parameter(0.1, "weight of the squared error of reconstructed inputs; 0 is plain gossip", least=0)
 
     def check(self, peers: int) -> None:
         need_others(self.k, "k", peers)
-        need_at_least(self, 0, "weight")
 
     async def round(self, me: Peer, t: int) -> None:  # noqa: ARG002
         await me.train(reconstructing, given={"weight": torch.tensor(self.weight)})
