@@ -13,12 +13,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from faults_support import (
@@ -39,7 +37,7 @@ from coterie.core.errors import RunError
 from coterie.core.events import Offence, PeerRound, of_kind, read
 from coterie.network.audit import verify
 from coterie.network.deadlines import FACTOR, LEAST, RECENT, Deadline, Pace
-from coterie.network.engine import NetworkEngine
+from coterie.network.exchange import MessageNumbers
 from coterie.network.mailbox import EMPTY, MOST_UNREAD, Mailbox
 from coterie.network.node import GRACE
 from coterie.running import simulated
@@ -630,8 +628,9 @@ def test_a_round_that_is_begun_again_never_takes_the_number_of_another_letter(tm
     """A server that was killed in round 3, and comes back with fewer peers, must still be heard in round 4."""
 
     def numbers(round: int, *to: int) -> dict[int, str]:
-        engine = SimpleNamespace(messages_sent=Counter(), epoch="a1", me=SimpleNamespace(round=round))
-        return {peer: NetworkEngine._next_number(cast(NetworkEngine, engine), peer) for peer in to}
+        numbers = MessageNumbers("a1")
+        numbers.begin_round(round)
+        return {peer: numbers.next(peer) for peer in to}
 
     box = filled(tmp_path)
     assert box.put(*letter(3), "north", numbers(3, 5, 6, 7)[7])

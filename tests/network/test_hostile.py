@@ -1146,13 +1146,13 @@ def lie_of_round(true: Artifact) -> tuple[str, Artifact]:
 
 
 def corrupt(engine: NetworkEngine) -> None:
-    honest = engine.find
+    honest = engine.store.find
 
     async def find(name: str, round: int, wait: float) -> Artifact | None:
         found = await honest(name, round, wait)
         return None if found is None else lie_of_round(found)[1]
 
-    engine.find = find  # type: ignore[method-assign]
+    engine.store.find = find  # type: ignore[method-assign]
 
 
 def test_a_circle_with_one_hostile_peer_finishes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,7 +37,9 @@ from coterie.network.keys import Identity
 from coterie.network.mailbox import EMPTY
 from coterie.network.membership import GATHERING, AddressBook, Announcement
 from coterie.network.node import Node, Traffic
+from coterie.network.peer_run import PeerRun
 from coterie.network.penalties import Penalties
+from coterie.network.store import Store
 from coterie.report.summary import diverged_peers, selected_round, write_json
 from coterie.running import finite
 from coterie.running.saved_models import keep
@@ -216,7 +218,7 @@ async def take_part(
             if saved is not None:
                 engine.restore(*saved)
             else:
-                engine.mailbox.open(EMPTY)
+                engine.store.mailbox.open(EMPTY)
             on_start(engine)
             summary = await _live(file, engine, circle, say)
             sinks.finish(summary)
@@ -300,10 +302,11 @@ def _wire(
     """An engine with its network node."""
     e, out = file.experiment, file.out
     server = file.peer.server if e.method.with_server() else ""
-    engine = NetworkEngine(
-        e.method, me, e.rounds, e.peers + e.method.with_server(), trainer, e.network, out, log, server=server,
-        asynchronous=e.engine.asynchronous, evaluate_every=e.evaluate.every, on_round=on_round, say=say,
-    )  # fmt: skip
+    asynchronous = e.engine.asynchronous or e.method.asynchronous
+    peer_run = PeerRun(
+        e.method, me, e.rounds, e.peers + e.method.with_server(), e.network, out, asynchronous, server, e.evaluate.every
+    )
+    store = Store(peer_run)
 
     def on_offence(sender: str, what: str) -> None:
         say(f"dropped data from '{sender}': {what}")
@@ -320,7 +323,8 @@ def _wire(
     book = AddressBook(identity, identity.roster, announcement, time.monotonic)
     penalties = Penalties(time.monotonic, on_offence)
     columns = [column.name for column in circle.dataset.columns]
-    engine.node = Node(identity, book, terms, e.network, engine, audit, penalties, say, file.seeds(), columns)
+    node = Node(identity, book, terms, e.network, store, audit, penalties, say, file.seeds(), columns)
+    engine = NetworkEngine(peer_run, store, node, trainer, log, on_round)
     return engine
 
 
@@ -413,9 +417,10 @@ def _write_status(engine: NetworkEngine, path: Path, running: bool = True, error
         "name": node.identity.name, "number": node.identity.number, "endpoint": node.book.mine.endpoint,
         "process": os.getpid() if running else None, "host": socket.gethostname(), "time": time.time(),
         "state": node.book.mine.state, "round": min(engine.round, engine.rounds), "rounds": engine.rounds,
-        "doing": engine.doing, "waits_for": engine.waits_for,
-        "awaits": [node.book.by_number.get(j, str(j)) for j in sorted(engine.awaited)],
-        "deadline": round(engine.deadline.seconds, 3), "audit": {"records": node.audit.count, "head": node.audit.head},
+        "doing": engine.activity.doing, "waits_for": engine.activity.waits_for,
+        "awaits": [node.book.by_number.get(j, str(j)) for j in sorted(engine.activity.awaited)],
+        "deadline": round(engine.exchange.deadline.seconds, 3),
+        "audit": {"records": node.audit.count, "head": node.audit.head},
         "roster": node.book.roster.version, "error": error, "peers": others,
     }  # fmt: skip
     with suppress(OSError):  # a full disk shows at the next checkpoint; the status is optional
