@@ -16,6 +16,8 @@ import coterie.report
 from coterie.cli import main
 from coterie.core.errors import CoterieError, RunError
 from coterie.core.events import Event, PeerRound, RunStarted
+from coterie.methods.components.expert_walks import ROUTES
+from coterie.methods.components.front_figure import FRONT
 from coterie.report import NothingToDraw, fronts, walks
 from coterie.report.embedding import in_plane
 from coterie.report.interval import estimate
@@ -179,8 +181,8 @@ def test_the_way_of_an_expert() -> None:
         PeerRound(1, 2, 0.0, notes={"hop.a": 2}),
         PeerRound(3, 2, 0.0, notes={"hop.a": 9}),  # a server is no peer
     ]
-    assert walks.routes(events) == {"a": [(1, 1, 2), (2, 2, 1), (3, 3, 0)], "b.c": [(3, 1, 0)]}
-    assert walks.rows(events) == [["a", "3", "3", "1", "2, 1, 0"], ["b.c", "1", "1", "0", "0"]]
+    assert walks.routes(events, "hop") == {"a": [(1, 1, 2), (2, 2, 1), (3, 3, 0)], "b.c": [(3, 1, 0)]}
+    assert walks.rows(events, ROUTES) == [["a", "3", "3", "1", "2, 1, 0"], ["b.c", "1", "1", "0", "0"]]
 
 
 def test_the_last_search_of_each_peer() -> None:
@@ -193,7 +195,7 @@ def test_the_last_search_of_each_peer() -> None:
         PeerRound(0, 3, 0.0, notes={"members": ["0/m", "1/m"], "together": 0.95, "alone": 0.75}),
         PeerRound(1, 1, 0.0, notes={"front": [[0.5, 0.5]]}),  # as runs of before told it
     ]
-    [first, second] = fronts.choices(events)
+    [first, second] = fronts.choices(events, FRONT)
     assert (first.round, first.front, first.chosen, first.alone) == (
         2,
         [(0.7, 0.2), (0.8, 0.1)],
@@ -201,7 +203,7 @@ def test_the_last_search_of_each_peer() -> None:
         (0.6, 0.0),
     )
     assert (second.chosen, second.alone) == (None, None)
-    assert fronts.rows(events) == [
+    assert fronts.rows(events, FRONT) == [
         ["0", "2", "2", "own x1, peer 1 x1", "95.0%", "75.0%"],
         ["1", "1", "1", "–", "–", "–"],
     ]
@@ -230,7 +232,7 @@ def test_a_mark_outside_the_axes_is_named_and_pointed_at() -> None:
         PeerRound(0, 1, 0.0, notes={"front": near, "place": near[3], "place_alone": [0.85, 0.2]}),
         PeerRound(1, 1, 0.0, notes={"front": near, "place": near[4], "place_alone": [0.11, 0.2]}),
     ]
-    figure = fronts.fronts(events)
+    figure = fronts.fronts(events, FRONT)
     # Whole tenths around 0.80 to 0.87: without peer 1's own models.
     assert 'data-ends="0.8 0.9 ' in figure.drawing
     assert "a triangle at the edge: peer 1's own models at 11%, 0.2." in figure.caption
@@ -240,7 +242,7 @@ def test_a_mark_outside_the_axes_is_named_and_pointed_at() -> None:
     assert [float(v) for v in re.findall(r"[-\d.]+", triangle)] == pytest.approx(
         [64, y, 72, y - 4, 72, y + 4], abs=0.01
     )
-    inside = fronts.fronts([events[0], events[1]])
+    inside = fronts.fronts([events[0], events[1]], FRONT)
     assert "Outside" not in inside.caption
     assert len(re.findall(r'class="ring c1" d="M[^"]*h8v8h-8z"', inside.drawing)) == 1
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from coterie.core.errors import ConfigError
 from coterie.core.settings import properties
+from coterie.methods.figures import Described
 from coterie.models.parts import Part
 
 if TYPE_CHECKING:
@@ -89,6 +90,7 @@ class Method(ABC):
     ensembles: ClassVar[bool] = False  # whether a peer predicts with several models: its accuracy is the ensemble's
     needs_truth: ClassVar[bool] = False  # whether it is an oracle: it alone is told the true clusters, `me.truth`
     paced: ClassVar[bool] = False  # whether all peers must be in the same round
+    figures: ClassVar[tuple[Described, ...]] = ()  # of its notes, for the report; single numbers need none
     unforeseen: ClassVar[str] = ""  # what `coterie plan` cannot predict, as it depends on how training goes
     asynchronous: ClassVar[bool] = False  # whether fetch returns the latest artifact instead of this round's
 

@@ -28,6 +28,7 @@ from coterie.methods.components.experts import (
     pick,
 )
 from coterie.methods.fedavg import FedAvg, common_of
+from coterie.methods.figures import Described
 from coterie.methods.gossip import metropolis, neighbourhood
 
 TEACHERS = {"others": "", "held": "also the learner, as received"}
@@ -40,6 +41,7 @@ class CompFL(ExpertTraining, FedAvg):
     paper: ClassVar[str] = "Xu et al., Cooperative Multiple Model Training for Personalized Federated Learning, 2024"
     shared: ClassVar[tuple[str, ...]] = ("backbone",)
     same_zoo: ClassVar[bool] = True
+    figures: ClassVar[tuple[Described, ...]] = (walks.ROUTES,)
     paced: ClassVar[bool] = True
 
     setting: str = parameter(SERVER, "how experts are exchanged", choices=SETTINGS)

@@ -18,8 +18,10 @@ from coterie.core.peer import Peer
 from coterie.core.release import PARAMETERS, PORTABLE
 from coterie.methods.base import parameter
 from coterie.methods.components.ensemble_selection import Bench, choose
+from coterie.methods.components.front_figure import FRONT
 from coterie.methods.components.model_bench import ModelBench, bench_of
 from coterie.methods.components.own_models import Own, author_of, is_ready, model_of, own_members, own_models
+from coterie.methods.figures import Described
 from coterie.methods.local_ensemble import LocalEnsemble
 from coterie.portable.estimators import holds_rows
 
@@ -31,6 +33,7 @@ NEIGHBOURS = {"all": "", "adaptive": "those with chosen models, and a few others
 class FedPAE(ModelBench, LocalEnsemble):
     summary: ClassVar[str] = "any models, asynchronous: each peer picks the best ensemble from all published models"
     paper: ClassVar[str] = "Mueller et al., FedPAE: Peer-Adaptive Ensemble Learning, 2024"
+    figures: ClassVar[tuple[Described, ...]] = (FRONT,)
     unforeseen: ClassVar[str] = (
         "when models stop improving and are published: training to the last round is an upper bound, searches a guess"
     )

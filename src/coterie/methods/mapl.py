@@ -22,9 +22,10 @@ from coterie.core.peer import Peer
 from coterie.methods.base import parameter
 from coterie.methods.components import collaboration
 from coterie.methods.components.collaboration import Acquaintance, Row, neighbours, on_simplex
-from coterie.methods.components.embeddings import note_embeddings
+from coterie.methods.components.embeddings import FIGURES, note_embeddings
 from coterie.methods.components.graph_learning import GraphLearning
 from coterie.methods.components.projection import PROJECTOR, PROTOTYPES
+from coterie.methods.figures import Described
 from coterie.methods.mapl_losses import GIVEN, LOSSES
 from coterie.models.parts import Part
 
@@ -38,6 +39,7 @@ class MAPL(GraphLearning):
     mixed: ClassVar[bool] = True
     same_features: ClassVar[bool] = True
     parts: ClassVar[tuple[str | Part, ...]] = (PROJECTOR, PROTOTYPES)
+    figures: ClassVar[tuple[Described, ...]] = FIGURES
     views: ClassVar[int] = 2
     shares_backbone: ClassVar[bool] = False  # whether backbones of one architecture are averaged as well (MAPL+)
 

@@ -1,14 +1,13 @@
-"""Project the peers' classes onto a plane, where a method notes a vector for each: the mean of latent features, as in
-MAPL's Figure 4c (which shows samples), or a prototype."""
+"""Project the peers' classes onto a plane, where a method notes a vector for each (`Plane`)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
 from coterie.core.events import Event
+from coterie.methods.figures import Plane
 from coterie.report.figure import Figure, NothingToDraw
 from coterie.report.marks import colour
 from coterie.report.matrix import Floats
@@ -20,52 +19,21 @@ SIDE, RADIUS = 400.0, 8.0
 MAX_MARKS = 1000  # of one round
 
 
-class Kind(NamedTuple):
-    """A kind of vector, and the words for it."""
-
-    name: str  # of the figure's file
-    title: str
-    mark: str  # description of a mark
-    vectors: str
-
-
-EMBEDDINGS = {
-    "features": Kind(
-        "embedding",
-        "Latent features",
-        "the mean over one peer's training samples of one class, in the latent space that its head takes as input",
-        "means of latent features",
-    ),
-    "prototypes": Kind(
-        "prototypes",
-        "Prototypes",
-        "one peer's shared prototype of a class that it has samples of",
-        "prototypes",
-    ),
-}
-
-
-def kinds_of(events: Sequence[Event]) -> list[str]:
-    """The kinds that were noted."""
-    return [kind for kind in EMBEDDINGS if noted(events, kind)]
-
-
-def rounds_of(events: Sequence[Event], kind: str) -> list[int]:
+def rounds_of(events: Sequence[Event], note: str) -> list[int]:
     """The first and the last round in which they were noted; both share one projection."""
-    vectors = noted(events, kind)
+    vectors = noted(events, note)
     return sorted({min(vectors), max(vectors)}) if vectors else []
 
 
-def embedding(events: Sequence[Event], kind: str, round: int | None = None) -> Figure:
+def embedding(events: Sequence[Event], what: Plane, round: int | None = None) -> Figure:
     """Each peer's vectors for the classes that it holds, in the first or last noted round (default: last)."""
-    what = EMBEDDINGS[kind]
-    start, rounds = started(events), rounds_of(events, kind)
+    start, rounds = started(events), rounds_of(events, what.note)
     if not rounds:
         raise NothingToDraw(f"This method notes no {what.vectors} for classes.")
     shown = rounds[-1] if round is None else round
     if shown not in rounds:
         raise NothingToDraw(f"{what.title} are drawn for round {' and '.join(map(str, rounds))}, not for round {shown}")
-    vectors = noted(events, kind)
+    vectors = noted(events, what.note)
     marks = [(r, peer, k) for r in rounds for peer, row in vectors[r].items() for k in row]
     at, kept = in_plane(np.array([vectors[r][peer][k] for r, peer, k in marks], dtype=np.float64))
     here = [(peer, k, x, y) for (r, peer, k), (x, y) in zip(marks, _placed(at).tolist(), strict=True) if r == shown]

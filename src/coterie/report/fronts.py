@@ -1,4 +1,4 @@
-"""FedPAE's Pareto fronts: the ensembles each peer could choose from, and the one it chose."""
+"""Pareto fronts: what each peer could choose from, and what it chose (`Front`)."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from coterie.core.events import Event, PeerRound, of_kind
+from coterie.methods.figures import Front
 from coterie.report.charts import tenths_around
 from coterie.report.figure import Figure, Key, NothingToDraw
 from coterie.report.summary import started
@@ -21,33 +22,33 @@ FEW = 0.05  # share of all marks (or one mark) that the axes may leave out
 ROUNDING = 1e-5  # the ends of an axis are rounded
 MAX_NAMED = 5  # of the marks left out, in the caption
 
-Place = tuple[float, float]  # strength and diversity
+Place = tuple[float, float]
 
 
-class ChosenEnsemble(NamedTuple):
-    """A peer's last search, and the ensemble it predicts with at the end."""
+class Choice(NamedTuple):
+    """A peer's last search, and its choice at the end."""
 
     peer: int
     round: int  # of the search
-    front: list[Place]  # by strength
+    front: list[Place]  # sorted
     chosen: Place | None  # by the search; old runs did not record it
-    alone: Place | None  # of its own models
-    notes: dict[str, Any]  # of its last round with an ensemble
+    alone: Place | None  # to compare with
+    notes: dict[str, Any]  # of its last round with members
 
 
-def choices(events: Sequence[Event]) -> list[ChosenEnsemble]:
+def choices(events: Sequence[Event], what: Front) -> list[Choice]:
     peers = started(events).peers
     searched: dict[int, PeerRound] = {}
     ended: dict[int, PeerRound] = {}
     for r in sorted((r for r in of_kind(events, PeerRound) if r.peer < peers), key=lambda r: (r.peer, r.round)):
-        if r.notes.get("front"):
+        if r.notes.get(what.note):
             searched[r.peer] = r
-        if r.notes.get("members"):
+        if r.notes.get(what.members):
             ended[r.peer] = r
     return [
-        ChosenEnsemble(
-            peer, r.round, sorted((float(s), float(d)) for s, d in r.notes["front"]), _place(r, "place"),
-            _place(r, "place_alone"), ended[peer].notes if peer in ended else {},
+        Choice(
+            peer, r.round, sorted((float(s), float(d)) for s, d in r.notes[what.note]), _place(r, what.chosen),
+            _place(r, what.other), ended[peer].notes if peer in ended else {},
         )
         for peer, r in searched.items()
     ]  # fmt: skip
@@ -68,16 +69,16 @@ def axis_ends(values: Sequence[float]) -> tuple[float, float]:
     return min(kept), max(kept)
 
 
-def fronts(events: Sequence[Event]) -> Figure:
-    """The Pareto front of each peer's last search, with the ensemble that voted best."""
-    shown_choices = choices(events)[:MAX_PEERS]
+def fronts(events: Sequence[Event], what: Front) -> Figure:
+    """The Pareto front of each peer's last search, with its choice."""
+    shown_choices = choices(events, what)[:MAX_PEERS]
     if not shown_choices:
-        raise NothingToDraw("This method does not choose ensembles.")
+        raise NothingToDraw(what.missing)
     marks = [p for c in shown_choices for p in (*c.front, c.chosen, c.alone) if p is not None]
     weak, strong = axis_ends([s for s, _ in marks])
     least, most = axis_ends([d for _, d in marks])
     plot = Plot(tenths_around([weak, strong]), (min(0.0, least), (most or 1.0) * 1.05))
-    plot.axes("strength: mean validation accuracy of the members", "diversity", "{:.2g}".format, x_tick=tick)
+    plot.axes(what.x_label, what.y_label, "{:.2g}".format, x_tick=tick)
     for c in shown_choices:
         name = f"peer {c.peer}"
         shown = [p for p in c.front if _inside(plot, p)]
@@ -90,23 +91,22 @@ def fronts(events: Sequence[Event]) -> Figure:
             plot.parts.append(f'<path class="ring c1" d="M{x} {y}m-4 -4h8v8h-8z"{named(name)}/>')
         if c.chosen and _inside(plot, c.chosen):
             plot.parts.append(circle(*plot.at(*c.chosen), 5, "star c0", name))
-    outside = _outside(plot, shown_choices)
+    outside = _outside(plot, shown_choices, what.other_words)
     plot.parts += [_pointer(plot, place, css, f"peer {peer}", about) for peer, place, css, about in outside]
-    label = f"Strength and diversity of the ensembles on {len(shown_choices)} peers' Pareto fronts"
-    caption = (
-        "A line is the Pareto front of one peer's last search: no ensemble on it is beaten in both strength and "
-        "diversity. From these ensembles and its own models alone, a peer takes the one with the best vote on its "
-        "validation data, so no peer does worse there than alone. Diversity depends on the size of an ensemble: for "
-        "a peer's own models, if they are fewer or more, the scale differs slightly."
-    )
+    label = f"{what.about} on {len(shown_choices)} peers' Pareto fronts"
+    caption = what.caption
     if outside:
         named_ones = "; ".join(about for *_, about in outside[:MAX_NAMED])
         more = f"; and {len(outside) - MAX_NAMED} more" if len(outside) > MAX_NAMED else ""
         caption += f" Outside the axes, marked by a triangle at the edge: {named_ones}{more}."
     if all(c.chosen is None for c in shown_choices):
         caption += " This run did not record where on its front each peer's choice lies."
-    keys = (Key("c0 thin", "a peer's front"), Key("c0", "chosen", "star"), Key("c1", "its own models alone", "square"))
-    return Figure("front", "Pareto fronts and chosen ensembles", plot.svg(label), caption, keys)
+    keys = (
+        Key("c0 thin", "a peer's front"),
+        Key("c0", what.chosen_label, "star"),
+        Key("c1", what.other_label, "square"),
+    )
+    return Figure(what.name, what.title, plot.svg(label), caption, keys)
 
 
 def _inside(plot: Plot, place: Place) -> bool:
@@ -114,11 +114,11 @@ def _inside(plot: Plot, place: Place) -> bool:
     return all(low - ROUNDING <= value <= high + ROUNDING for value, (low, high) in both)
 
 
-def _outside(plot: Plot, shown: Sequence[ChosenEnsemble]) -> list[tuple[int, Place, str, str]]:
+def _outside(plot: Plot, shown: Sequence[Choice], other: str) -> list[tuple[int, Place, str, str]]:
     """The marks outside the axes: the peer, the place, the colour class and a description."""
     marks = [(c.peer, place, "c0", "front") for c in shown for place in c.front]
     marks += [(c.peer, c.chosen, "c0", "choice") for c in shown if c.chosen]
-    marks += [(c.peer, c.alone, "c1", "own models") for c in shown if c.alone]
+    marks += [(c.peer, c.alone, "c1", other) for c in shown if c.alone]
     return [
         (peer, place, css, f"peer {peer}'s {what} at {tick(place[0])}, {place[1]:.2g}")
         for peer, place, css, what in marks
@@ -139,13 +139,13 @@ def _pointer(plot: Plot, place: Place, css: str, name: str, about: str) -> str:
     return f'<path class="ring {css}" d="M{path}Z"{named(name)}><title>{escape(about)}</title></path>'
 
 
-def rows(events: Sequence[Event]) -> list[list[str]]:
+def rows(events: Sequence[Event], what: Front) -> list[list[str]]:
     """Table rows: each peer's final choice, and its accuracy on the peer's validation data."""
     table = []
-    for c in choices(events)[:MAX_PEERS]:
-        authors = Counter(str(name).partition("/")[0] for name in c.notes.get("members", []))
+    for c in choices(events, what)[:MAX_PEERS]:
+        authors = Counter(str(name).partition("/")[0] for name in c.notes.get(what.members, []))
         sources = ", ".join(f"{'own' if a == str(c.peer) else f'peer {a}'} x{n}" for a, n in authors.items())
-        accuracies = [c.notes.get(key) for key in ("together", "alone")]
+        accuracies = [c.notes.get(key) for key, _ in what.accuracies]
         shown = [f"{100 * v:.1f}%" if isinstance(v, int | float) else "–" for v in accuracies]
         table.append([str(c.peer), str(c.round), str(len(c.front)), sources or "–", *shown])
     return table

@@ -13,9 +13,10 @@ from coterie.core.files import write_whole
 from coterie.core.formatting import count, duration, not_finite_peers, percent, short_name, size
 from coterie.core.run_folder import RunFolder
 from coterie.core.summary import Spread, Summary, Totals
+from coterie.methods.figures import Described, Front, Plane, Routes
 from coterie.report import fronts, walks
 from coterie.report import page as pages
-from coterie.report.embedding import EMBEDDINGS, kinds_of, rounds_of
+from coterie.report.embedding import rounds_of
 from coterie.report.figure import OddNotes, drawn_from
 from coterie.report.gains import HEADING, LOCAL, OPTIONS, gain_sentence, gains
 from coterie.report.graph_figures import scale_of
@@ -50,7 +51,7 @@ def page_of(run: Run) -> str:
     top = [_about(events, start), *_failure(summary), *_mixture(summary), _headline(summary)]
     parts = [*top, _baseline_section(run), sections(run).html()]
     peer_tables = [_peer_table(run), architecture_table(start, summary)]
-    tables = [round_table(run.points, run.scores, run.masses), *peer_tables, *_method_tables(events)]
+    tables = [round_table(run.points, run.scores, run.masses), *peer_tables, *_method_tables(run)]
     names = [f"peer {p}" for p in range(start.peers)]
     data = {"what": "peer", "names": names, "about": _about_peers(start), "graph": _graph_data(run)}
     return pages.page(title, [*parts, *tables], data, SCRIPTS)
@@ -67,15 +68,12 @@ def sections(run: Run) -> pages.Sections:
     figures.add(run.time, "Accuracy against simulated time")
     figures.add(run.neighbours, "Neighbours against the true clusters")
     figures.add(partial(_graph, run), "Collaboration graph", "wide graph")
-    for kind in kinds_of(run.events):
-        figures.add(
-            partial(_embedding, run, kind),
-            f"Projection of the peers' classes: {EMBEDDINGS[kind].vectors}",
-            "wide",
-            list_missing=False,
-        )
-    figures.add(run.front, "Pareto fronts and chosen ensembles", list_missing=False)  # only some methods have them
-    figures.add(run.walks, "Routes of the experts", list_missing=False)
+    for what in run.described:  # most of them have nothing to draw: they are for the notes of other methods
+        if isinstance(what, Plane):
+            heading = f"Projection of the peers' classes: {what.vectors}"
+            figures.add(partial(_embedding, run, what), heading, "wide", list_missing=False)
+        else:
+            figures.add(partial(run.of_method, what), what.title, list_missing=False)
     figures.add(run.classes, "Classes held by each peer")
     figures.add(partial(_notes, run), "Notes of the method", "wide", list_missing=False)
     return figures
@@ -197,7 +195,7 @@ def _gains(run: Run) -> pages.Switch:
 
 def _notes(run: Run) -> pages.SideBySide:
     """Charts of the custom numbers that the method notes."""
-    drawn, others = charts_of_notes(run.events)
+    drawn, others = charts_of_notes(run.events, run.drawn_elsewhere)
     return pages.SideBySide(list(drawn.values()), f'<p class="soft">{escape(others)}</p>' if others else "")
 
 
@@ -208,10 +206,10 @@ def _graph(run: Run) -> pages.SideBySide:
     return pages.SideBySide([run.graph(), run.matrix()], above)
 
 
-def _embedding(run: Run, kind: str) -> pages.SideBySide:
+def _embedding(run: Run, what: Plane) -> pages.SideBySide:
     """The first and the last round noted, where they differ."""
-    last = run.embedding(of=kind)
-    return pages.SideBySide([*(run.embedding(round, kind) for round in rounds_of(run.events, kind)[:-1]), last])
+    last = run.of_method(what)
+    return pages.SideBySide([*(run.of_method(what, round) for round in rounds_of(run.events, what.note)[:-1]), last])
 
 
 def _rounds(graph: Graph) -> str:
@@ -253,23 +251,24 @@ def _packed(frames: Sequence[Frame]) -> list[list[object]]:
     ]  # fmt: skip
 
 
-def _method_tables(events: Sequence[Event]) -> Iterator[str]:
-    """Tables for single methods, as an alternative to their figures. Unreadable notes are reported with the figures."""
-    with suppress(OddNotes), drawn_from("members"):
-        if chosen := fronts.rows(events):
-            head = [
-                "peer",
-                "last search, round",
-                "ensembles on its front",
-                "chosen models from",
-                "vote",
-                "own models alone",
-            ]
-            caption = "Each peer's final ensemble, and the accuracy of its vote on the peer's validation data."
-            yield table("Chosen ensembles", caption, head, chosen, names=(3,))
-    with suppress(OddNotes), drawn_from("hop"):
-        if walked := walks.rows(events):
-            head = ["expert", "hops", "peers visited", "sent on again", "last stops"]
-            yield table(
-                "Routes of the experts", "Peers by number; the last stops in order.", head, walked, names=(0, 4)
-            )
+def _method_tables(run: Run) -> Iterator[str]:
+    """Tables of a method's figures, as an alternative to them. Unreadable notes are reported with the figures."""
+    for what in run.described:
+        with suppress(OddNotes):
+            yield from _method_table(run.events, what)
+
+
+def _method_table(events: Sequence[Event], what: Described) -> Iterator[str]:
+    if isinstance(what, Front):
+        with drawn_from(what.members):
+            chosen = fronts.rows(events, what)
+        accuracies = [words for _, words in what.accuracies]
+        head = ["peer", "last search, round", "ensembles on its front", "chosen models from", *accuracies]
+        if chosen:
+            yield table(what.table, what.table_caption, head, chosen, names=(3,))
+    elif isinstance(what, Routes):
+        with drawn_from(what.note):
+            walked = walks.rows(events, what)
+        head = [what.thing, "hops", "peers visited", "sent on again", "last stops"]
+        if walked:
+            yield table(what.title, "Peers by number; the last stops in order.", head, walked, names=(0, 4))

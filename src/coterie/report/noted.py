@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,7 +11,9 @@ import numpy as np
 from coterie.core import notes
 from coterie.core.events import Event, PeerRound, of_kind
 from coterie.core.formatting import count
+from coterie.methods.figures import Lines
 from coterie.report.figure import Figure, Key, NothingToDraw
+from coterie.report.marks import colour_and_dash
 from coterie.report.measures import MAX_POINTS, spread_out
 from coterie.report.summary import started
 from coterie.report.svg import Plot
@@ -76,9 +78,12 @@ def chart(noted: Noted, file: str, peers: int, rounds: int) -> Figure:
     return Figure(file, name, plot.svg(label), " ".join(caption), tuple(keys))
 
 
-def charts(events: Sequence[Event]) -> tuple[dict[str, Figure], str]:
-    """A chart for each of the first names, by name, and a sentence about the names not drawn."""
-    entries, start = custom_numbers(events), started(events)
+def charts(events: Sequence[Event], without: Collection[str] = ()) -> tuple[dict[str, Figure], str]:
+    """A chart for each of the first names, by name, and a sentence about the names not drawn.
+
+    `without` are names that another figure shows.
+    """
+    entries, start = [entry for entry in custom_numbers(events) if entry.name not in without], started(events)
     if not entries:
         raise NothingToDraw("The method notes no custom numbers (`me.note(name=1.0)` notes one).")
     tags = notes.Tags()
@@ -89,6 +94,29 @@ def charts(events: Sequence[Event]) -> tuple[dict[str, Figure], str]:
     named = ", ".join(others[:MAX_NAMED])
     more = f" and {len(others) - MAX_NAMED:,} more" if len(others) > MAX_NAMED else ""
     return drawn, f"Of {len(entries):,} names {len(drawn)} are drawn; in events.jsonl alone are: {named}{more}."
+
+
+def lines(events: Sequence[Event], what: Lines) -> Figure:
+    """Several numbers over rounds in one chart: for each, the mean over the peers that noted it."""
+    entries = {entry.name: entry for entry in custom_numbers(events) if entry.peers}
+    means = {label: _means(entries[name]) for name, label in what.notes if name in entries}
+    if not means:
+        raise NothingToDraw(f"No peer noted {' or '.join(name for name, _ in what.notes)}.")
+    every = [point for line in means.values() for point in line]
+    last = max(started(events).rounds, *(x for x, _ in every))
+    plot = Plot((1.0, max(last, 2.0)), _around([y for _, y in every]))
+    plot.axes("round", what.y_label, _tick, whole=True)
+    for i, (label, line) in enumerate(means.items()):
+        plot.line([x for x, _ in line], [y for _, y in line], colour_and_dash(i), label)
+    keys = tuple(Key(colour_and_dash(i), label) for i, label in enumerate(means))
+    ends = ", ".join(f"{label} {_tick(line[-1][1])}" for label, line in means.items())
+    caption = f"{what.caption} A line is the mean over the peers that noted the number.".strip()
+    return Figure(what.name, what.title, plot.svg(f"{what.title} over rounds: finally {ends}"), caption, keys)
+
+
+def _means(noted: Noted) -> list[tuple[float, float]]:
+    """The mean over peers, by round."""
+    return [(float(r), notes.mean(noted.peers[r])) for r in spread_out(sorted(noted.peers), MAX_POINTS)]
 
 
 def _around(values: Sequence[float]) -> tuple[float, float]:

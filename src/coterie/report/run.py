@@ -15,8 +15,10 @@ from coterie.core.events import Event, PeerRound, RunStarted, of_kind, read
 from coterie.core.formatting import not_finite_peers, short_name
 from coterie.core.run_folder import ComparisonFolder, RunFolder
 from coterie.core.summary import Summary
+from coterie.methods.drawn import figures_of
+from coterie.methods.figures import Described, Front, Lines, Plane, Routes
 from coterie.report import charts, graph_figures, holdings
-from coterie.report.embedding import EMBEDDINGS, embedding, kinds_of
+from coterie.report.embedding import embedding
 from coterie.report.figure import Figure, NothingToDraw, drawn_from
 from coterie.report.fronts import fronts
 from coterie.report.gains import bars, same_peers
@@ -24,7 +26,8 @@ from coterie.report.graphs import KINDS, Graph, graphs_of
 from coterie.report.matrix import Floats
 from coterie.report.measures import Point, by_architecture, by_peer, mass_points, neighbour_points, points
 from coterie.report.noted import charts as charts_of_notes
-from coterie.report.summary import read_summary, started, summarise
+from coterie.report.noted import lines
+from coterie.report.summary import noted, read_summary, started, summarise
 from coterie.report.timing import Curve, accuracy_over_time
 from coterie.report.walks import walks
 
@@ -103,27 +106,40 @@ class Run:
     def embedding(self, round: int | None = None, of: str = "") -> Figure:
         """The peers' classes projected onto a plane, where the method notes them: in the last (or first) noted round.
 
-        `of`: "features" (mean latent features) or "prototypes" (default: the first of these that the run has).
+        `of`: the note, such as "features" or "prototypes" (default: the first that the run has).
         """
-        kind = of or next(iter(kinds_of(self.events)), "prototypes")
-        if kind not in EMBEDDINGS:
-            raise CoterieError(unknown("embedding", of, EMBEDDINGS))
-        with drawn_from(kind):
-            return embedding(self.events, kind, round)
+        planes = {figure.note: figure for figure in self.described if isinstance(figure, Plane)}
+        if of and of not in planes:
+            raise CoterieError(unknown("embedding", of, planes))
+        there = [figure for note, figure in planes.items() if noted(self.events, note)] or list(planes.values())[-1:]
+        if not of and not there:
+            raise NothingToDraw("The method describes no vectors to be drawn in a plane.")
+        return self.of_method(planes[of] if of else there[0], round)
 
     def front(self) -> Figure:
         """The ensembles that peers chose from, where the method selects ensembles."""
-        with drawn_from("front", "place"):
-            return fronts(self.events)
+        return self.of_method(self._first(Front))
 
     def walks(self) -> Figure:
         """Each expert's route through the peers, where the method has walking experts."""
-        with drawn_from("hop", "found"):
-            return walks(self.events)
+        return self.of_method(self._first(Routes))
+
+    def of_method(self, what: Described, round: int | None = None) -> Figure:
+        """A figure that the method brings (one of `described`); `round` is for vectors in a plane."""
+        if isinstance(what, Plane):
+            with drawn_from(what.note):
+                return embedding(self.events, what, round)
+        if isinstance(what, Front):
+            with drawn_from(what.note, what.chosen):
+                return fronts(self.events, what)
+        if isinstance(what, Routes):
+            with drawn_from(what.note, what.restart):
+                return walks(self.events, what)
+        return lines(self.events, what)
 
     def notes(self) -> dict[str, Figure]:
         """A chart for each custom number that the method notes (at most the first 24), by name."""
-        return charts_of_notes(self.events)[0]
+        return charts_of_notes(self.events, self.drawn_elsewhere)[0]
 
     # -- the data behind the figures -------------------------------------------------------------
 
@@ -131,6 +147,22 @@ class Run:
     def name(self) -> str:
         """The method's short name."""
         return short_name(self.start.method)
+
+    @cached_property
+    def described(self) -> tuple[Described, ...]:
+        """The figures that the method brings, and those of the package for notes that any method may make."""
+        return figures_of(self.start.method)
+
+    def _first(self, kind: type[Described]) -> Described:
+        for figure in self.described:
+            if isinstance(figure, kind):
+                return figure
+        raise NothingToDraw(f"The method describes no figure of the kind {kind.__name__}.")
+
+    @property
+    def drawn_elsewhere(self) -> frozenset[str]:
+        """The numbers that a figure of the method shows: they have no chart of their own."""
+        return frozenset[str]().union(*(figure.reads for figure in self.described if isinstance(figure, Lines)))
 
     @cached_property
     def accuracy_axis(self) -> tuple[float, float]:

@@ -7,8 +7,26 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from coterie.core.peer import Peer
+from coterie.methods.figures import Plane
 
 MOST_CLASSES = 20  # of a peer whose latent features are noted for the report
+
+FIGURES = (
+    Plane(
+        "embedding",
+        "features",
+        "Latent features",
+        "the mean over one peer's training samples of one class, in the latent space that its head takes as input",
+        "means of latent features",
+    ),
+    Plane(
+        "prototypes",
+        "prototypes",
+        "Prototypes",
+        "one peer's shared prototype of a class that it has samples of",
+        "prototypes",
+    ),
+)
 
 
 async def note_embeddings(me: Peer) -> None:

@@ -14,8 +14,21 @@ from coterie.core.release import BOOKKEEPING
 from coterie.core.weights import Weights
 from coterie.methods.components.experts import all_experts, backbone_of, load_backbone
 from coterie.methods.components.random_walk import Sign, Walk
+from coterie.methods.figures import Routes
 
 FACTS = ("branch", "creator", "round", "hop")  # of a message that carries an expert: its sign
+
+ROUTES = Routes(
+    name="walks",
+    title="Routes of the experts",
+    note="hop",
+    restart="found",
+    thing="expert",
+    y_label="peer that holds it",
+    caption="The peer that held each expert in each round. The peer trains the expert if it can, then sends it on.",
+    restart_caption="A ring marks a lost expert: the peer with the newest copy sent it on again.",
+    missing="This run has no walking experts.",
+)
 
 
 def walker(kind: str) -> str:
