@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from coterie.core.errors import MethodError
 from coterie.core.events import Event, PeerRound, RunStarted
+from coterie.methods import find
 from coterie.methods.drawn import PACKAGE, figures_of
 from coterie.methods.figures import Lines
 from coterie.report import NothingToDraw
@@ -67,3 +69,11 @@ def test_the_packages_figures_are_for_every_method() -> None:
     assert [figure.name for figure in PACKAGE] == ["embedding", "prototypes", "front", "walks"]
     assert figures_of("local") == figures_of("no such method") == PACKAGE
     assert [figure.name for figure in figures_of("compfl")] == ["walks", "embedding", "prototypes", "front"]
+
+
+@pytest.mark.parametrize("wrong", ['figures = ("mine",)', "parts = (3,)", 'parts = "decoder"'])
+def test_a_wrong_declaration_is_reported_before_the_run(wrong: str, tmp_path: Path) -> None:
+    file = tmp_path / "wrong.py"
+    file.write_text(f"{METHOD}\n\nclass Wrong(Mine):\n    {wrong}\n", encoding="utf-8")
+    with pytest.raises(MethodError, match=rf"Wrong\.{wrong.split()[0]} must be a tuple of"):
+        find(f"{file}:Wrong")

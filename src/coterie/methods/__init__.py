@@ -18,6 +18,7 @@ from coterie.methods.fedavg import FedAvg
 from coterie.methods.fedpae import FedPAE
 from coterie.methods.fedprox import FedProx
 from coterie.methods.fedrod import FedRoD
+from coterie.methods.figures import Front, Lines, Plane, Routes
 from coterie.methods.fine_tuning import FedAvgFT
 from coterie.methods.flt import FLT
 from coterie.methods.gossip import Fixed, Gossip, Oracle
@@ -31,6 +32,7 @@ from coterie.methods.panm import PANM
 from coterie.methods.pens import PENS
 from coterie.methods.pfedsim import PFedSim
 from coterie.methods.private_heads import FedBABU, FedPer, FedRep
+from coterie.models.parts import Part
 
 METHODS: dict[str, type[Method]] = {
     "local": Local,
@@ -84,7 +86,18 @@ def find(name: str) -> type[Method]:
     if not (isinstance(method, type) and issubclass(method, Method)):
         raise ConfigError(f"method.name = '{name}' is not a subclass of coterie.Method")
     _check_coroutines(method)
+    _check_declared(method)
     return method
+
+
+def _check_declared(kind: type[Method]) -> None:
+    """Raise MethodError unless `parts` and `figures` hold what they should: reports and models read them later."""
+    allowed: dict[str, tuple[type, ...]] = {"parts": (str, Part), "figures": (Lines, Plane, Front, Routes)}
+    for attribute, types in allowed.items():
+        value = getattr(kind, attribute)
+        if not isinstance(value, tuple | list) or not all(isinstance(item, types) for item in value):
+            words = " or ".join(t.__name__ for t in types)
+            raise MethodError(f"{kind.__name__}.{attribute} must be a tuple of {words}, not {value!r}")
 
 
 def _check_coroutines(kind: type[Method]) -> None:
