@@ -112,7 +112,7 @@ def test_examples_shown_are_the_files() -> None:
         if block.text.startswith("# examples/"):
             file, text = block.text.split("\n", 1)
             shown[file.removeprefix("# ")] = text
-    written = {"proximal_gossip", "reconstructing_gossip", "drifting_gossip"}
+    written = {"proximal_gossip", "median_gossip", "clipped_gossip", "reconstructing_gossip", "drifting_gossip"}
     assert set(shown) == {f"examples/{name}.py" for name in written}
     for file, text in shown.items():
         assert text == (ROOT / file).read_text(encoding="utf-8"), f"{file} and CONTRIBUTING.md differ"
