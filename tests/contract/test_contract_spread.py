@@ -15,7 +15,7 @@ import pytest
 from contract_support import ASYNCHRONOUS, CASES, Outcome, read_graph, same, simulate, small
 
 from coterie.config.sections import PROCESSES, RAY
-from coterie.core.errors import ConfigError
+from coterie.core.errors import ConfigError, StageLost
 from coterie.running import simulated
 from coterie.running.progress import RoundProgress
 from coterie.simulation.director import Simulation
@@ -197,3 +197,18 @@ def test_a_cluster_that_does_not_answer_is_told_before_anything_is_written(addre
     with pytest.raises(ConfigError, match=f"engine.address = '{address}' does not answer"):
         simulated.run(small("gossip", "engine.name=ray", f"engine.address={address}"), tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_an_argument_that_was_lost_with_its_actor_is_a_lost_stage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The call itself ran elsewhere: Ray reports it as an error of the call."""
+    from ray.exceptions import ActorDiedError, RayTaskError
+
+    from coterie.simulation import ray_stage
+
+    def get(_: object) -> None:
+        raise RayTaskError("run", "a traceback", ActorDiedError("The actor died")).as_instanceof_cause()
+
+    monkeypatch.setattr(ray_stage.ray, "get", get)
+    cluster = object.__new__(ray_stage.Cluster)
+    with pytest.raises(StageLost, match="a part of the cluster is lost: The actor died"):
+        cluster._results([None])

@@ -76,10 +76,16 @@ class Cluster(Sharded):
             results = [ray.get(call) for call in calls]
         except RayTaskError as error:
             cause = error.cause
+            if isinstance(cause, RayError):  # an argument of the call, which an actor that died has computed
+                raise _lost(cause) from error
             raise cause if isinstance(cause, CoterieError) else error from None
         except RayError as error:
-            raise StageLost(f"a part of the cluster is lost: {str(error).splitlines()[0]}") from error
+            raise _lost(error) from error
         return results
+
+
+def _lost(error: RayError) -> StageLost:
+    return StageLost(f"a part of the cluster is lost: {first_line(error)}")
 
 
 # -- the cluster itself ------------------------------------------------------------------------
