@@ -238,7 +238,6 @@ def test_a_model_comes_back_as_one_of_its_architecture(tmp_path: Path) -> None:
     assert found is not None
     fresh = a_peer()
     checkpoint.to_peer(fresh, found[1])
-    assert fresh.kinds is not None
     models = [fresh.state["other"], fresh.state["list"][0][0], fresh.state["frozen"].content]
     assert [model.architecture for model in models] == [fresh.kinds.network("cnn3")] * 3
     assert all(torch.equal(model.vector, other.vector) for model in models)

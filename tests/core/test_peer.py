@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.core.artifact import Artifact
-from coterie.core.errors import ConfigError
+from coterie.core.errors import ConfigError, MethodError, ModelError
 from coterie.core.jobs import Pool, Split, TrainSettings
 from coterie.core.loss import cross_entropy
 from coterie.core.model import Architecture
@@ -137,3 +137,15 @@ def test_a_server_has_no_data(peer: Peer) -> None:
     for act in (peer.train, lambda: peer.evaluate([]), lambda: peer.samples):
         with pytest.raises(ConfigError, match="participant 2 is a server"):
             act()
+
+
+def test_a_fetch_from_the_server_without_a_server_is_an_error(peer: Peer) -> None:
+    with pytest.raises(MethodError, match=r"peer 2 fetches 'global' from the server .*sets `server = True`"):
+        peer.fetch(peer.server, "global")
+
+
+def test_a_peer_without_a_registry_names_the_model_that_it_cannot_make(peer: Peer) -> None:
+    with pytest.raises(ModelError, match="'cnn3' cannot be built"):
+        peer.own_initial("cnn3")
+    with pytest.raises(ModelError, match="'forest' cannot be fitted"):
+        peer.fit("forest").function()

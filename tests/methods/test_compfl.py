@@ -289,7 +289,6 @@ def test_the_mixture_may_be_what_a_client_predicts_with() -> None:
         )
         assert last.notes["beside"] == {"own": {"validation": other.validation, "test": other.test}}
         assert me.data is not None
-        assert me.kinds is not None
         assert me.ensemble is not None
         assert me.ensemble.weights == tuple(last.notes["experts"].values())
         said = torch.zeros(len(me.data.validation), 10)
@@ -328,7 +327,6 @@ def test_alignment_over_cross_entropy_is_noted_of_each_expert(monkeypatch: pytes
     async def watched(self: CompFL, me: Peer, kinds: Any) -> None:
         await adapt(self, me, kinds)
         for kind in kinds:
-            assert me.kinds is not None
             assert me.data is not None
             net = me.kinds.network(kind).build()
             net.load_state_dict({name: tensor.clone() for name, tensor in expert(me, kind).items()})

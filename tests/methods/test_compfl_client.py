@@ -47,7 +47,6 @@ class Call:
 
 def outputs(me: Peer, kind: str, split: str) -> tuple[Tensor, Tensor, Tensor]:
     """Logits and features of one of its experts, by PyTorch alone; and the labels."""
-    assert me.kinds is not None
     net, data = me.kinds.network(kind).build(), getattr(held_by(me), split)
     net.load_state_dict({name: tensor.clone() for name, tensor in expert(me, kind).items()})
     net.eval()

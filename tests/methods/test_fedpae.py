@@ -503,7 +503,7 @@ class Forged(FedPAE):
         elif self.what == "cut":
             content = content[: len(content) // 2]
         elif self.what == "classes":
-            x = np.random.default_rng(0).random((20, *me.kinds.shape), dtype=np.float32)  # type: ignore[union-attr]
+            x = np.random.default_rng(0).random((20, *me.kinds.shape), dtype=np.float32)
             content = estimators.fit("tree", x, np.arange(20) % 3, 3, 0).content
         elif self.what == "inputs":
             x = np.random.default_rng(0).random((20, 5), dtype=np.float32)

@@ -151,8 +151,6 @@ def _architecture_of(weights: Weights, me: Peer) -> Architecture | None:
         return own if weights.layout == own.layout else None
     name, architecture = weights.architecture, own
     if name != own.name:
-        if me.kinds is None:
-            return None
         try:
             architecture = me.kinds.network(name)
         except ModelError:

@@ -102,3 +102,20 @@ class ModelRegistry:
         if len(artifact) > 1 or content.dtype != torch.uint8 or content.dim() != 1:
             return f"'{ONNX}' should be the only tensor, and consist of bytes"
         return Portable(content, kind)
+
+
+def _no_network(name: str) -> Architecture:
+    raise ModelError(f"'{name}' cannot be built: this peer was made without a registry of models (`kinds`)")
+
+
+def _no_onnx(model: Model, shape: tuple[int, ...]) -> bytes:  # noqa: ARG001
+    raise ModelError(
+        f"'{model.architecture.name}' cannot be converted: this peer was made without a registry of models"
+    )
+
+
+def _no_fit(kind: str, *_: object) -> Portable:
+    raise ModelError(f"'{kind}' cannot be fitted: this peer was made without a registry of models (`kinds`)")
+
+
+NO_KINDS = ModelRegistry((), (), 0, _no_network, known=(), to_onnx=_no_onnx, fit=_no_fit)  # knows no model at all

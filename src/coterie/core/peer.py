@@ -36,7 +36,7 @@ from coterie.core.jobs import (
 from coterie.core.loss import Loss, cross_entropy
 from coterie.core.merging import Rule, merge, weighted_mean
 from coterie.core.model import Architecture, Model
-from coterie.core.model_registry import ModelRegistry
+from coterie.core.model_registry import NO_KINDS, ModelRegistry
 from coterie.core.portable_model import Portable
 from coterie.core.release import PARAMETERS, Release, Step, released
 from coterie.core.requests import ENGINES, Call, Compute, Evaluate, Fetch, News, Predict, Receive, Request, Send, Train
@@ -145,7 +145,7 @@ class Peer:
     round: int = 0  # the current round, from 1
     rounds: int = 0  # the number of rounds
     kind: str = ""  # of its model, as in model.zoo; for an estimator, `model` is only a placeholder
-    kinds: ModelRegistry | None = None  # the models that it may train or receive, besides its own architecture
+    kinds: ModelRegistry = NO_KINDS  # the models that it may train or receive, besides its own architecture
     ensemble: Ensemble | None = None  # what it predicts with, instead of its model
     beside: dict[str, Ensemble] = field(default_factory=dict)  # further ensembles to measure, by name in the report
     state: dict[str, Any] = field(default_factory=dict)  # kept in checkpoints: JSON values, tensors, models
@@ -263,7 +263,6 @@ class Peer:
 
     def fit(self, kind: str) -> Compute[Portable]:
         """An estimator (a forest, say), fitted to this peer's training data, as a portable model."""
-        assert self.kinds is not None
         train, key = self._data().train, (self.seed, self.id, self.round, "fit", kind)
         x, y, seed = train.x.cpu().numpy(), train.y.cpu().numpy(), randomness.number(*key) % 2**31
         return self._requested("fit", Compute(self.kinds.fitting(kind, x, y, seed), ESTIMATOR_EPOCHS * len(train)))
@@ -340,7 +339,7 @@ class Peer:
 
     def fetch(
         self,
-        peers: int | Iterable[int],
+        peers: int | Iterable[int] | None,
         name: str,
         *,
         like: Mapping[str, Tensor] | None = None,
@@ -351,6 +350,11 @@ class Peer:
         Received data are never trusted. An artifact without exactly the tensors of `like` (shapes and types, all
         finite) and these facts (numbers above 0) counts as absent; the report says from which peer, and why.
         """
+        if peers is None:
+            raise MethodError(
+                f"peer {self.id} fetches '{name}' from the server (me.server), but there is none: "
+                "a method with a server sets `server = True`"
+            )
         wanted = (int(peers),) if isinstance(peers, int | np.integer) else tuple(sorted(set(peers)))
         self._check_edges(wanted, f"fetches '{name}' from")
         return self._requested(
@@ -410,7 +414,6 @@ class Peer:
 
     def opened(self, found: Mapping[int, Artifact], largest: int) -> dict[int, Model | Portable]:
         """The models in fetched artifacts, of any kind. Unusable ones are left out, and the report says why."""
-        assert self.kinds is not None
         opened = {j: self.kinds.opened(artifact, largest) for j, artifact in found.items()}
         self.decline({j: model for j, model in opened.items() if isinstance(model, str)})
         return {j: model for j, model in opened.items() if not isinstance(model, str)}
@@ -446,7 +449,7 @@ class Peer:
 
     def own_initial(self, kind: str = "", draw: int = 0) -> Model:
         """New weights that no other peer has, of this peer's architecture or of the one that `kind` names."""
-        architecture = self.kinds.network(kind) if kind and self.kinds else self.architecture
+        architecture = self.kinds.network(kind) if kind else self.architecture
         more = (draw,) if draw else ()
         return architecture.drawn(self.seed, "initial", architecture.name, "of peer", self.id, *more)
 
@@ -459,7 +462,6 @@ class Peer:
 
     def job(self, model: Mapping[str, Tensor] | Portable, split: Split) -> AnyJob:
         if isinstance(model, Portable):
-            assert self.kinds is not None
             return PortableJob(model, split, self.kinds.classes)
         return EvaluateJob(model if isinstance(model, Model) else self.architecture.view(model), split)
 

@@ -67,7 +67,6 @@ class _ToCommonMeans(Method):
         [prediction] = await me.predict()
         own = class_means(self.vectors(prediction), me.labels(), len(means))
         me.shelve(self.artifact, own, made_from=CLASS_MEANS)
-        assert me.server is not None
         for common in (await me.fetch(me.server, "global", like=_averages(me))).values():
             me.state.update(common)
 
@@ -134,7 +133,6 @@ class FedGH(Method):
         [prediction] = await me.predict()
         own = class_means(prediction.features, me.labels(), len(me.model["head.weight"]))
         me.shelve("prototypes", own, made_from=CLASS_MEANS)
-        assert me.server is not None
         for head in (await me.fetch(me.server, "global", like=me.model.part("head"))).values():
             me.model.load(head)
 

@@ -93,7 +93,6 @@ class CompFL(ExpertTraining, FedAvg):
     async def setup(self, me: Peer) -> None:
         if me.id == me.server:
             return
-        assert me.kinds is not None
         count = len(all_experts(me))
         enough = self.setting != GOSSIP or me.rounds >= count
         need(enough, "setting", f"= {GOSSIP}: {count} experts, one after the other, need {count} rounds or more")
@@ -121,7 +120,6 @@ class CompFL(ExpertTraining, FedAvg):
 
     async def with_the_server(self, me: Peer, t: int) -> None:
         """Train one expert; then take over the average of each that the client can train."""
-        assert me.server is not None
         held = can_train(me)
         if self.takes_part(me, t):
             kind = pick(held, self.epsilon, me.rng("expert"))

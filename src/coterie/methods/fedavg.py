@@ -53,7 +53,6 @@ class FedAvg(Method):
 
     async def follow(self, me: Peer) -> bool:
         """Load the average of the peer's architecture; False if there is none."""
-        assert me.server is not None
         averages = await me.fetch(me.server, common_of(me.kind), like=self.own(me))
         for common in averages.values():
             self.take(me, common)
@@ -97,7 +96,6 @@ def common_of(kind: str) -> str:
 
 def by_kind(me: Peer, updates: Mapping[int, Artifact], parts: Sequence[str] = ()) -> dict[str, dict[int, Artifact]]:
     """Updates by the architecture that they claim to be of; those that do not fit it are declined."""
-    assert me.kinds is not None
     claimed = {j: str(update.facts.get("kind", "")) for j, update in updates.items()}
     blanks = {kind: me.kinds.blank(kind, parts) for kind in set(claimed.values())}
     groups: dict[str, dict[int, Artifact]] = defaultdict(dict)

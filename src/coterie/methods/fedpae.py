@@ -92,7 +92,6 @@ class FedPAE(ModelBench, LocalEnsemble):
     async def ready(self, me: Peer, slot: int, own: Own) -> None:
         """Publish a model that will not change any more."""
         await super().ready(me, slot, own)
-        assert me.kinds is not None
         packed: Packed = await me.compute(me.kinds.packed, model_of(me, own["kind"], own["best"]))
         made_from = PORTABLE if ONNX in packed[0] else PARAMETERS
         me.shelve(f"model-{slot}", packed[0], made_from=made_from, of=len(me.state["own"]), kind=packed[1]["kind"])

@@ -26,7 +26,6 @@ class FedSim(Method):
         before = me.reference("head")
         await self.learn(me)
         me.shelve("head", me.model.part("head"), reference=before, samples=me.samples)
-        assert me.server is not None
         for head in (await me.fetch(me.server, "global", like=me.model.part("head"))).values():
             me.model.load(head)
 

@@ -30,7 +30,6 @@ class IFCA(Method):
         before = me.reference()
         await me.train()
         me.shelve("update", me.model, reference=before, samples=me.samples, cluster=me.state["cluster"])
-        assert me.server is not None
         for i, model in enumerate(me.state["models"]):
             for improved in (await me.fetch(me.server, f"model-{i}", like=model)).values():
                 model.load(improved)

@@ -119,7 +119,6 @@ async def take_over(me: Peer, name: str) -> bool:
     if me.id == me.server:
         me.shelve(name, part, made_from=AVERAGE)
         return True
-    assert me.server is not None
     models = await me.fetch(me.server, name, like=part)
     for small in models.values():
         me.model.load(small)
@@ -161,7 +160,6 @@ class FedKD(Method):
 
     async def follow(self, me: Peer, t: int, before: Weights) -> None:
         """Apply the server's update; a peer that has missed one loads the whole model."""
-        assert me.server is not None
         for update in (await me.fetch(me.server, "global")).values():
             step = unpacked(update, before)
             if step is not None and update.round == t and me.state["at"] == t - 1:

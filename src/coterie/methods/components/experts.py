@@ -19,7 +19,6 @@ def by_size(kinds: ModelRegistry) -> list[str]:
 
 
 def all_experts(me: Peer) -> list[str]:
-    assert me.kinds is not None
     return by_size(me.kinds)
 
 
@@ -32,7 +31,6 @@ def can_train(me: Peer) -> list[str]:
 def expert(me: Peer, kind: str) -> Model:
     if kind == me.kind:
         return me.model
-    assert me.kinds is not None
     return me.kinds.network(kind).view(me.state["experts"][kind])
 
 
@@ -40,7 +38,6 @@ def backbone_of(me: Peer, kind: str) -> Weights:
     """The client's copy of an expert's backbone. One that it cannot train is as it was when it was last here."""
     if kind in can_train(me):
         return expert(me, kind).part("backbone")
-    assert me.kinds is not None
     carried: dict[str, Weights] = me.state["carried"]
     return carried.get(kind) or me.kinds.network(kind).initial(me.seed).part("backbone")
 

@@ -48,14 +48,12 @@ def weighted(net: BoundNet, batch: Batch, given: Given) -> Tensor:
 
 def class_weights(me: Peer) -> Tensor:
     """A weight for each class: the rarer in the peer's training data, the higher. The mean over its samples is 1."""
-    assert me.kinds is not None
     counts = torch.bincount(me.labels(), minlength=me.kinds.classes).to(me.model.vector.dtype)
     return counts.sum() / (counts > 0).sum() / counts.clamp(min=1)
 
 
 def kinds_of(me: Peer, count: int) -> list[str]:
     """The kinds of models that a peer trains: this many of the zoo (0: all), starting with its own."""
-    assert me.kinds is not None
     zoo = me.kinds.zoo
     start = zoo.index(me.kind) if me.kind in zoo else 0
     return [zoo[(start + i) % len(zoo)] for i in range(min(count, len(zoo)) or len(zoo))]
@@ -95,5 +93,4 @@ def model_of(me: Peer, kind: str, content: Frozen | Weights) -> Model | Portable
     stored = content.content if isinstance(content, Frozen) else content
     if isinstance(stored, Tensor):
         return Portable(stored, kind)
-    assert me.kinds is not None
     return Model(me.kinds.network(kind), stored.vector)

@@ -43,7 +43,6 @@ async def send_averages(me: Peer, name: str, models: Mapping[int, Tensors], shar
 
 async def own_average(me: Peer, name: str, like: Tensors) -> Average | None:
     """Run by a peer: the average (tensors `like` these) that the server made for it in this round, or None."""
-    assert me.server is not None
     for answered in (await me.fetch(me.server, "answered")).values():
         if answered.round != me.round or me.id not in answered.get("peers", torch.empty(0)).tolist():
             return None  # the server has continued without this peer's update
