@@ -206,9 +206,9 @@ def test_an_argument_that_was_lost_with_its_actor_is_a_lost_stage(monkeypatch: p
     from coterie.simulation import ray_stage
 
     def get(_: object) -> None:
-        raise RayTaskError("run", "a traceback", ActorDiedError("The actor died")).as_instanceof_cause()
+        raise RayTaskError("run", "a traceback", ActorDiedError()).as_instanceof_cause()
 
     monkeypatch.setattr(ray_stage.ray, "get", get)
     cluster = object.__new__(ray_stage.Cluster)
-    with pytest.raises(StageLost, match="a part of the cluster is lost: The actor died"):
+    with pytest.raises(StageLost, match="a part of the cluster is lost: The actor died unexpectedly"):
         cluster._results([None])
