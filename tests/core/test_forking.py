@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
+import signal
 import subprocess
 import sys
 from multiprocessing.connection import Connection, Pipe
@@ -38,6 +40,23 @@ def test_the_environment_is_the_callers_at_the_time(monkeypatch: pytest.MonkeyPa
         assert ours.recv()[0] == value
         process.join(60)
         assert process.exitcode == 0
+
+
+def test_ctrl_c_is_blocked_afterwards_if_it_was_before() -> None:
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        ours, its = Pipe()
+        forking.start(tell, its, "HOME").join(60)
+        assert ours.poll()
+        assert signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def test_shards_on_a_system_without_fork_servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(multiprocessing, "get_all_start_methods", lambda: ["spawn"])
+    assert main(["run", *TINY, "method.name=local", "baseline=", "--out", str(tmp_path / "run"), "--plain"]) == OK
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["rounds"] == 1
 
 
 def test_a_script_without_a_guard_is_run_once(tmp_path: Path) -> None:

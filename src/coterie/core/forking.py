@@ -55,11 +55,11 @@ def _run(target: Callable[..., None], arguments: tuple[Any, ...], environment: d
 def _interrupts_blocked() -> Iterator[None]:
     """Block Ctrl-C in a process that starts here, and in the server that it is a fork of."""
     resource_tracker.ensure_running()  # otherwise it would start first and unblock interrupts
-    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
         yield
     finally:
-        allow_interrupts()
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextmanager
