@@ -15,7 +15,7 @@ import numpy as np
 from coterie.core import notes
 from coterie.core.errors import RunError
 from coterie.core.events import Event, NotFinite, PeerRound, RunStarted, of_kind
-from coterie.core.files import write_whole
+from coterie.core.files import replacing, write_whole
 from coterie.core.run_folder import RunFolder
 from coterie.core.summary import (
     Beside,
@@ -257,10 +257,8 @@ def read_summary(folder: Path) -> Summary:
 
 
 def _save(path: Path, **arrays: np.ndarray) -> None:
-    temporary = path.with_suffix(".tmp")
-    with temporary.open("wb") as file:
+    with replacing(path) as temporary, temporary.open("wb") as file:
         np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
-    temporary.replace(path)
 
 
 def peers_by_architecture(start: RunStarted) -> dict[str, list[int]]:
