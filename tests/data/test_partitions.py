@@ -10,9 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from coterie.core.errors import ConfigError
-from coterie.data import PARTITIONS, Dataset, PartitionSettings, Shares, Transform, check_fits, partition
+from coterie.data import Dataset, PartitionSettings, Shares, Transform, check_fits, partition
 from coterie.data.partitions.deal import _deal
 from coterie.data.partitions.plan import Plan
+from coterie.data.partitions.plans import PLANS
 from coterie.data.partitions.rounding import largest_remainder, round_matrix, split_counts
 
 STRATIFIED = ("iid", "rotation", "label-swap", "independent", "quantity")
@@ -41,7 +42,7 @@ def equal(first: Shares, second: Shares) -> bool:
 
 cases = st.fixed_dictionaries(
     {
-        "partition": st.sampled_from(sorted(PARTITIONS)),
+        "partition": st.sampled_from(sorted(PLANS)),
         "clusters": st.sampled_from([2, 4]),
         "alpha": st.sampled_from([0.05, 0.5, 100.0]),
         "classes_per_peer": st.integers(1, 10),
@@ -122,7 +123,7 @@ def check_mix(shares: Shares, labels: np.ndarray, wanted: PartitionSettings) -> 
 
 def test_seeds_differ() -> None:
     labels = pool(0, 1000)
-    for name in PARTITIONS:
+    for name in PLANS:
         wanted = PartitionSettings(partition=name)
         assert not equal(partition(labels, 10, 5, wanted, 0), partition(labels, 10, 5, wanted, 1))
 

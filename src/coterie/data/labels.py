@@ -25,7 +25,7 @@ def encode_labels(
     if labels.dtype.kind not in "iufb":
         labels = np.asarray([str(label) for label in labels])
     values, numbers = np.unique(labels, return_inverse=True)
-    names = tuple(_name(value) for value in values)
+    names = tuple(name_of(value) for value in values)
     if not declared:
         _refuse_measurement(where, what, values, len(labels))
         return numbers.astype(np.int64), names
@@ -45,8 +45,8 @@ def which_rows(wrong: Array) -> str:
     return f"in {len(rows)} row{'s' if len(rows) > 1 else ''}, the first is row {rows[0]} (counted from 0)"
 
 
-def _name(value: object) -> str:
-    """The name of a class. 1.0 is class 1: some formats store integers as floats."""
+def name_of(value: object) -> str:
+    """The name of a class or site. 1.0 is class 1: some formats store integers as floats."""
     return str(int(value)) if isinstance(value, np.floating) and value == np.floor(value) else str(value)
 
 

@@ -11,9 +11,12 @@ import numpy as np
 
 from coterie.core.errors import DataError, unknown
 from coterie.data.catalog import DOWNLOADED, EMBEDDED, file_of, find_entry, views_of
-from coterie.data.dataset import Dataset, data_home, read_arrays
+from coterie.data.dataset import Dataset, FeatureColumn, data_home, read_arrays
 from coterie.data.fetching import check_form
 from coterie.data.own import check_path, image_side, load_own, looks_like_path
+from coterie.data.row_columns import ONLY_FEATURES, RowColumns
+from coterie.data.schema import declared_schema
+from coterie.data.sites import is_pattern, site_files
 from coterie.data.tables import Categories
 from coterie.data.views import PHOTOGRAPHS, Views, usual_views
 
@@ -24,30 +27,38 @@ def load(
     label: str = "label",
     labels: Sequence[str] = (),
     categories: Categories | None = None,
+    schema: str = "",
+    rows: RowColumns = ONLY_FEATURES,
     home: Path | None = None,
 ) -> Dataset:
     """A named dataset, or your own file or folder.
 
     For your own data, `label` is the label column of a table, `labels` lists all classes in order if the data may lack
-    some, and `categories` lists the values that each text column may have.
+    some, and `categories` lists the values that each text column may have. `schema` is the path of a declared schema,
+    which replaces all three. `rows` names columns that describe rows and are not features.
 
     The official train and test parts of a named dataset are merged into one pool, train rows first. Values are raw:
     images are uint8 (N, C, H, W), anything else is numbers (N, ...). A run scales them for each peer (see
     `coterie.data.pool`).
     """
-    if categories and name_or_path in (*EMBEDDED, *DOWNLOADED):
-        raise DataError(f"data.categories only applies to your own tables, not to {name_or_path}: remove it")
+    for key, given in (("categories", categories), ("schema", schema)):
+        if given and name_or_path in (*EMBEDDED, *DOWNLOADED):
+            raise DataError(f"data.{key} only applies to your own tables, not to {name_or_path}: remove it")
     if name_or_path in EMBEDDED:
         return _load_embedded(name_or_path)
     if name_or_path in DOWNLOADED:
         return _load_downloaded(name_or_path, data_home(home))
     check_there(name_or_path)
-    return load_own(Path(name_or_path).expanduser(), label, labels, categories)
+    declared = declared_schema(schema, labels, categories)
+    return load_own(Path(name_or_path).expanduser(), label, labels, categories, declared, rows=rows)
 
 
 def check_there(name_or_path: str) -> None:
     """Raise DataError if there is no dataset, file or folder of this name."""
     if name_or_path in EMBEDDED or name_or_path in DOWNLOADED:
+        return
+    if is_pattern(name_or_path):
+        site_files(name_or_path)
         return
     if not looks_like_path(name_or_path):
         names = unknown("dataset", name_or_path, [*EMBEDDED, *DOWNLOADED])
@@ -91,7 +102,8 @@ def _load_downloaded(name: str, home: Path) -> Dataset:
         check_form(name, arrays)
     except DataError as error:
         raise DataError(f"{error}: fetch it again with `coterie data get {name} --force`") from error
-    return Dataset(name, arrays["x"], arrays[entry.labels], entry.classes)
+    columns = tuple(FeatureColumn(column) for column in entry.columns)
+    return Dataset(name, arrays["x"], arrays[entry.labels], entry.classes, columns)
 
 
 def _load_embedded(name: str) -> Dataset:

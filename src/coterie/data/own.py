@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import zipfile
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,13 +11,15 @@ from pathlib import Path
 import numpy as np
 
 from coterie.core.errors import DataError
-from coterie.data import tables
+from coterie.data import tables, untidy
 from coterie.data.dataset import Array, Dataset, read_arrays
 from coterie.data.images import first_side, image_files, stack_images
-from coterie.data.labels import encode_labels
+from coterie.data.labels import encode_labels, which_rows
+from coterie.data.row_columns import ONLY_FEATURES, RowColumns
+from coterie.data.schema import Schema
 from coterie.data.tables import Categories
 
-_SUFFIXES = (*tables.SUFFIXES, ".npz")
+SUFFIXES = (*tables.SUFFIXES, ".npz")
 _CHANNELS = (1, 3)
 _LARGEST_INTEGER = 2**24  # float32 represents all integers up to this exactly
 
@@ -24,34 +27,71 @@ _LARGEST_INTEGER = 2**24  # float32 represents all integers up to this exactly
 def looks_like_path(text: str) -> bool:
     """Whether `text` refers to a file or folder rather than a named dataset."""
     path = Path(text).expanduser()
-    return path.exists() or path.suffix in _SUFFIXES or len(path.parts) > 1
+    return path.exists() or path.suffix in SUFFIXES or len(path.parts) > 1
 
 
 def check_path(path: Path) -> None:
     if not path.exists():
-        raise DataError(f"{path}: there is no such file or folder")
+        hint = "; a pattern needs data.partition = files" if glob.has_magic(str(path)) else ""
+        raise DataError(f"{path}: there is no such file or folder{hint}")
 
 
-def load_own(path: Path, label: str, labels: Sequence[str] = (), categories: Categories | None = None) -> Dataset:
-    """Read the user's file or folder; `labels` lists all classes if this file may lack some that other peers have.
+def load_own(
+    path: Path,
+    label: str,
+    labels: Sequence[str] = (),
+    categories: Categories | None = None,
+    schema: Schema | None = None,
+    *,
+    rows: RowColumns = ONLY_FEATURES,
+) -> Dataset:
+    """Read the user's file or folder; `labels` lists all classes if this file may lack some that other peers have, and
+    `rows` names the columns that describe rows. A schema says how a table is read, including label and categories.
 
     Raises DataError that names the problem.
     """
     check_path(path)
+    if schema:
+        return _load_by_schema(path, schema, rows)
     if categories and path.suffix not in tables.SUFFIXES:
         raise DataError(f"data.categories only applies to tables, and {path} is not a table: remove it")
     if path.is_dir():
+        if rows.by_key:
+            raise DataError(f"{min(rows.by_key)} only applies to tables and .npz files, not to the folder {path}")
         return _load_folder(path, labels)
-    if path.suffix not in _SUFFIXES:
-        valid = ", ".join(_SUFFIXES)
+    if path.suffix not in SUFFIXES:
+        valid = ", ".join(SUFFIXES)
         raise DataError(f"{path}: cannot read '{path.suffix}' files; give a folder of images or one of: {valid}")
     if path.suffix == ".npz":
-        dataset = _load_npz(path, labels)
+        dataset = _load_npz(path, labels, rows)
     else:
-        dataset = tables.load_table(path, label, labels, categories or {})
+        dataset = tables.load_table(path, label, labels, categories or {}, rows)
     if len(dataset.classes) < 2:
         raise DataError(f"{path}: all rows have the same label; at least two classes are needed")
     return dataset
+
+
+def _load_by_schema(path: Path, schema: Schema, rows: RowColumns) -> Dataset:
+    if path.suffix not in tables.SUFFIXES:
+        raise DataError(f"data.schema only applies to tables, and {path} is not a .csv or .parquet file: remove it")
+    coded = untidy.read_by_schema(path, schema, rows=rows)
+    if coded.reading.faults:
+        more = f" (and {len(coded.reading.faults) - 1} more)" if len(coded.reading.faults) > 1 else ""
+        raise DataError(
+            f"{path}: {coded.reading.faults[0]}{more}. `coterie data check {path}` lists all: correct the cells, or "
+            "declare their spelling in the schema"
+        )
+    if not len(coded.x):
+        raise DataError(f"{path}: has no rows with a label")
+    assert coded.y is not None  # it was asked for
+    return Dataset(
+        path.stem, coded.x, coded.y, schema.label.classes, schema=schema, remarks=_remarks(path, coded.reading),
+        row_ids=coded.kept, **coded.row_fields,
+    )  # fmt: skip
+
+
+def _remarks(path: Path, reading: untidy.Reading) -> tuple[str, ...]:
+    return tuple(f"{path.name}: {line}" for line in reading.lines())
 
 
 def image_side(path: Path) -> int | None:
@@ -91,18 +131,41 @@ def _load_folder(folder: Path, labels: Sequence[str]) -> Dataset:
     return replace(dataset, y=place[dataset.y], classes=tuple(labels))
 
 
-def _load_npz(path: Path, labels: Sequence[str]) -> Dataset:
+def read_labels(path: Path, label: str) -> Array:
+    """The labels of a file or folder as they are, without missing ones: `load_own` reports those."""
+    check_path(path)
+    if path.is_dir():
+        _, numbers, classes = image_files(path)
+        return np.array(classes)[numbers]
+    if path.suffix == ".npz":
+        return _arrays(path, ())["y"].ravel()
+    labels: Array = tables.read_column(path, label, "data.label").dropna().to_numpy()
+    return labels
+
+
+def _arrays(path: Path, others: Sequence[str]) -> dict[str, Array]:
+    """The arrays of an .npz file, with x, y and these others."""
     arrays = read_arrays(path)
-    if missing := {"x", "y"} - arrays.keys():
+    needed = ["x", "y", *others]
+    if missing := [name for name in needed if name not in arrays]:
         held = ", ".join(sorted(arrays)) or "nothing"
-        raise DataError(f"{path}: has no array '{min(missing)}'; it needs x and y, but has {held}")
+        listed = f"{', '.join(needed[:-1])} and {needed[-1]}"
+        raise DataError(f"{path}: has no array '{missing[0]}'; it needs {listed}, but has {held}")
+    for name in others:
+        if arrays[name].shape != arrays["y"].shape or name in ("x", "y"):
+            raise DataError(f"{path}: the array '{name}' has shape {arrays[name].shape}; it needs one value per row")
+    return arrays
+
+
+def _load_npz(path: Path, labels: Sequence[str], rows: RowColumns) -> Dataset:
+    arrays = _arrays(path, list(rows.by_key.values()))
     x, y = arrays["x"], arrays["y"]
     if y.ndim != 1 or x.ndim < 1 or len(x) != len(y) or len(y) == 0:
         raise DataError(f"{path}: x has shape {x.shape}, y {y.shape}; y needs one label for every row of x")
     if y.dtype.kind == "f" and not np.isfinite(y).all():
         raise DataError(f"{path}: y has {int((~np.isfinite(y)).sum())} missing or infinite labels")
     numbers, classes = encode_labels(path, "y", y, labels)
-    return Dataset(path.stem, _rows_of(path, x), numbers, classes)
+    return Dataset(path.stem, _rows_of(path, x), numbers, classes, **rows.read(path, arrays))
 
 
 def _rows_of(path: Path, x: Array) -> Array:
@@ -144,4 +207,14 @@ def refuse_large_integers(where: object, x: Array) -> None:
         raise DataError(
             f"{where}: x has integers beyond {_LARGEST_INTEGER:,}, which the models' float32 cannot represent "
             "exactly: renumber them from 0; or, if they are measurements, train with data.scale = 'standard'"
+        )
+
+
+def refuse_unknown_ids(where: object, x: Array, vocabulary: int) -> None:
+    """Raise DataError for token ids that a model's embedding does not have."""
+    outside = np.asarray(((x < 0) | (x >= vocabulary)).reshape(len(x), -1).any(axis=1))
+    if outside.any():
+        raise DataError(
+            f"{where}: has token ids outside 0 to {vocabulary - 1} {which_rows(outside)}: set model.vocabulary to the "
+            "number of ids at all peers, or give unknown words an id of their own"
         )

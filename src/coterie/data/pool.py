@@ -16,11 +16,12 @@ import torch
 
 from coterie.core.errors import DataError
 from coterie.core.jobs import Pool, Split
-from coterie.core.peer import PeerData
+from coterie.core.peer_data import PeerData
 from coterie.data import Dataset, Share, available
 from coterie.data.augmentation import Augmentation, FeatureAugmentation, ImageAugmentation, NoAugmentation
 from coterie.data.dataset import FEATURES, IMAGES, INTEGERS
 from coterie.data.own import refuse_large_integers
+from coterie.data.preparation import Preparation
 from coterie.data.scaling import Scaling
 
 if TYPE_CHECKING:
@@ -44,9 +45,11 @@ class PooledData:
     class_counts: list[list[int]]  # training samples of each class, by peer
     clusters: list[int] | None  # the true clusters by peer, if the partition makes clusters
     augment: Augmentation  # how a view of a sample is made
-    scalings: list[Scaling]  # by peer: from its raw samples to what its model sees
+    scalings: list[Scaling]  # by peer: from its features to what its model sees
+    preparations: list[Preparation | None]  # by peer: from the columns of a schema to features; None without a schema
     kind: str  # of the scaled samples: images, features, or integers
     division: str  # a digest of which rows each peer has
+    rows: Array  # of the samples: their row numbers in the dataset, or in the file of their site
 
     def without_raw(self) -> PooledData:
         """The same without the raw rows of the dataset, which peers do not need."""
@@ -57,26 +60,37 @@ class PooledData:
         with warnings.catch_warnings():  # a pool is never written to, and may be read-only memory
             warnings.filterwarnings("ignore", "The given NumPy array is not writable")
             pool = Pool(torch.from_numpy(self.x).to(device), torch.from_numpy(self.y).to(device), self.augment)
-        return [self._of_peer(pool, *of_peer, device) for of_peer in zip(self.cuts, self.scalings, strict=True)]
+        by_peer = zip(self.cuts, self.scalings, self.preparations, strict=True)
+        return [self._of_peer(pool, *of_peer, device) for of_peer in by_peer]
 
-    def _of_peer(self, pool: Pool, cuts: tuple[int, ...], scaling: Scaling, device: str) -> PeerData:
+    def _of_peer(
+        self, pool: Pool, cuts: tuple[int, ...], scaling: Scaling, preparation: Preparation | None, device: str
+    ) -> PeerData:
         train, validation, test = (Split(pool, torch.arange(a, b, device=device)) for a, b in itertools.pairwise(cuts))
-        return PeerData(train, validation, test, scaling=scaling)
+        return PeerData(train, validation, test, scaling=scaling, preparation=preparation)
 
 
 def pool_data(dataset: Dataset, shares: Sequence[Share], settings: DataSettings) -> PooledData:
     """The samples of all shares, transformed as the shares say, and scaled."""
     total = sum(len(s.train) + len(s.validation) + len(s.test) for s in shares)
-    pool_x = np.empty((total, *dataset.x.shape[1:]), dtype=np.float32)
+    pool_x = np.empty((total, *dataset.shape), dtype=np.float32)
     pool_y = np.empty(total, dtype=np.int64)
+    pool_rows = np.empty(total, dtype=np.int64)
     kind, at, cuts, counts, scalings = _kind(dataset, settings), 0, [], [], []
+    _refuse_missing(dataset)
+    preparations: list[Preparation | None] = []
     for share in shares:
         rows = np.concatenate([share.train, share.validation, share.test])
         x, y = share.transform.apply(dataset.x[rows], dataset.y[rows])
+        preparations.append(Preparation.fitted(dataset.schema, x[: len(share.train)]) if dataset.schema else None)
+        if prepared := preparations[-1]:
+            x = prepared.features(x)
         if kind != IMAGES:
-            scalings.append(_scaling(dataset.name, kind, x[: len(share.train)], settings))
+            scalings.append(_scaling(dataset.name, kind, x[: len(share.train)], settings, prepared))
             x = _scaled(dataset.name, kind, x, scalings[-1])
-        pool_x[at : at + len(rows)], pool_y[at : at + len(rows)] = x, y
+        place = slice(at, at + len(rows))
+        pool_x[place], pool_y[place] = x, y
+        pool_rows[place] = rows if dataset.row_ids is None else dataset.row_ids[rows]
         cuts.append((at, at + len(share.train), at + len(share.train) + len(share.validation), at + len(rows)))
         counts.append(np.bincount(y[: len(share.train)], minlength=len(dataset.classes)).tolist())
         at += len(rows)
@@ -89,7 +103,22 @@ def pool_data(dataset: Dataset, shares: Sequence[Share], settings: DataSettings)
     else:
         augment = FeatureAugmentation(math.prod(pool_x.shape[1:]), settings.noise, settings.drop)
     return PooledData(
-        dataset, pool_x, pool_y, cuts, counts, _clusters(shares), augment, scalings, kind, _division(shares)
+        dataset, pool_x, pool_y, cuts, counts, _clusters(shares), augment, scalings, preparations, kind,
+        _division(shares), pool_rows,
+    )  # fmt: skip
+
+
+def _refuse_missing(dataset: Dataset) -> None:
+    if dataset.x.dtype.kind != "f" or dataset.schema:  # a schema says how they are filled
+        return
+    missing = np.argwhere(np.isnan(dataset.x))  # a row, a column, ... each
+    if not len(missing):
+        return
+    names = [dataset.columns[column].name for column in np.unique(missing[:, 1]) if dataset.columns]
+    where = f"columns {', '.join(names)} have" if names else "x has"
+    raise DataError(
+        f"{dataset.name}: {where} missing values, which models do not take: write the rows (`coterie.data.load`) to a "
+        "table of your own, and fill them in or drop them"
     )
 
 
@@ -111,13 +140,19 @@ def _clusters(shares: Sequence[Share]) -> list[int] | None:
     return clusters if len(clusters) == len(shares) else None
 
 
-def _scaling(name: str, kind: str, train: Array, settings: DataSettings) -> Scaling:
+def _scaling(
+    name: str, kind: str, train: Array, settings: DataSettings, preparation: Preparation | None = None
+) -> Scaling:
     """The scaling of features and integers, from one peer's own training rows, in a simulation as on a network.
 
     A real peer does not have other peers' rows, and rows that a model is evaluated on must not affect its scaling.
     """
     if settings.scale == "unit":
         raise DataError(f"data.scale = 'unit' only applies to images, and {name} has none: use 'standard' or 'none'")
+    if settings.scale == "schema":
+        if preparation is None:
+            raise DataError("data.scale = 'schema' needs data.schema: name the schema, or use 'standard'")
+        return preparation.agreed_scaling()
     if kind == INTEGERS or settings.scale == "none":
         return Scaling.none(train.shape[1])
     with np.errstate(over="ignore", invalid="ignore"):
@@ -146,6 +181,8 @@ def _scale_images(
     The standard scale of a named dataset is computed from the images of all peers, as is usual. For the user's own
     images it is computed from the training images.
     """
+    if settings.scale == "schema":
+        raise DataError("data.scale = 'schema' only applies to tables with data.schema: use 'standard' or 'unit'")
     mean, std = np.zeros(x.shape[1]), np.ones(x.shape[1])
     if settings.scale == "unit":
         std = np.full(x.shape[1], 255.0)

@@ -7,7 +7,7 @@ from html import escape
 
 import numpy as np
 
-from coterie.core.formatting import plain
+from coterie.core.formatting import peer_label, peer_name, plain
 from coterie.data.dataset import Array, Dataset
 from coterie.data.partitions.shares import Share, Shares
 
@@ -35,14 +35,20 @@ def describe_shares(dataset: Dataset, shares: Shares) -> str:
         f"{len(used):,} rows in use",
         f"Shades: training rows of a class, from few ({_SHADES[0]}) to {counts.max()} ({_SHADES[-1]})",
         *_class_names(dataset.classes),
+        *dataset.remarks,
         "",
     ]
-    prefix = _prefix("peer", "train", "valid", "test", "cluster", "transform")
+    shown = _spread(len(shares), _MOST_LINES)
+    labels = [peer_label(peer, dataset.site_names) for peer in shown]
+    widest = max(map(len, labels))
+    labels = [label.rjust(widest) for label in labels]
+    prefix = _prefix("peer".rjust(widest), "train", "valid", "test", "cluster", "transform")
     per_cell, width = _cell_form(counts.shape[1], _COLUMNS - len(prefix))
     lines.append(prefix + _class_header(counts.shape[1], per_cell, width))
     shades = _shaded(counts)
-    shown = _spread(len(shares), _MOST_LINES)
-    lines += [_line(peer, shares[peer], shades[peer], per_cell, width) for peer in shown]
+    lines += [
+        _line(label, shares[peer], shades[peer], per_cell, width) for peer, label in zip(shown, labels, strict=True)
+    ]
     if len(shares) > len(shown):
         lines.append(f"... {len(shares) - len(shown)} more like these")
     if per_cell > 1:
@@ -103,7 +109,7 @@ def _shaded(counts: Array) -> Array:
     return shades
 
 
-def _line(peer: int, share: Share, shades: Array, per_cell: int, width: int) -> str:
+def _line(peer: str, share: Share, shades: Array, per_cell: int, width: int) -> str:
     train, validation, test = (len(rows) for rows in _splits(share))
     cluster = "-" if share.cluster is None else str(share.cluster)
     cells = [int(shades[start : start + per_cell].max()) for start in range(0, len(shades), per_cell)]
@@ -126,7 +132,10 @@ def draw_shares(dataset: Dataset, shares: Shares) -> str:
     peers, classes = counts.shape
     cell_width = max(6, min(46, 760 // classes))
     cell_height = max(5, min(24, 700 // peers))
-    left, top = 96, 118
+    left, top = (
+        96 if not dataset.site_names else 26 + 7 * max(len(peer_name(p, dataset.site_names)) for p in shown),
+        118,
+    )
     width, height = max(420, left + classes * cell_width + 24), top + peers * cell_height + 44
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
@@ -140,7 +149,7 @@ def draw_shares(dataset: Dataset, shares: Shares) -> str:
     for position, (peer, row) in enumerate(zip(shown, counts, strict=True)):
         y = top + position * cell_height
         labelled = position % -(-14 // cell_height) == 0
-        parts += _row_label(peer, shares[peer], left, y, cell_height, labelled)
+        parts += _row_label(peer_name(peer, dataset.site_names), shares[peer], left, y, cell_height, labelled)
         parts += _row_cells(row, int(counts.max()), left, y, cell_width, cell_height)
     if len(shares) > peers:
         parts.append(f'<text x="16" y="{height - 14}" fill="#666">... {len(shares) - peers} more peers</text>')
@@ -179,17 +188,17 @@ def _column_labels(names: tuple[str, ...], left: int, top: int, cell_width: int)
     return labels
 
 
-def _row_label(peer: int, share: Share, left: int, y: int, cell_height: int, labelled: bool) -> list[str]:
-    """The peer's number, a strip in its cluster's colour, and a tooltip with details."""
+def _row_label(peer: str, share: Share, left: int, y: int, cell_height: int, labelled: bool) -> list[str]:
+    """The peer's name, a strip in its cluster's colour, and a tooltip with details."""
     train, validation, test = (len(rows) for rows in _splits(share))
     cluster = "" if share.cluster is None else f", cluster {share.cluster}"
-    about = f"peer {peer}: {train} train, {validation} validation, {test} test{cluster}, {share.transform}"
+    about = f"{peer}: {train} train, {validation} validation, {test} test{cluster}, {share.transform}"
     colour = _cluster_colour(share.cluster)
     strip = f'<rect x="{left - 12}" y="{y}" width="7" height="{cell_height}" fill="{colour}">'
     parts = [f"{strip}<title>{escape(about)}</title></rect>"]
     if labelled:
         baseline = y + cell_height / 2 + 4
-        parts.append(f'<text x="{left - 18}" y="{baseline:g}" text-anchor="end">peer {peer}</text>')
+        parts.append(f'<text x="{left - 18}" y="{baseline:g}" text-anchor="end">{escape(peer)}</text>')
     return parts
 
 

@@ -11,6 +11,8 @@ import numpy as np
 from coterie.core.errors import DataError
 from coterie.data.dataset import Array, Dataset, FeatureColumn
 from coterie.data.labels import encode_labels, which_rows
+from coterie.data.row_columns import ONLY_FEATURES, RowColumns
+from coterie.data.untidy import read_texts
 
 Categories = Mapping[str, Sequence[str]]
 
@@ -18,20 +20,28 @@ SUFFIXES = (".csv", ".parquet")
 MOST_NAMED = 20  # columns listed in an error
 
 
-def load_table(path: Path, label: str, labels: Sequence[str], categories: Categories) -> Dataset:
-    """The dataset of a table; `label` is its label column, `labels` lists all classes if it may lack some."""
-    table = read_table(path, categories)
+def load_table(
+    path: Path, label: str, labels: Sequence[str], categories: Categories, rows: RowColumns = ONLY_FEATURES
+) -> Dataset:
+    """The dataset of a table; `label` is its label column, `labels` lists all classes if it may lack some. The columns
+    `rows` describe the rows and are not features."""
+    table = read_table(path, [*categories, *rows.texts])
     table.columns = [str(name) for name in table.columns]
-    if label not in table.columns:
-        raise DataError(f"{path}: has no label column '{label}' (data.label); {_columns_of(table)}")
-    if len(table) == 0 or len(table.columns) < 2:
-        raise DataError(f"{path}: needs at least one row, and a column besides '{label}'")
+    for what, name in {"label column": label, **rows.by_key}.items():
+        if name not in table.columns:
+            known = f"label column '{name}' (data.label)" if what == "label column" else f"column '{name}' ({what})"
+            raise DataError(f"{path}: has no {known}; {_columns_of(table)}")
+    apart = [label, *rows.by_key.values()]
+    if len(table) == 0 or len(table.columns) <= len(set(apart)):
+        besides = ", ".join(f"'{name}'" for name in dict.fromkeys(apart))
+        raise DataError(f"{path}: needs at least one row, and a column besides {besides}")
+    rows.check(path, label, categories)
     _check_categories(path, table, label, categories)
     refuse_missing(path, table)
     y, classes = encode_labels(path, f"column '{label}'", table[label].to_numpy(), labels)
-    columns = tuple(_describe(path, table[name], categories) for name in table.columns if name != label)
+    columns = tuple(_describe(path, table[name], categories) for name in table.columns if name not in apart)
     x = np.concatenate([encode(path, table[column.name], column) for column in columns], axis=1)
-    return Dataset(path.stem, x, y, classes, columns)
+    return Dataset(path.stem, x, y, classes, columns, **rows.read(path, table))
 
 
 def read_table(path: Path, texts: Collection[str] = ()) -> Any:
@@ -47,6 +57,16 @@ def read_table(path: Path, texts: Collection[str] = ()) -> Any:
         raise DataError(f"{path}: cannot be read as a table ({reason})") from error
 
 
+def read_column(path: Path, name: str, key: str, *, text: bool = False, untidy: bool = False) -> Any:
+    """One column of a table; `key` is the setting that names it. With `text`, 007 is not 7. An untidy table may have
+    any separator."""
+    table = read_texts(path)[0] if untidy else read_table(path, [name] if text else ())
+    table.columns = [str(name) for name in table.columns]
+    if name not in table.columns:
+        raise DataError(f"{path}: has no column '{name}' ({key}); {_columns_of(table)}")
+    return table[name]
+
+
 def refuse_missing(path: Path, table: Any) -> None:
     """Raise DataError for missing or infinite values: what to do with them is the user's decision."""
     missing = table.isna().sum()
@@ -56,7 +76,8 @@ def refuse_missing(path: Path, table: Any) -> None:
         for name, count in counts.items():
             if count:
                 raise DataError(
-                    f"{path}: column '{name}' has missing or infinite values in {count} rows; fill them in or drop them"
+                    f"{path}: column '{name}' has missing or infinite values in {count} rows: fill them in or drop "
+                    f"them; or declare a schema (`coterie data schema {path.name} --out schema.toml`) as data.schema"
                 )
 
 

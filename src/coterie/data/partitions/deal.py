@@ -23,6 +23,8 @@ def partition(labels: Array, classes: int, peers: int, settings: PartitionSettin
     naming the key, when the settings are impossible or the pool is too small for them.
     """
     check_settings(settings, classes)
+    if settings.partition not in PLANS:
+        raise ConfigError(f"data.partition = {settings.partition} divides nothing: use partition_sites")
     check_peers(settings, peers)
     if seed < 0:
         raise ConfigError(f"seed: must be 0 or more, not {seed}")
@@ -31,10 +33,10 @@ def partition(labels: Array, classes: int, peers: int, settings: PartitionSettin
     plan = PLANS[settings.partition](Request(supply, peers, settings, rng))
     _refuse_empty_splits(plan.counts, settings)
     shares = _deal(labels, plan, settings.overlap, rng)
-    return _with_private_labels(shares, classes, seed) if settings.private_labels else shares
+    return with_private_labels(shares, classes, seed) if settings.private_labels else shares
 
 
-def _with_private_labels(shares: Shares, classes: int, seed: int) -> Shares:
+def with_private_labels(shares: Shares, classes: int, seed: int) -> Shares:
     """The same rows, with a permutation of the labels for each peer."""
     names = [randomness.generator(seed, "labels", peer).permutation(classes).tolist() for peer in range(len(shares))]
     return [replace(share, transform=share.transform.renamed(own)) for share, own in zip(shares, names, strict=True)]

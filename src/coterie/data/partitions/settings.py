@@ -20,8 +20,13 @@ PARTITIONS: dict[str, str] = {
     "label-swap": "like iid; each of 2 or 4 clusters has another pair of labels swapped",
     "independent": "like iid; every peer has its own random permutation of the labels",
     "quantity": "the pool's mix of classes, but sizes that follow a power law (skew)",
+    "column": "one peer per site: per value of the table's column `column`",
+    "files": "one peer per site: per file of a folder, or of a pattern such as 'sites/*.csv'",
 }
 """Every partition, with a one-line description."""
+
+SITES = COLUMN, FILES = "column", "files"
+"""The partitions that take the peers from the data; all others divide one pool artificially."""
 
 _SPLITS = ("train", "validation", "test")
 
@@ -46,6 +51,10 @@ class PartitionSettings:
         False, "with any partition: every peer has its own random permutation of the class labels"
     )
     overlap: bool = setting(False, "whether two peers may have the same image")
+    column: str = setting("", "for the column partition: the column that holds each row's site")
+    least: int = setting(10, "for the column partition: sites with fewer rows are left out", least=3)
+    group: str = setting("", "column (or array) of groups, such as patients: a peer's splits have no group in common")
+    time: str = setting("", "column (or array) of dates or numbers: a peer's latest rows are its test split")
 
 
 def exact_sizes(settings: PartitionSettings) -> tuple[int, int, int] | None:
@@ -87,8 +96,33 @@ def check_settings(settings: PartitionSettings, classes: int) -> None:
     if name in ("classes", "windows") and not 1 <= settings.classes_per_peer <= classes:
         given = settings.classes_per_peer
         raise ConfigError(f"data.classes_per_peer: must be 1 to {classes} here, not {given}")
+    check_sites(settings)
     if name == "quantity" and exact:
         raise ConfigError("data.train: the quantity partition sets the sizes itself; give fractions of 1")
+
+
+def check_sites(settings: PartitionSettings) -> None:
+    """Raise ConfigError for keys of sites that the partition does not have, or that exclude each other."""
+    name = settings.partition
+    if (name == COLUMN) != bool(settings.column):
+        raise ConfigError(
+            "data.partition = column needs data.column, the name of the column that holds each row's site"
+            if name == COLUMN
+            else f"data.column only applies to data.partition = column, not {name}: remove it, or set data.partition"
+        )
+    check_row_columns(settings)
+    for key in ("group", "time"):
+        if getattr(settings, key) and name not in SITES:
+            raise ConfigError(
+                f"data.{key} needs peers that are sites, but data.partition = {name} divides the rows artificially: "
+                f"set data.partition to column or files, or remove data.{key}"
+            )
+
+
+def check_row_columns(settings: PartitionSettings) -> None:
+    """Raise ConfigError if rows are to be split by group and by time at once."""
+    if settings.group and settings.time:
+        raise ConfigError("data.group and data.time cannot be combined: remove one of the two")
 
 
 def check_peers(settings: PartitionSettings, peers: int) -> None:
