@@ -92,12 +92,13 @@ def test_dropout_reaches_the_head_only() -> None:
     assert torch.equal(net(x).logits, net(x).logits)
 
 
-VMAPPABLE = [name for name in names() if vmappable(build(name, (1, 8, 8), 10, ModelSettings()))]
+OF_IMAGES = [name for name in names() if name not in {"cnn1d", "gru", "transformer"}]
+VMAPPABLE = [name for name in OF_IMAGES if vmappable(build(name, (1, 8, 8), 10, ModelSettings()))]
 
 
 def test_all_of_the_zoo_is_vmappable_with_group_norm_and_only_dense_ones_batchable() -> None:
-    nets = {name: build(name, (1, 8, 8), 10, ModelSettings()) for name in names()}
-    assert names() == VMAPPABLE
+    nets = {name: build(name, (1, 8, 8), 10, ModelSettings()) for name in OF_IMAGES}
+    assert OF_IMAGES == VMAPPABLE
     assert [name for name, net in nets.items() if batchable(net)] == ["linear", "mlp"]
 
 

@@ -106,7 +106,7 @@ from coterie import Method, Part
 class Mine(Method):
     parts = (Part("second", lambda site: nn.Linear(site.net.d_z, site.classes), None, predicts=True),)
 
-    async def round(self, me, t):
+    async def round(self, me):
         await me.train()
 """
 

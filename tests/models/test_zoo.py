@@ -67,15 +67,15 @@ def test_assign_refuses_what_cannot_be_built(mode: str) -> None:
     rng = np.random.default_rng(0)
     with pytest.raises(ModelError, match="Did you mean 'resnet9'"):
         assign(ModelSettings(zoo=("mlp", "resnet99"), assign=mode), 1, IMAGE, 10, rng)
-    with pytest.raises(ModelError, match="use 'mlp'"):
+    with pytest.raises(ModelError, match="use 'linear', 'mlp'"):
         assign(ModelSettings(zoo=("mlp", "cnn"), assign=mode), 1, (30,), 10, rng)
 
 
 def test_unknown_name() -> None:
-    with pytest.raises(ModelError, match=r"unknown model in model\.zoo 'transformer'.*module:callable"):
-        build("transformer", IMAGE, 10, ModelSettings())
+    with pytest.raises(ModelError, match=r"unknown model in model\.zoo 'perceptron'.*module:callable"):
+        build("perceptron", IMAGE, 10, ModelSettings())
     with pytest.raises(ModelError, match="unknown model"):
-        describe("transformer")
+        describe("perceptron")
 
 
 @pytest.mark.parametrize(("shape", "classes"), [((), 10), ((0, 8, 8), 10), ((64,), 0)])

@@ -1,13 +1,16 @@
-"""Layers that all convolutional architectures share."""
+"""Layers that several architectures share. Those for images also serve series, with `axes=1`."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from torch import nn
+from torch import Tensor, nn
 
 NORMS = ("group", "batch", "none")
 
+_CONVOLUTIONS: dict[int, type[nn.Conv1d] | type[nn.Conv2d]] = {1: nn.Conv1d, 2: nn.Conv2d}
+_BATCH_NORMS: dict[int, type[nn.BatchNorm1d] | type[nn.BatchNorm2d]] = {1: nn.BatchNorm1d, 2: nn.BatchNorm2d}
 _MOST_GROUPS = 32
 _FEWEST_CHANNELS_A_GROUP = 8
 
@@ -29,12 +32,17 @@ def group_count(channels: int) -> int:
     return next((groups for groups in range(most, 1, -1) if channels % groups == 0), 1)
 
 
-def norm_layers(kind: str, channels: int) -> list[nn.Module]:
+def scaled(channels: Sequence[int], width: float) -> list[int]:
+    """The channels multiplied by `width`, rounded to multiples of 8 (which normalisation groups divide)."""
+    return [max(8, round(count * width / 8) * 8) for count in channels]
+
+
+def norm_layers(kind: str, channels: int, axes: int = 2) -> list[nn.Module]:
     """The normalisation `kind` for `channels` feature maps: one layer, or none."""
     if kind == "group":
         return [nn.GroupNorm(group_count(channels), channels)]
     if kind == "batch":
-        return [nn.BatchNorm2d(channels)]
+        return [_BATCH_NORMS[axes](channels)]
     return []
 
 
@@ -47,13 +55,15 @@ def convolution(
     stride: int = 1,
     groups: int = 1,
     nonlinearity: Literal["relu", "linear"] = "relu",
-) -> nn.Conv2d:
+    axes: int = 2,
+) -> nn.Conv1d | nn.Conv2d:
     """A convolution that keeps height and width (divided by `stride`, rounded up), for odd kernels.
 
     It has a bias only without normalisation, which would cancel it. He initialisation for the `nonlinearity` that
     follows keeps signals from vanishing in deep nets without normalisation.
     """
-    layer = nn.Conv2d(inputs, outputs, kernel, stride, padding=kernel // 2, groups=groups, bias=norm == "none")
+    make = _CONVOLUTIONS[axes]
+    layer = make(inputs, outputs, kernel, stride, padding=kernel // 2, groups=groups, bias=norm == "none")
     nn.init.kaiming_normal_(layer.weight, nonlinearity=nonlinearity)
     if layer.bias is not None:
         nn.init.zeros_(layer.bias)
@@ -66,10 +76,10 @@ def conv_norm(inputs: int, outputs: int, kernel: int, norm: str, *, stride: int 
     return nn.Sequential(layer, *norm_layers(norm, outputs))
 
 
-def conv_block(inputs: int, outputs: int, kernel: int, norm: str, *, stride: int = 1) -> nn.Sequential:
+def conv_block(inputs: int, outputs: int, kernel: int, norm: str, *, stride: int = 1, axes: int = 2) -> nn.Sequential:
     """Convolution, normalisation, ReLU."""
-    layer = convolution(inputs, outputs, kernel, norm, stride=stride)
-    return nn.Sequential(layer, *norm_layers(norm, outputs), nn.ReLU())
+    layer = convolution(inputs, outputs, kernel, norm, stride=stride, axes=axes)
+    return nn.Sequential(layer, *norm_layers(norm, outputs, axes), nn.ReLU())
 
 
 def halve() -> nn.MaxPool2d:
@@ -85,3 +95,22 @@ def halved(size: int, times: int) -> int:
 def global_average() -> nn.Sequential:
     """Each feature map's mean: (B, C, H, W) to (B, C), for any H and W."""
     return nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
+
+
+class TokenEmbedding(nn.Module):
+    """Token ids (B, T), which arrive as floats, as a series of their embeddings: (B, width, T)."""
+
+    def __init__(self, vocabulary: int, width: int) -> None:
+        super().__init__()
+        self.table = nn.Embedding(vocabulary, width)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        embeddings: Tensor = self.table(ids.long())
+        return embeddings.transpose(1, 2)
+
+
+def as_series(input_shape: tuple[int, ...], vocabulary: int, width: int) -> tuple[list[nn.Module], int]:
+    """Layers that turn inputs into series (B, channels, T), and the channels: none for series, else an embedding."""
+    if len(input_shape) == 2:
+        return [], input_shape[0]
+    return [TokenEmbedding(vocabulary, width)], width

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from coterie.models.layers import Backbone, conv_block, conv_norm, global_average, halve
+from coterie.models.layers import Backbone, conv_block, conv_norm, global_average, halve, scaled
 
 
 class BasicBlock(nn.Module):
@@ -51,7 +49,7 @@ class GlobalMax(nn.Module):
 
 def resnet18(input_shape: tuple[int, ...], norm: str, width: float = 1.0) -> Backbone:
     """Four stages of two basic blocks, 64-128-256-512 channels; all but the first halve the image."""
-    channels = _scaled((64, 128, 256, 512), width)
+    channels = scaled((64, 128, 256, 512), width)
     layers: list[nn.Module] = [conv_block(input_shape[0], channels[0], 3, norm)]
     inputs = channels[0]
     for outputs, stride in zip(channels, (1, 2, 2, 2), strict=True):
@@ -66,7 +64,7 @@ def resnet8(input_shape: tuple[int, ...], norm: str, width: float = 1.0) -> Back
     If the shape changes, the shortcut is a 1x1 convolution, as in the other networks here; the paper's CIFAR networks
     pad with zeros.
     """
-    channels = _scaled((16, 32, 64), width)
+    channels = scaled((16, 32, 64), width)
     layers: list[nn.Module] = [conv_block(input_shape[0], channels[0], 3, norm)]
     inputs = channels[0]
     for outputs, stride in zip(channels, (1, 2, 2), strict=True):
@@ -80,7 +78,7 @@ def resnet9(input_shape: tuple[int, ...], norm: str, width: float = 1.0) -> Back
 
     As there, the dense layer gets an eighth of the maxima: these are large, and would make its steps too long.
     """
-    a, b, c, d = _scaled((64, 128, 256, 512), width)
+    a, b, c, d = scaled((64, 128, 256, 512), width)
     layers = nn.Sequential(
         conv_block(input_shape[0], a, 3, norm),
         conv_block(a, b, 3, norm),
@@ -94,11 +92,6 @@ def resnet9(input_shape: tuple[int, ...], norm: str, width: float = 1.0) -> Back
         GlobalMax(scale=0.125),
     )
     return Backbone(layers, d)
-
-
-def _scaled(channels: Sequence[int], width: float) -> list[int]:
-    """The channels multiplied by `width`, rounded to multiples of 8 (which normalisation groups divide)."""
-    return [max(8, round(count * width / 8) * 8) for count in channels]
 
 
 def _plain_residual(channels: int, norm: str) -> Residual:

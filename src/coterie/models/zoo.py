@@ -16,14 +16,17 @@ from coterie.core.net import Net
 from coterie.core.settings import check_values, setting
 from coterie.models.alexnet import alexnet
 from coterie.models.cnn import cnn, cnn3, lenet
+from coterie.models.cnn1d import cnn1d
 from coterie.models.custom import build_custom
 from coterie.models.densenet import densenet121
 from coterie.models.googlenet import googlenet
+from coterie.models.gru import gru
 from coterie.models.layers import NORMS, Backbone
 from coterie.models.mlp import mlp
 from coterie.models.parts import Part, Site
 from coterie.models.resnet import resnet8, resnet9, resnet18
 from coterie.models.shufflenet import shufflenetv2
+from coterie.models.transformer import transformer
 from coterie.models.vgg import vgg11
 from coterie.portable import estimators
 
@@ -52,8 +55,22 @@ class ModelSettings:
         least=0,
     )
     hidden: tuple[int, ...] = setting((200, 200), "widths of the hidden layers of mlp", least=1)
-    width: float = setting(1.0, "resnet8, resnet9 and resnet18: multiplies the number of channels", above=0, most=16)
-    norm: str = setting("group", "normalisation (mlp, cnn3 and lenet never have one)", choices=NORMS)
+    width: float = setting(
+        1.0,
+        "resnet8, resnet9, resnet18, cnn1d, gru and transformer: multiplies the number of channels",
+        above=0,
+        most=16,
+    )
+    vocabulary: int = setting(
+        0,
+        "for token ids (integers, rows x time): their number; ids are 0 to vocabulary - 1, and all peers need the same "
+        "number; cnn1d, gru and transformer embed them",
+        least=0,
+        most=2**24,
+    )
+    norm: str = setting(
+        "group", "normalisation (mlp, cnn3, lenet and gru never have one, transformer has layer norm)", choices=NORMS
+    )
     d_p: int = setting(
         0, "number of outputs of the projector, for methods that have one; 0: as many as features", least=0
     )
@@ -80,11 +97,16 @@ class ModelSettings:
             )
 
 
+IMAGES = "images (channels, height, width)"
+SERIES = "series (channels, time), or token ids (time) with model.vocabulary"
+ANYTHING = "inputs of any shape"
+
+
 @dataclass(frozen=True)
 class _Architecture:
     about: str
     make: Callable[[Shape, ModelSettings], Backbone]
-    images_only: bool = True
+    reads: str = IMAGES
     # measured: faster if pooling is much of the work or the layers are narrow, slower with wide 3x3 layers
     channels_last: bool = False
 
@@ -101,17 +123,30 @@ def _fixed(make: Callable[[Shape], Backbone]) -> Callable[[Shape, ModelSettings]
     return lambda shape, _: make(shape)
 
 
+def _of_series(make: Callable[[Shape, float, int], Backbone]) -> Callable[[Shape, ModelSettings], Backbone]:
+    return lambda shape, settings: make(shape, settings.width, settings.vocabulary)
+
+
 # Roughly from light to heavy.
 _ZOO = {
     "linear": _Architecture(
         "logistic regression: only the head, on the inputs",
         lambda shape, _: mlp(shape, ()),
-        images_only=False,
+        reads=ANYTHING,
     ),
     "mlp": _Architecture(
-        "dense layers and ReLU (model.hidden); flattens images; use it for feature vectors",
+        "dense layers and ReLU (model.hidden); flattens images and series; use it for feature vectors",
         lambda shape, settings: mlp(shape, settings.hidden),
-        images_only=False,
+        reads=ANYTHING,
+    ),
+    "gru": _Architecture("for series and token ids: one gated recurrent layer", _of_series(gru), SERIES),
+    "transformer": _Architecture(
+        "for series and token ids: a transformer encoder of two blocks", _of_series(transformer), SERIES
+    ),
+    "cnn1d": _Architecture(
+        "for series and token ids: three convolutions over time, and the mean",
+        lambda shape, settings: cnn1d(shape, settings.norm, settings.width, settings.vocabulary),
+        SERIES,
     ),
     "cnn3": _Architecture("PANM's CIFAR-10 network: three 3x3 convolutions, no norm", _fixed(cnn3), channels_last=True),
     "resnet8": _Architecture(
@@ -194,7 +229,7 @@ def assign(
     zoo = settings.zoo
     for name in zoo:
         if not is_import_path(name) and not estimators.is_estimator(name):
-            _check_fit(name, input_shape)
+            _check_fit(name, input_shape, settings)
     if settings.assign == "capacity" and (estimator_names := [name for name in zoo if estimators.is_estimator(name)]):
         raise ConfigError(f"model.assign = 'capacity' compares numbers of weights, but {estimator_names[0]} has none")
     if settings.assign == "random":
@@ -228,19 +263,26 @@ def _architecture(name: str) -> _Architecture:
     return _ZOO[name]
 
 
-def _check_fit(name: str, input_shape: Shape) -> _Architecture:
+def _check_fit(name: str, input_shape: Shape, settings: ModelSettings) -> _Architecture:
     """The architecture `name`; ModelError if it does not take inputs of this shape."""
     architecture = _architecture(name)
-    if architecture.images_only and len(input_shape) != 3:
+    if not _fits(architecture, input_shape, settings):
+        others = [f"'{other}'" for other in _ZOO if _fits(_ZOO[other], input_shape, settings)]
         raise ModelError(
-            f"model.zoo: '{name}' takes images (channels, height, width), but the data has inputs of shape "
-            f"{input_shape}; use 'mlp'"
+            f"model.zoo: '{name}' takes {architecture.reads}, but the data has inputs of shape "
+            f"{input_shape}; use {', '.join(others)}, or a module of yours"
         )
     return architecture
 
 
+def _fits(architecture: _Architecture, input_shape: Shape, settings: ModelSettings) -> bool:
+    if architecture.reads == SERIES:
+        return len(input_shape) == (1 if settings.vocabulary else 2)
+    return architecture.reads == ANYTHING or len(input_shape) == 3
+
+
 def _zoo_backbone(name: str, input_shape: Shape, settings: ModelSettings) -> Backbone:
-    return _check_fit(name, input_shape).make(input_shape, settings)
+    return _check_fit(name, input_shape, settings).make(input_shape, settings)
 
 
 def _assemble(backbone: Backbone, classes: int, settings: ModelSettings) -> Net:
