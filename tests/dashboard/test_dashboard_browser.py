@@ -124,28 +124,32 @@ def test_every_figure_is_drawn(opened: Opened, tmp_path: Path) -> None:
 
 
 def test_the_graph_moves_when_the_ties_change(opened: Opened, tmp_path: Path) -> None:
-    """Peers of two clusters stand in turn on the circle, so the middles of both are one place. As soon as only kin work
-    together, they drift apart."""
+    """While only peers of one cluster work together, the clusters stand apart. Once each works with all peers of the
+    other cluster instead, they come closer."""
     clusters = [0, 1, 0, 1, 0, 1]
     log = make_run(tmp_path / "live", peers=6, rounds=3, clusters=clusters)
 
-    def write(round: int, kin_only: bool) -> None:
+    def write(round: int, kin: bool) -> None:
         for p in range(6):
-            weights = {str(q): 0.2 for q in range(6) if q != p and (clusters[p] == clusters[q] or not kin_only)}
+            weights = {str(q): 0.3 for q in range(6) if q != p and (clusters[p] == clusters[q]) == kin}
             log.write(PeerRound(p, round, 1.0, 0.5, 0.5, notes={"weights": weights}))
         log.close()
 
-    write(1, kin_only=False)
+    write(1, kin=True)
     with opened("#/run/live") as page:
         until_tile(page, "Round", "1 / 3")
-        page.wait_for_timeout(1_500)
-        assert apart(page) < 60
-        write(2, kin_only=True)
+        wait_until(page, lambda: apart(page) > 150)
+        before = apart(page)
+        write(2, kin=False)
         until_tile(page, "Round", "2 / 3")
-        until = time.monotonic() + 20
-        while apart(page) < 150:
-            assert time.monotonic() < until, f"the clusters are {apart(page):.0f} pixels apart"
-            page.wait_for_timeout(200)
+        wait_until(page, lambda: apart(page) < before - 50)
+
+
+def wait_until(page: Any, holds: Callable[[], bool]) -> None:
+    until = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < until, f"the clusters are {apart(page):.0f} pixels apart"
+        page.wait_for_timeout(200)
 
 
 def apart(page: Any) -> float:
@@ -282,7 +286,7 @@ from coterie import Method
 
 
 class Slow(Method):
-    async def round(self, me, t):
+    async def round(self, me):
         if me.id == 0:
             time.sleep(0.2)
 """

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 from dashboard_support import make_run, record, start, write_round
 
@@ -14,9 +16,10 @@ from coterie.core import tail
 from coterie.core.events import EventLog, PeerAway, PeerRound
 from coterie.core.tail import Tail
 from coterie.dashboard.history import MOST_POINTS, History
-from coterie.dashboard.ties import favourites, matrix, rows
+from coterie.dashboard.ties import Places, favourites, matrix, rows
 from coterie.dashboard.versions import Versions
 from coterie.dashboard.view import RunView
+from coterie.report.layout import spring_layout
 from coterie.running.folders import RunEntry, find_runs
 from coterie.running.progress import Progress, RoundProgress
 
@@ -160,6 +163,33 @@ def test_ties_and_matrix() -> None:
 
     # Rows 0, 2, 1 and columns 0, 2, 1 in units of 0.5/255: 0.5 is 255, 0.25 is 128 (127.5, to even), 0.125 is 64.
     assert list(base64.b64decode(found["cells"])) == [0, 255, 0, 128, 0, 64, 255, 255, 0]
+
+
+def test_peers_without_known_clusters_are_ordered_by_their_most_frequent_class() -> None:
+    """Peers 0 and 2 have most samples of class 1, peer 1 of class 0; as in the report's matrix, peer 1 is first."""
+    history = History()
+    history.see({**start(3, 10), "classes": [[1, 9], [9, 1], [2, 8]]})
+    history.see(record(0, 1, weights={"2": 0.5}))
+    found = matrix(history)
+    assert found is not None
+    assert found["order"] == [1, 0, 2]
+
+
+def test_places_are_those_of_the_report_and_follow_the_ties() -> None:
+    """Peers 0 and 3 take from each other, 1 and 2 too: each is nearer to its partner than to any other peer."""
+    history, places = History(), Places()
+    history.see(start(4, 10))
+    for peer, partner in ((0, 3), (1, 2), (2, 1), (3, 0)):
+        history.see(record(peer, 1, weights={str(partner): 1.0}))
+    at = places.of(history)
+    nearest = [min((math.dist(a, b), j) for j, b in enumerate(at) if j != i)[1] for i, a in enumerate(at)]
+    assert nearest == [3, 2, 1, 0]
+    pairs = np.zeros((4, 4))
+    pairs[[0, 1, 2, 3], [3, 2, 1, 0]] = 1.0
+    assert at == np.round(spring_layout(pairs), 3).tolist()
+    assert places.of(history) is at  # not computed again
+    history.see(record(0, 2, weights={"1": 1.0}))
+    assert places.of(history) != at
 
 
 def test_a_page_gets_only_what_changed() -> None:

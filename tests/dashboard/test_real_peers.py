@@ -129,8 +129,8 @@ def test_what_left_a_peer(tmp_path: Path) -> None:
     view.refresh()
     leaving = view.versions.after(0)["set"]["leaving"]["it"]
     assert leaving["audited"]
-    assert leaving["artifacts"] == [["head", 1, 20], ["model", 2, 200]]
-    assert leaving["senders"][0] == ["peer-0", 3, 220]
+    assert leaving["artifacts"] == [("head", 1, 20), ("model", 2, 200)]
+    assert leaving["senders"][0] == ("peer-0", 3, 220)
     newest_first = [("peer-2", "model"), ("peer-1", "head"), ("peer-1", "model")]  # also within one second
     assert [(r["to"], r["name"]) for r in leaving["recent"]] == newest_first
     assert view.real is not None

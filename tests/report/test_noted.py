@@ -31,13 +31,18 @@ def test_what_is_a_number_of_ones_own() -> None:
         {
             "loss_x": 1.5, "steps": 3, "done": True, "nan": math.nan, "endless": -math.inf, "none": None,
             "huge": 10**400, "too large": 1e300, "tiny": 1e-300, "text": "1.0", "list": [1.0], "dict": {"a": 1.0},
-            "weights": 1.0, "waited": 2.0, "together": 0.9, "cluster": 2, "hop.cnn": 4, "found.cnn": 1,
+            "weights": 1.0, "waited": 2.0, "stale": 1,
         }
     )  # fmt: skip
     assert found == {
         "loss_x": 1.5, "steps": 3.0, "done": 1.0, "nan": None, "endless": None, "none": None, "huge": None,
         "too large": None, "tiny": 0.0,
     }  # fmt: skip
+
+
+def test_a_name_that_ends_in_a_dot_stands_for_all_that_begin_with_it() -> None:
+    found = {"hop.cnn": 4, "hop.": 5, "hop": 1, "hops": 2, "step": 3, "step.cnn": 6}
+    assert notes.numbers(found, without={"hop.", "step"}) == {"hop": 1.0, "hops": 2.0, "step.cnn": 6.0}
 
 
 def test_means_and_band_by_hand() -> None:

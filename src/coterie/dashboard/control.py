@@ -16,11 +16,10 @@ import time
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 from coterie.core.errors import CoterieError, unknown
 from coterie.core.run_folder import RunFolder
-from coterie.running.folders import OWN
+from coterie.running.folders import OWN, Actions, ListedRun
 
 MOST_AT_ONCE = 8  # runs
 LONGEST = 2_000  # characters of settings
@@ -97,13 +96,14 @@ class Control:
             run.asked = "stop"
             threading.Thread(target=_end, args=(run.process,), daemon=True).start()
 
-    def rows(self, rows: dict[str, Any]) -> dict[str, Any]:
+    def rows(self, rows: dict[str, ListedRun]) -> dict[str, ListedRun]:
         """The list of runs with their available actions, including runs that have no folder yet."""
         rows = dict(rows)
         for id, run in self.started.items():
             code = run.process.poll()
             row = rows.get(id) or _row_without_folder(id, run)
-            rows[id] = {**row, **_after_a_stop(row, run, code), "control": _buttons(run, code)}
+            state, error = _after_a_stop(row, run, code)
+            rows[id] = {**row, "state": state, "error": error, "control": _buttons(run, code)}
         return rows
 
     def _begin(self, id: str, title: str, arguments: list[str]) -> None:
@@ -173,28 +173,29 @@ def _settings(words: str) -> list[str]:
     return settings
 
 
-def _row_without_folder(id: str, run: Started) -> dict[str, Any]:
+def _row_without_folder(id: str, run: Started) -> ListedRun:
     state = "starting" if run.is_running else "failed"
     error = "" if run.is_running else run.last_output() or "It ended without output."
-    nothing = dict.fromkeys(("round", "rounds", "peers", "seed", "data", "partition", "validation", "test", "bytes"))
     return {
         "id": id, "kind": "", "state": state, "method": run.title, "error": error, "time": run.output.stat().st_mtime,
-        "report": False, **nothing,
+        "report": False, "round": None, "rounds": None, "peers": None, "seed": None, "data": None, "partition": None,
+        "validation": None, "test": None, "bytes": None,
     }  # fmt: skip
 
 
-def _after_a_stop(row: dict[str, Any], run: Started, code: int | None) -> dict[str, Any]:
-    """Corrections to the row: a run that was asked to end has not crashed."""
+def _after_a_stop(row: ListedRun, run: Started, code: int | None) -> tuple[str, str]:
+    """The corrected state and error: a run that was asked to end has not crashed."""
+    state, error = row["state"], row["error"]
     if code is None:
-        return {"state": "starting"} if row["state"] in ("stopped", "killed", "failed") else {}
-    if run.asked == "pause" and row["state"] == "stopped":
-        return {"state": "paused", "error": ""}
-    if run.asked == "stop" and row["state"] == "killed":
-        return {"state": "stopped", "error": ""}
-    return {"error": row["error"] or run.last_output()} if code > 0 and row["state"] != "stopped" else {}
+        return "starting" if state in ("stopped", "killed", "failed") else state, error
+    if run.asked == "pause" and state == "stopped":
+        return "paused", ""
+    if run.asked == "stop" and state == "killed":
+        return "stopped", ""
+    return state, error or run.last_output() if code > 0 and state != "stopped" else error
 
 
-def _buttons(run: Started, code: int | None) -> dict[str, Any]:
+def _buttons(run: Started, code: int | None) -> Actions:
     running = code is None
     can_resume = not running and code != 0 and RunFolder(run.folder).is_started()
     return {

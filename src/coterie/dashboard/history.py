@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections import Counter, deque
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple, NotRequired, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.core.json_values import Json, JsonValue, number, subtable, text, whole
 from coterie.running.progress import mean_accuracy
 
 MOST_POINTS = 400  # of the curves; with more rounds, each point is the last measured round of several
@@ -36,11 +37,31 @@ class Row(NamedTuple):
     weights: NDArray[np.float64]
 
 
+class Point(TypedDict):
+    """A round of the curves."""
+
+    round: int
+    of: int  # the number of measured peers
+    validation: float | None
+    band: list[float]  # quantiles over peers
+    test: float | None
+    each: NotRequired[list[float | None]]  # each peer's, if they are few
+
+
+class Offence(NamedTuple):
+    """An artifact that a peer dropped."""
+
+    peer: JsonValue
+    round: JsonValue
+    sender: str
+    what: str
+
+
 class History:
     """The aggregated events of a simulation, or of real peers whose records come from several files."""
 
     def __init__(self) -> None:
-        self.start: dict[str, Any] = {}
+        self.start: Json = {}
         self.peers = self.rounds = self.count = 0
         self.at: dict[int, int] = {}  # the last round that each participant finished
         self.validation: dict[int, float] = {}  # each peer's last
@@ -51,23 +72,21 @@ class History:
         self.gone: dict[int, int] = {}  # peers that left for good -> the round
         self.away: dict[int, int] = {}  # peers that missed their last round -> the round
         self.back: dict[int, int] = {}  # peers that were away -> the round in which they came back
-        self.offences: deque[dict[str, Any]] = deque(maxlen=KEPT_OFFENCES)
+        self.offences: deque[Offence] = deque(maxlen=KEPT_OFFENCES)
         self.not_finite: set[int] = set()  # peers whose final model is not finite
         self.offended: Counter[str] = Counter()  # number of offences, by sender
         self._rows: dict[int, Row] = {}
-        self._noted: dict[
-            int, dict[Any, Any]
-        ] = {}  # raw rows, parsed lazily: most are replaced before a page reads them
+        self._noted: dict[int, Json] = {}  # raw rows, parsed lazily: most are replaced before a page reads them
         self.weights_round: dict[int, int] = {}  # peer -> the round of its latest weights
         self.trouble = ""
         self._scores: dict[int, Scores] = {}
         self._stale: set[int] = set()  # rounds that changed since their point was computed
-        self._points: dict[int, dict[str, Any]] = {}
+        self._points: dict[int, Point] = {}
 
-    def see(self, record: dict[str, Any]) -> None:
+    def see(self, record: Json) -> None:
         """Add a record. An invalid record is skipped and reported in `trouble`."""
         try:
-            kind = record["event"]
+            kind = text(record, "event")
             if kind == "run":
                 self._begin(record)
             elif self.peers:
@@ -82,20 +101,19 @@ class History:
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             self.trouble = self.trouble or f"An invalid record was skipped ({error!r})."
 
-    def _begin(self, record: dict[str, Any]) -> None:
-        peers, rounds = int(record["peers"]), int(record["rounds"])
+    def _begin(self, record: Json) -> None:
+        peers, rounds = whole(record, "peers"), whole(record, "rounds")
         if not 0 < peers <= MOST_PEERS:
             raise ValueError(f"{peers} peers")
         self.start = record
         self.peers, self.rounds = peers, rounds
 
-    def _round(self, record: dict[str, Any]) -> None:
-        peer, round, bytes = int(record["peer"]), int(record["round"]), record["bytes"]
-        for name, number in bytes.items():
-            self.bytes[name] += number
-        for name, number in record["messages"].items():
-            self.messages[name] += number
-        self.received[peer] += sum(bytes.values())
+    def _round(self, record: Json) -> None:
+        peer, round = whole(record, "peer"), whole(record, "round")
+        bytes, messages = _counts(record, "bytes"), _counts(record, "messages")
+        self.bytes.update(bytes)
+        self.messages.update(messages)
+        self.received[peer] += bytes.total()
         if peer >= self.peers:  # a server
             return
         self.at[peer] = max(round, self.at.get(peer, 0))
@@ -104,8 +122,9 @@ class History:
         self.gone.pop(peer, None)
         self._stale.add(round)
         if record["validation"] is not None:
-            self._measure(peer, round, float(record["validation"]), record["test"])
-        self._note(peer, round, record["notes"])
+            test = None if record["test"] is None else number(record, "test")
+            self._measure(peer, round, float(number(record, "validation")), test)
+        self._note(peer, round, subtable(record, "notes"))
 
     def _measure(self, peer: int, round: int, validation: float, test: float | None) -> None:
         if not math.isfinite(validation):
@@ -119,11 +138,11 @@ class History:
         if test is not None and math.isfinite(test):
             self.test[peer] = scores.test[peer] = float(test)
 
-    def _note(self, peer: int, round: int, notes: dict[str, Any]) -> None:
+    def _note(self, peer: int, round: int, notes: Json) -> None:
         """Keep the weights a peer averaged with, or equal weights on its neighbours if it noted no weights."""
-        row = notes.get("weights")
-        if row is None and notes.get("neighbours"):
-            row = dict.fromkeys(notes["neighbours"], 1 / len(notes["neighbours"]))
+        row, neighbours = notes.get("weights"), notes.get("neighbours")
+        if row is None and neighbours and isinstance(neighbours, list):
+            row = dict.fromkeys(map(str, neighbours), 1 / len(neighbours))
         if isinstance(row, dict):
             self._noted[peer] = row
             self.weights_round[peer] = round
@@ -135,47 +154,49 @@ class History:
         self._noted.clear()
         return self._rows
 
-    def _row(self, peer: int, row: dict[Any, Any]) -> Row:
+    def _row(self, peer: int, row: Json) -> Row:
         pairs = []
         for other, weight in row.items():
-            number = int(other) if str(other).isdecimal() else peer
-            if number != peer and number < self.peers and isinstance(weight, int | float) and 0 < weight < math.inf:
-                pairs.append((number, float(weight)))
+            to = int(other) if other.isdecimal() else peer
+            if to != peer and to < self.peers and isinstance(weight, int | float) and 0 < weight < math.inf:
+                pairs.append((to, float(weight)))
         others, weights = zip(*sorted(pairs), strict=True) if pairs else ((), ())
         return Row(np.array(others, dtype=np.int64), np.array(weights, dtype=np.float64))
 
-    def _away(self, record: dict[str, Any]) -> None:
-        peer, round = int(record["peer"]), int(record["round"])
+    def _away(self, record: Json) -> None:
+        peer, round = whole(record, "peer"), whole(record, "round")
         if peer < self.peers:
             (self.gone if record["until"] is None else self.away)[peer] = round
             self.at[peer] = max(round, self.at.get(peer, 0))
 
-    def _not_finite(self, record: dict[str, Any]) -> None:
-        self.not_finite.add(int(record["peer"]))
+    def _not_finite(self, record: Json) -> None:
+        self.not_finite.add(whole(record, "peer"))
 
-    def _offence(self, record: dict[str, Any]) -> None:
-        self.offended[str(record["sender"])] += 1
-        self.offences.append({key: record[key] for key in ("peer", "round", "sender", "what")})
+    def _offence(self, record: Json) -> None:
+        offence = Offence(record["peer"], record["round"], str(record["sender"]), str(record["what"]))
+        self.offended[offence.sender] += 1
+        self.offences.append(offence)
 
     def done(self, absent: set[int]) -> int:
         """The last round finished by all peers, except those that left or are absent."""
         rounds = [self.at.get(p, 0) for p in range(self.peers) if p not in self.gone and p not in absent]
         return min(rounds, default=max(self.at.values(), default=0))
 
-    def points(self, absent: set[int]) -> dict[str, dict[str, Any]]:
+    def points(self, absent: set[int]) -> dict[str, Point]:
         """The points of the curves, by position: mean and spread of all rounds that every present peer has finished."""
         until, step = self.done(absent), max(1, math.ceil(self.rounds / MOST_POINTS))
         for round in sorted(r for r in self._stale if r <= until):
             self._stale.discard(round)
             place = (round - 1) // step
-            if round in self._scores and round >= self._points.get(place, {"round": 0})["round"]:
+            newest = place not in self._points or round >= self._points[place]["round"]
+            if newest and round in self._scores:
                 self._points[place] = self._point(round)
         return {str(place): point for place, point in self._points.items()}
 
-    def _point(self, round: int) -> dict[str, Any]:
+    def _point(self, round: int) -> Point:
         scores = self._scores[round]
         validated, tested = (values[~np.isnan(values)] for values in (scores.validation, scores.test))
-        point: dict[str, Any] = {
+        point: Point = {
             "round": round,
             "of": len(validated),
             "validation": mean_accuracy(validated.tolist()),  # unrounded: rounding twice could differ from the terminal
@@ -191,6 +212,12 @@ class History:
         values = [(r, float(s.validation[peer])) for r, s in sorted(self._scores.items()) if 0 <= peer < self.peers]
         measured = [[r, _short(v)] for r, v in values if not math.isnan(v)]
         return measured[:: max(1, math.ceil(len(measured) / MOST_POINTS))]
+
+
+def _counts(record: Json, key: str) -> Counter[str]:
+    """Counts by artifact."""
+    counts = subtable(record, key)
+    return Counter({name: whole(counts, name) for name in counts})
 
 
 def _short(value: float) -> float:

@@ -2,23 +2,55 @@
 
 from __future__ import annotations
 
-import json
 import re
 import socket
 import time
 from collections import Counter, deque
 from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
+from coterie.core.json_values import Json, finite, parsed, sequence, table, whole
 from coterie.core.run_folder import RunFolder
 from coterie.core.tail import Tail
-from coterie.running.folders import CIRCLE, RunEntry, finite, sequence, table
+from coterie.running.folders import CIRCLE, RunEntry
 from coterie.running.state import FRESH, process_lives
 
 KEPT_RECORDS = 60  # of each audit log, for display
 LAST_LINES = 3  # of a peer's output, shown when it is gone
 WORKING = {"train": "training", "evaluate": "evaluating", "predict": "computing", "compute": "computing"}
+
+
+class SentRecord(TypedDict):
+    """One sent artifact."""
+
+    time: str
+    to: str
+    name: str
+    round: int
+    bytes: int
+
+
+class Sent(TypedDict):
+    """What one peer sent."""
+
+    artifacts: list[tuple[str, int, int]]  # of each, how often and bytes
+    to: list[list[str | int]]  # of each recipient, bytes and the names of artifacts
+    recent: list[SentRecord]
+
+
+@dataclass
+class Seen:
+    """What live peers report about another one."""
+
+    name: str
+    state: str
+    round: float
+    silent: list[str] = field(default_factory=list)  # the peers that it does not answer
+    offences: float = 0
+    trouble: str = ""
 
 
 class SentArtifacts:
@@ -33,7 +65,7 @@ class SentArtifacts:
         self.times: Counter[str] = Counter()
         self.to: Counter[str] = Counter()  # bytes, by recipient
         self.pairs: Counter[tuple[str, str]] = Counter()  # bytes, by recipient and artifact
-        self.recent: deque[dict[str, Any]] = deque(maxlen=KEPT_RECORDS)
+        self.recent: deque[SentRecord] = deque(maxlen=KEPT_RECORDS)
 
     def look(self) -> None:
         replaced, records = self.tail.look()
@@ -43,12 +75,12 @@ class SentArtifacts:
             if record.get("event") != "artifact":
                 continue
             try:
-                name, to, size = str(record["name"]), str(record["to"]), int(record["bytes"])
-                kept = {
+                name, to, size = str(record["name"]), str(record["to"]), whole(record, "bytes")
+                kept: SentRecord = {
                     "time": str(record["time"]),
                     "to": to,
                     "name": name,
-                    "round": int(record["round"]),
+                    "round": whole(record, "round"),
                     "bytes": size,
                 }
             except (KeyError, TypeError, ValueError, OverflowError):
@@ -59,10 +91,10 @@ class SentArtifacts:
             self.pairs[to, name] += size
             self.recent.append(kept)
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> Sent:
         """The data that the page shows."""
         return {
-            "artifacts": [[name, self.times[name], self.by_artifact[name]] for name in sorted(self.by_artifact)],
+            "artifacts": [(name, self.times[name], self.by_artifact[name]) for name in sorted(self.by_artifact)],
             "to": [[to, size, *self._parts(to)] for to, size in sorted(self.to.items())],
             "recent": list(self.recent)[::-1],
         }
@@ -78,24 +110,21 @@ class PeerFolder:
         self.files, self.name = RunFolder(folder), folder.name
         self.events = Tail(self.files.events)
         self.leaving = SentArtifacts(self.files.audit)
-        self.status: dict[str, Any] = {}
+        self.status: Json = {}
         self.architecture = ""
         self.gone_since = 0.0
         self.back_since = 0.0
 
     def look(self) -> None:
-        try:
-            status = json.loads(self.files.status.read_text(encoding="utf-8"))
-            self.status = status if isinstance(status, dict) else {}
-        except (OSError, ValueError, RecursionError):
-            pass  # not written yet
+        with suppress(OSError, ValueError, RecursionError):  # not written yet
+            self.status = table(parsed(self.files.status.read_text(encoding="utf-8")))
         self.leaving.look()
         if self.is_gone():
             self.gone_since = self.gone_since or time.time()
         elif self.gone_since and self.status.get("process"):
             self.gone_since, self.back_since = 0.0, time.time()
 
-    def read_events(self) -> tuple[bool, list[dict[str, Any]]]:
+    def read_events(self) -> tuple[bool, list[Json]]:
         """Whether the file was replaced, and its new records; the first record holds the peer's architecture."""
         replaced, records = self.events.look()
         for record in records[:1]:
@@ -181,19 +210,20 @@ class RealPeers:
         """Peers not to wait for: gone or stopped."""
         return {number for number, m in self.by_number() if m.state()[0] in ("gone", "stopped")}
 
-    def seen_by_others(self) -> dict[int, dict[str, Any]]:
+    def seen_by_others(self) -> dict[int, Seen]:
         """What live peers report about each other, by number."""
-        seen: dict[int, dict[str, Any]] = {}
+        seen: dict[int, Seen] = {}
         for _, member in self.by_number():
             for other in [] if member.is_gone() else map(table, sequence(member.status.get("peers"))):
-                if not isinstance(other.get("number"), int):
+                number = other.get("number")
+                if not isinstance(number, int):
                     continue
-                about = seen.setdefault(other["number"], {"silent": [], "offences": 0, "trouble": "", **_as(other)})
-                about["silent"] += [member.name] if other.get("silent") else []
-                about["offences"] += finite(other.get("offences")) or 0
-                about["trouble"] = about["trouble"] or str(other.get("trouble") or "")
+                about = seen.setdefault(number, _seen(other))
+                about.silent += [member.name] if other.get("silent") else []
+                about.offences += finite(other.get("offences")) or 0
+                about.trouble = about.trouble or str(other.get("trouble") or "")
         return seen
 
 
-def _as(other: dict[str, Any]) -> dict[str, Any]:
-    return {"name": str(other.get("name")), "state": str(other.get("state")), "round": finite(other.get("round")) or 0}
+def _seen(other: Json) -> Seen:
+    return Seen(str(other.get("name")), str(other.get("state")), finite(other.get("round")) or 0)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Awaitable, Callable
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -14,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from coterie.core.json_values import Json, parsed
 from coterie.dashboard.control import Control, ControlError, presets
 from coterie.dashboard.guard import Guard
 from coterie.dashboard.watch import RunWatcher
@@ -111,15 +110,15 @@ class Dashboard:
     # -- control -------------------------------------------------------------------------------
 
     @staticmethod
-    def _start(control: Control, given: dict[str, Any]) -> str:
+    def _start(control: Control, given: Json) -> str:
         return control.start(_text(given, "experiment"), _text(given, "words"))
 
-    def _action(self, do: Callable[[Control, dict[str, Any]], str | None]) -> Callable[[Request], Awaitable[Response]]:
+    def _action(self, do: Callable[[Control, Json], str | None]) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
             if self.control is None:
                 return _no("The dashboard is read-only. Start it with --control to start and stop runs.", 403)
             try:
-                given = json.loads(await _body(request))
+                given = parsed(await _body(request))
                 if not isinstance(given, dict):
                     raise ControlError("The request must be a JSON object.")
                 id = do(self.control, given)
@@ -142,7 +141,7 @@ async def _body(request: Request) -> bytes:
     return body
 
 
-def _text(given: dict[str, Any], key: str) -> str:
+def _text(given: Json, key: str) -> str:
     value = given.get(key, "")
     if not isinstance(value, str):
         raise ControlError(f"{key} must be text.")

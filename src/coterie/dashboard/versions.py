@@ -6,16 +6,25 @@ values and skips those in between.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import TypedDict
 
-Sections = dict[str, dict[str, Any]]
+Sections = Mapping[str, Mapping[str, object]]  # values are whatever the page shows, as JSON
+
+
+class Changes(TypedDict):
+    """What a page gets."""
+
+    version: int
+    anew: bool  # whether it drops the values it has
+    set: dict[str, dict[str, object]]
 
 
 class Versions:
     def __init__(self) -> None:
         self.version = 0
         self.since_reset = 1  # the first version after the last reset
-        self._values: dict[tuple[str, str], tuple[int, Any]] = {}
+        self._values: dict[tuple[str, str], tuple[int, object]] = {}
 
     def put(self, sections: Sections) -> bool:
         """Store these values. Returns whether any changed."""
@@ -39,10 +48,10 @@ class Versions:
         self.version += 1
         self.since_reset = self.version
 
-    def after(self, version: int) -> dict[str, Any]:
+    def after(self, version: int) -> Changes:
         """The changes after this version; all values, marked `anew`, for a new page or after a reset."""
         anew = version < self.since_reset
-        changed: Sections = {}
+        changed: dict[str, dict[str, object]] = {}
         for (section, key), (when, value) in self._values.items():
             if anew or when > version:
                 changed.setdefault(section, {})[key] = value

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any
 
 from coterie.dashboard.versions import Versions
 from coterie.dashboard.view import RunView
-from coterie.running.folders import RunEntry, find_runs
+from coterie.running.folders import ListedRun, RunEntry, find_runs
 
 LIST_EVERY = 1.0  # seconds between two scans of the folders
 VIEW_EVERY = 0.5  # seconds between two reads of a run that a page shows
@@ -22,6 +21,7 @@ ALIVE_EVERY = 10.0  # seconds between keep-alives on a quiet stream
 MOST_VIEWS = 16
 
 RUNS = "runs"
+MoreRows = Callable[[dict[str, ListedRun]], dict[str, ListedRun]]
 
 
 class Watched:
@@ -48,7 +48,9 @@ class RunWatcher:
         self.runs: dict[str, RunEntry] = {}
         self.listed = Versions()
         self.stopping = False
-        self.more_rows: Any = None  # adds rows to the list: runs that were just started
+        self.more_rows: Callable[[dict[str, ListedRun]], dict[str, ListedRun]] | None = (
+            None  # adds rows to the list: runs that were just started
+        )
         self._lock = asyncio.Lock()
         self._looked = 0.0
         self._watched: dict[str, Watched] = {}
@@ -64,7 +66,7 @@ class RunWatcher:
 
     def _look(self) -> None:
         self.runs = find_runs(self.top, self.runs)
-        rows: dict[str, Any] = {id: run.listed() for id, run in self.runs.items()}
+        rows = {id: run.listed() for id, run in self.runs.items()}
         if self.more_rows is not None:
             rows = self.more_rows(rows)
         vanished = self.listed.keys(RUNS) - rows.keys()
@@ -129,5 +131,5 @@ def _read_more(view: RunView) -> bool:
     return False
 
 
-def _message(kind: str, value: Any) -> bytes:
+def _message(kind: str, value: object) -> bytes:
     return f"event: {kind}\ndata: {json.dumps(value, separators=(',', ':'))}\n\n".encode()

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from coterie.core.formatting import percent, size
+from coterie.core.formatting import peer_name, percent, size
 from coterie.report.byte_axis import ByteAxis
 from coterie.report.figure import Figure, Key, NothingToDraw
 from coterie.report.graph_scores import Neighbourhood
@@ -61,6 +61,7 @@ def over_rounds(
     split: str,
     ends: Ends | None = None,
     baseline: BaselineLine | None = None,
+    names: Sequence[str] = (),
 ) -> Figure:
     """Every peer's line and the mean, round by round, on the test or validation data."""
     if not measured:
@@ -78,7 +79,7 @@ def over_rounds(
     kind = "peer unseen" if len(peers) > MAX_LINES else "peer crowd" if len(peers) > CROWD else "peer"
     for peer, line in peers.items():
         some = spread_out(line, most)
-        plot.line([r for r, _ in some], [v for _, v in some], f"{split} {kind}", f"peer {peer}", dot=False)
+        plot.line([r for r, _ in some], [v for _, v in some], f"{split} {kind}", peer_name(peer, names), dot=False)
     plot.line(xs, means, "halo", dot=False)
     if baseline:
         baseline.draw(plot)

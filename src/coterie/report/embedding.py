@@ -41,7 +41,9 @@ def embedding(events: Sequence[Event], what: Plane, round: int | None = None) ->
     colours = cluster_colours(start)
     parts = [f'<rect class="field" x="1" y="1" width="{SIDE - 2:g}" height="{SIDE - 2:g}"/>']
     for peer, k, x, y in here[::every]:
-        parts.append(circle(x, y, RADIUS, f"bubble {colour(colours[peer]) if colours else 'plain'}", f"peer {peer}"))
+        parts.append(
+            circle(x, y, RADIUS, f"bubble {colour(colours[peer]) if colours else 'plain'}", start.called(peer))
+        )
         parts.append(text(x, y + 3.5, k, css="inside"))
     label = f"{what.title} of {len({peer for peer, *_ in here}):,} peers in a plane, in round {shown}"
     caption = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from html import escape
 from typing import Any, NamedTuple
 
@@ -71,7 +71,7 @@ def axis_ends(values: Sequence[float]) -> tuple[float, float]:
 
 def fronts(events: Sequence[Event], what: Front) -> Figure:
     """The Pareto front of each peer's last search, with its choice."""
-    shown_choices = choices(events, what)[:MAX_PEERS]
+    start, shown_choices = started(events), choices(events, what)[:MAX_PEERS]
     if not shown_choices:
         raise NothingToDraw(what.missing)
     marks = [p for c in shown_choices for p in (*c.front, c.chosen, c.alone) if p is not None]
@@ -80,19 +80,19 @@ def fronts(events: Sequence[Event], what: Front) -> Figure:
     plot = Plot(tenths_around([weak, strong]), (min(0.0, least), (most or 1.0) * 1.05))
     plot.axes(what.x_label, what.y_label, "{:.2g}".format, x_tick=tick)
     for c in shown_choices:
-        name = f"peer {c.peer}"
+        name = start.called(c.peer)
         shown = [p for p in c.front if _inside(plot, p)]
         plot.line([s for s, _ in shown], [d for _, d in shown], "c0 thin peer", name, dot=False)
         plot.parts += [circle(*plot.at(s, d), 2, "swarm c0", name) for s, d in shown]
     for c in shown_choices:
-        name = f"peer {c.peer}"
+        name = start.called(c.peer)
         if c.alone and _inside(plot, c.alone):
             x, y = (number(v) for v in plot.at(*c.alone))
             plot.parts.append(f'<path class="ring c1" d="M{x} {y}m-4 -4h8v8h-8z"{named(name)}/>')
         if c.chosen and _inside(plot, c.chosen):
             plot.parts.append(circle(*plot.at(*c.chosen), 5, "star c0", name))
-    outside = _outside(plot, shown_choices, what.other_words)
-    plot.parts += [_pointer(plot, place, css, f"peer {peer}", about) for peer, place, css, about in outside]
+    outside = _outside(plot, shown_choices, what.other_words, start.called)
+    plot.parts += [_pointer(plot, place, css, start.called(peer), about) for peer, place, css, about in outside]
     label = f"{what.about} on {len(shown_choices)} peers' Pareto fronts"
     caption = what.caption
     if outside:
@@ -114,13 +114,15 @@ def _inside(plot: Plot, place: Place) -> bool:
     return all(low - ROUNDING <= value <= high + ROUNDING for value, (low, high) in both)
 
 
-def _outside(plot: Plot, shown: Sequence[Choice], other: str) -> list[tuple[int, Place, str, str]]:
+def _outside(
+    plot: Plot, shown: Sequence[Choice], other: str, called: Callable[[int], str]
+) -> list[tuple[int, Place, str, str]]:
     """The marks outside the axes: the peer, the place, the colour class and a description."""
     marks = [(c.peer, place, "c0", "front") for c in shown for place in c.front]
     marks += [(c.peer, c.chosen, "c0", "choice") for c in shown if c.chosen]
     marks += [(c.peer, c.alone, "c1", other) for c in shown if c.alone]
     return [
-        (peer, place, css, f"peer {peer}'s {what} at {tick(place[0])}, {place[1]:.2g}")
+        (peer, place, css, f"{called(peer)}'s {what} at {tick(place[0])}, {place[1]:.2g}")
         for peer, place, css, what in marks
         if not _inside(plot, place)
     ]
@@ -141,13 +143,14 @@ def _pointer(plot: Plot, place: Place, css: str, name: str, about: str) -> str:
 
 def rows(events: Sequence[Event], what: Front) -> list[list[str]]:
     """Table rows: each peer's final choice, and its accuracy on the peer's validation data."""
-    table = []
+    table, start = [], started(events)
     for c in choices(events, what)[:MAX_PEERS]:
         authors = Counter(str(name).partition("/")[0] for name in c.notes.get(what.members, []))
-        sources = ", ".join(f"{'own' if a == str(c.peer) else f'peer {a}'} x{n}" for a, n in authors.items())
+        names = {a: start.called(int(a)) if a.isdecimal() else f"peer {a}" for a in authors} | {str(c.peer): "own"}
+        sources = ", ".join(f"{names[a]} x{n}" for a, n in authors.items())
         accuracies = [c.notes.get(key) for key, _ in what.accuracies]
         shown = [f"{100 * v:.1f}%" if isinstance(v, int | float) else "–" for v in accuracies]
-        table.append([str(c.peer), str(c.round), str(len(c.front)), sources or "–", *shown])
+        table.append([start.label(c.peer), str(c.round), str(len(c.front)), sources or "–", *shown])
     return table
 
 

@@ -10,13 +10,14 @@ import numpy as np
 
 from coterie.core.errors import CoterieError, unknown
 from coterie.core.events import RunStarted
-from coterie.core.formatting import count, percent
+from coterie.core.formatting import count, peer_label, peer_name, percent
 from coterie.core.summary import Summary
 from coterie.report.figure import Figure, Key, NothingToDraw
 from coterie.report.measures import spread_out
 from coterie.report.svg import Plot, number, ticks
 
 MAX_BARS = 400  # above this, bars would be narrower than a pixel
+NAMED = 8  # peers: up to this many, each bar has its peer's name below it
 NUMBERED = 30  # peers: up to this many, each bar has its peer's number below it
 ROUNDS = {"last": "in the last round measured", "selected": "at its round of best validation"}
 OPTIONS = {"Last": "last", "Selected by validation": "selected"}  # how a page names them
@@ -71,24 +72,26 @@ def gain_counts(gained: Iterable[float]) -> str:
     return f"{n.gain} of {count(sum(n), 'peer')} gain, {n.lose} lose{neither}"
 
 
-def bars(summary: Summary, other: Summary, against: str, at: str = "last") -> Figure:
-    """A bar for each peer, from the largest gain to the largest loss. `against` is the method of the other run."""
+def bars(summary: Summary, other: Summary, against: str, at: str = "last", names: Sequence[str] = ()) -> Figure:
+    """A bar for each peer, from the largest gain to the largest loss. `against` is the method of the other run, `names`
+    are those of the peers' sites."""
     gained = gains(summary, other, at)
     if not gained:
         raise NothingToDraw(f"No peer was measured both in this run and in the run of {against}.")
     ranked = sorted(gained, key=lambda peer: (-gained[peer], peer))
     shown = spread_out(ranked, MAX_BARS)
     plot = Plot((-0.5, len(shown) - 0.5), around(gained.values()))
-    named = len(shown) <= NUMBERED
+    named = len(shown) <= (NAMED if names else NUMBERED)
     plot.axes(
         "peers, from the largest gain to the largest loss", "gain in test accuracy, points", tick,
-        x_tick=lambda place: str(shown[int(place)]), x_at=range(len(shown)) if named else [],
+        x_tick=lambda place: peer_label(shown[int(place)], names), x_at=range(len(shown)) if named else [],
     )  # fmt: skip
     tests = [run.accuracy.at(at).per_peer for run in (summary, other)]
     for place, peer in enumerate(shown):
         accuracy, other_accuracy = (percent(run[peer]) for run in tests)
-        about = f"peer {peer}: {points(gained[peer])} points ({accuracy}; {against} {other_accuracy})"
-        plot.parts.append(_bar(plot, place, 100 * gained[peer], peer, about))
+        name = peer_name(peer, names)
+        about = f"{name}: {points(gained[peer])} points ({accuracy}; {against} {other_accuracy})"
+        plot.parts.append(_bar(plot, place, 100 * gained[peer], name, about))
     zero(plot)
     mean = float(np.mean(list(gained.values())))
     plot.line(plot.x, [100 * mean] * 2, "plain d1", dot=False)
@@ -138,8 +141,8 @@ def table_rows(gains_by_label: Mapping[str, Sequence[float]]) -> list[list[str]]
 TABLE_HEAD = ["method", "peers", "gain", "lose", "neither", "mean, points", "least", "most"]
 
 
-def _bar(plot: Plot, place: float, height: float, peer: int, about: str) -> str:
+def _bar(plot: Plot, place: float, height: float, name: str, about: str) -> str:
     (left, top), (right, bottom) = plot.at(place - 0.4, max(height, 0.0)), plot.at(place + 0.4, min(height, 0.0))
     css = "c1" if height < 0 else "c0"
     box = f"M{number(left)} {number(top)}H{number(right)}V{number(bottom)}H{number(left)}Z"
-    return f'<path class="gain {css}" d="{box}" data-name="peer {peer}"><title>{escape(about)}</title></path>'
+    return f'<path class="gain {css}" d="{box}" data-name="{escape(name)}"><title>{escape(about)}</title></path>'

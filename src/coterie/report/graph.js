@@ -14,7 +14,7 @@ function showGraph(section, graph) {
   const edgePaths = [...drawing.querySelectorAll(".edges path")];
   const cellPaths = [...matrix.querySelectorAll(".cells path")];
   const count = graph.peers.length;
-  const placeOf = new Map(graph.peers.map((peer, i) => [`peer ${peer}`, i]));
+  const placeOf = new Map(graph.peers.map((peer, i) => [data.names[peer], i]));
   let kind = graph.kinds[0];
   let at = kind.frames.length - 1;
 
@@ -193,7 +193,7 @@ function showGraph(section, graph) {
     if (Math.min(row, column) < 0 || Math.max(row, column) >= count) return tip.replaceChildren();
     const found = entries(kind.frames[at]).find(([cell]) => cell === row * count + column);
     const amount = !found ? "nothing" : kind.weighed ? weight(found[1]) : "something";
-    tip.textContent = `peer ${graph.peers[row]} takes ${amount} from peer ${graph.peers[column]}`;
+    tip.textContent = `${data.names[graph.peers[row]]} takes ${amount} from ${data.names[graph.peers[column]]}`;
   });
   matrix.addEventListener("pointerleave", () => tip.replaceChildren());
 

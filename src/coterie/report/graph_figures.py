@@ -53,7 +53,7 @@ def matrix(graph: Graph, round: int) -> Figure:
         values = values_of(frame(round, values, 1.0), len(graph.peers))
     label = f"The matrix of round {round}: {KINDS[graph.kind]}, peers ordered {order(start)[1]}"
     axes = ("peer that takes", "peer it takes from")
-    names = [str(peer) for peer in graph.peers]
+    names = [start.label(peer) for peer in graph.peers]
     drawn = heat_map(values, (400, 400), label, axes, groups, groups, names, names, scale_of(graph))
     full = f"The full colour is {most:.2g}. " if graph.kind == "weights" or graph.is_thinned else ""
     return Figure("matrix", "Matrix", drawn, full + order_sentence(start), cluster_keys(start, "patch"))
@@ -96,7 +96,10 @@ def _nodes(graph: Graph, at: Floats) -> list[str]:
     parts = []
     for peer, (x, y) in zip(graph.peers, at.tolist(), strict=True):
         css = f"node {colour(colours[peer]) if colours else 'plain'}"
-        parts.append(circle(x, y, radius, css, f"peer {peer}"))
+        parts.append(circle(x, y, radius, css, graph.start.called(peer)))
         if len(graph.peers) <= NUMBERED:
-            parts.append(text(x, y + 3.2, str(peer), css="number"))
+            if graph.start.names:  # they do not fit into the node
+                parts.append(text(x, y + radius + 11, graph.start.label(peer)))
+            else:
+                parts.append(text(x, y + 3.2, str(peer), css="number"))
     return parts

@@ -45,7 +45,7 @@ def heat_map(events: Sequence[Event], encoding: str | None = "utf-8") -> str:
     cells = [cell for group in groups for cell in group]
     shown = _means(weights, cells)
     most = float(shown.max())
-    label = len(str(start.peers - 1))
+    label = max(len(start.label(p)) for p in range(start.peers))
     wide = 2 if label + 1 + 2 * len(cells) + len(groups) - 1 <= WIDTH else 1
 
     def line(row: Floats) -> str:
@@ -57,7 +57,7 @@ def heat_map(events: Sequence[Event], encoding: str | None = "utf-8") -> str:
     rows = iter(shown)
     for i, group in enumerate(groups):
         lines += [between] if i else []
-        lines += [f"{cell[0]:>{label}} {line(next(rows))}".rstrip() for cell in group]
+        lines += [f"{start.label(cell[0]):>{label}} {line(next(rows))}".rstrip() for cell in group]
     return "\n".join([*lines, *_legend(start, glyphs, most, by, len(groups))])
 
 

@@ -23,7 +23,7 @@ def classes(start: RunStarted) -> Figure:
     label, axes = f"Share of each class in the peers' training data, peers ordered {how}", ("class", "peer")
     size = (400.0, min(400.0, max(90.0, 18.0 * count)))
     groups, names = cluster_groups(start, peers), [str(c) for c in range(count)]
-    columns = [str(peer) for peer in peers]
+    columns = [start.label(peer) for peer in peers]
     scale = Scale(most, "share", lambda share: f"{100 * share:.3g}%")
     drawn = heat_map(shares / (most or 1.0), size, label, axes, (), groups, names, columns, scale)
     caption = (

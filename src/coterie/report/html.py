@@ -12,9 +12,10 @@ from coterie.core.events import Event, PeerAway, RunStarted, of_kind
 from coterie.core.files import write_whole
 from coterie.core.formatting import count, duration, not_finite_peers, percent, short_name, size
 from coterie.core.run_folder import RunFolder
-from coterie.core.summary import Spread, Summary, Totals
+from coterie.core.summary import MetricScores, Spread, Summary, Totals
+from coterie.methods.declared import predictor_label
 from coterie.methods.figures import Described, Front, Plane, Routes
-from coterie.report import fronts, walks
+from coterie.report import diagnostics, fronts, walks
 from coterie.report import page as pages
 from coterie.report.embedding import rounds_of
 from coterie.report.figure import OddNotes, drawn_from
@@ -23,6 +24,7 @@ from coterie.report.graph_figures import scale_of
 from coterie.report.graphs import KINDS, Frame, Graph
 from coterie.report.noted import charts as charts_of_notes
 from coterie.report.run import Run, open_run
+from coterie.report.scores import shown
 from coterie.report.tables import architecture_table, left, open_table, peer_table, round_table, side_by_side, table
 
 SCRIPTS = ("pick.js", "lines.js", "graph.js", "pdf.js", "save.js")
@@ -30,7 +32,7 @@ SCRIPTS = ("pick.js", "lines.js", "graph.js", "pdf.js", "save.js")
 
 def write_report(events: Sequence[Event], summary: Summary, path: Path) -> None:
     """Write the report of a finished run."""
-    write_whole(path, page(events, summary))
+    write_whole(path, page_of(Run(events, summary, folder=path.parent)))
 
 
 def report_again(folder: Path, path: Path | None = None) -> Path:
@@ -48,11 +50,12 @@ def page_of(run: Run) -> str:
     start, events, summary = run.start, run.events, run.summary
     amounts = f"{count(start.peers, 'peer')} · {count(start.rounds, 'round')}"
     title = f"{short_name(start.method)} · seed {start.seed} · {amounts}"
-    top = [_about(events, start), *_failure(summary), *_mixture(summary), _headline(summary)]
+    top = [_about(events, start), *_failure(summary), *_mixture(summary), *_warnings(run), _headline(summary)]
     parts = [*top, _baseline_section(run), sections(run).html()]
-    peer_tables = [_peer_table(run), architecture_table(start, summary)]
+    intervals = diagnostics.intervals_table(run.predictions, start)
+    peer_tables = [_peer_table(run), intervals, architecture_table(start, summary)]
     tables = [round_table(run.points, run.scores, run.masses), *peer_tables, *_method_tables(run)]
-    names = [f"peer {p}" for p in range(start.peers)]
+    names = [start.called(p) for p in range(start.peers)]
     data = {"what": "peer", "names": names, "about": _about_peers(start), "graph": _graph_data(run)}
     return pages.page(title, [*parts, *tables], data, SCRIPTS)
 
@@ -61,6 +64,11 @@ def sections(run: Run) -> pages.Sections:
     """The figures of a run."""
     figures = pages.Sections()
     figures.add(partial(_accuracy, run), "Accuracy over rounds")
+    for metric in run.start.metrics:
+        figures.add(partial(_metric, run, str(metric["name"])), f"{_capital(str(metric['label']))} over rounds")
+    measured = bool(run.start.metrics)
+    figures.add(partial(_confusion, run), "Confusion matrices", "wide", list_missing=measured)
+    figures.add(partial(_curves, run), "Curves of the test predictions", "wide", list_missing=measured)
     figures.add(partial(_architectures, run), "Accuracy by architecture", list_missing=False)
     against = f" against {run.baseline.name}" if run.baseline else ""
     figures.add(partial(_gains, run), HEADING + against, list_missing=run.start.method != LOCAL)
@@ -109,19 +117,20 @@ def _mixture(summary: Summary) -> list[str]:
     return [f"<p><strong>Mixed sources: {escape(changes)}.</strong></p>"] if changes else []
 
 
+def _warnings(run: Run) -> list[str]:
+    """What a reader must know before reading any figure."""
+    found = diagnostics.warnings(run.predictions, run.start)
+    return [f'<p class="warning"><strong>Caution:</strong> {escape(text)}</p>' for text in found]
+
+
 def _headline(summary: Summary) -> str:
     tiles = []
     for key, name in (("last", "last round measured"), ("selected", "round selected by validation")):
         spread = summary.accuracy.at(key)
         tiles.append((f"Mean test accuracy, {name}", percent(spread.mean), _spread(spread)))
-    others = {
-        "alone": "With a peer's own models alone",
-        "mixture": "With a mixture of all of a peer's models",
-        "own": "With a peer's own model alone",
-    }
-    for name, text in others.items():
-        if beside := summary.beside.spreads.get(name):
-            tiles.append((text, percent(beside.mean), _spread(beside)))
+    tiles += [_metric_tile(scores) for scores in summary.scores.values()]
+    for name, beside in summary.beside.spreads.items():
+        tiles.append((f"With {predictor_label(summary.method, name)}", percent(beside.mean), _spread(beside)))
     counts: list[tuple[str, Totals, Callable[[int], str]]] = [
         ("Bytes", summary.bytes, size), ("Messages", summary.messages, "{:,}".format),
     ]  # fmt: skip
@@ -140,6 +149,14 @@ def _headline(summary: Summary) -> str:
         f"<div><dt>{escape(n)}</dt><dd><b>{escape(v)}</b><small>{escape(a)}</small></dd></div>" for n, v, a in tiles
     )
     return f"<dl>{''.join(cells)}</dl>"
+
+
+def _metric_tile(scores: MetricScores) -> tuple[str, str, str]:
+    last, unit = scores.last, scores.unit
+    about = f"± {shown(last.std, unit)} over peers (std); worst tenth {shown(last.worst_decile, unit)}"
+    undefined = f"undefined at {count(last.undefined, 'peer')}" if last.undefined else ""
+    facts = [*([about] if last.mean is not None else []), *([undefined] if undefined else [])]
+    return f"Mean test {scores.label}, last round", shown(last.mean, unit), "; ".join(facts)
 
 
 def _baseline_section(run: Run) -> str:
@@ -181,6 +198,23 @@ def _about_peers(start: RunStarted) -> list[str]:
 
 def _accuracy(run: Run) -> pages.Switch:
     return pages.Switch("Accuracy on", {"Test": run.accuracy("test"), "Validation": run.accuracy("validation")})
+
+
+def _metric(run: Run, name: str) -> pages.Switch:
+    drawn = {split.capitalize(): run.metric(name, split) for split in ("test", "validation")}
+    return pages.Switch("On", drawn)
+
+
+def _confusion(run: Run) -> pages.SideBySide:
+    return pages.SideBySide(run.confusion())
+
+
+def _curves(run: Run) -> pages.SideBySide:
+    return pages.SideBySide([run.roc(), run.precision_recall(), run.calibration()])
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _architectures(run: Run) -> pages.Switch:

@@ -12,13 +12,18 @@ MANY = 300  # peers
 
 
 def places(weights: Floats, width: float, margin: float) -> Floats:
-    """x and y of each peer, in a box at least as wide as high, by a spring layout (Fruchterman and Reingold).
+    """x and y of each peer, in a box at least as wide as high."""
+    if len(weights) == 1:
+        return np.full((1, 2), margin)
+    return _fitted(spring_layout(weights), width, margin)
+
+
+def spring_layout(weights: Floats) -> Floats:
+    """x and y of each peer, about the origin, by a spring layout (Fruchterman and Reingold).
 
     The layout is deterministic. Peers start on a circle in their order, so that unconnected peers stay apart.
     """
     peers = len(weights)
-    if peers == 1:
-        return np.full((1, 2), margin)
     angle = 2 * np.pi * np.arange(peers) / peers - np.pi / 2
     at = np.column_stack([np.cos(angle), np.sin(angle)])
     pull = np.maximum(weights, weights.T)
@@ -31,7 +36,7 @@ def places(weights: Floats, width: float, margin: float) -> Floats:
         move -= at * (0.6 * peers * near**2)  # towards the middle
         length = np.maximum(np.sqrt((move**2).sum(1, keepdims=True)), 1e-9)
         at = at + move / length * np.minimum(length, 0.12 * (1 - step / steps))
-    return _fitted(_kept_apart(at, 0.75 * near), width, margin)
+    return _kept_apart(at, 0.75 * near)
 
 
 def _distances(at: Floats) -> Floats:

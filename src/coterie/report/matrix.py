@@ -45,10 +45,15 @@ class Group(NamedTuple):
     colour: int
 
 
+def rows_per_cell(count: int) -> int:
+    """How many neighbouring rows (or columns) one cell covers, so that at most MAX_CELLS are drawn."""
+    return max(1, math.ceil(count / MAX_CELLS))
+
+
 def thinned(matrix: Floats) -> Floats:
     """The matrix reduced to at most MAX_CELLS rows and columns by averaging neighbours."""
     for axis in (0, 1):
-        by = math.ceil(matrix.shape[axis] / MAX_CELLS)
+        by = rows_per_cell(matrix.shape[axis])
         if by > 1:
             at = np.arange(0, matrix.shape[axis], by)
             counts = np.diff([*at, matrix.shape[axis]])

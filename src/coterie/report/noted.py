@@ -34,12 +34,12 @@ class Noted:
     left_out: int = 0  # values that are not finite numbers
 
 
-def custom_numbers(events: Sequence[Event]) -> list[Noted]:
-    """The numbers noted under each name, in the order in which the names were first noted."""
+def custom_numbers(events: Sequence[Event], without: Collection[str] = ()) -> list[Noted]:
+    """The numbers noted under each name (but those in `without`), in the order in which names were first noted."""
     by_name: dict[str, Noted] = {}
     peers = started(events).peers
     for r in of_kind(events, PeerRound):
-        for name, value in notes.numbers(r.notes).items():
+        for name, value in notes.numbers(r.notes, without).items():
             entry = by_name.setdefault(name, Noted(name))
             if value is None:
                 entry.left_out += 1
@@ -81,9 +81,9 @@ def chart(noted: Noted, file: str, peers: int, rounds: int) -> Figure:
 def charts(events: Sequence[Event], without: Collection[str] = ()) -> tuple[dict[str, Figure], str]:
     """A chart for each of the first names, by name, and a sentence about the names not drawn.
 
-    `without` are names that another figure shows.
+    `without` are names that have no chart.
     """
-    entries, start = [entry for entry in custom_numbers(events) if entry.name not in without], started(events)
+    entries, start = custom_numbers(events, without), started(events)
     if not entries:
         raise NothingToDraw("The method notes no custom numbers (`me.note(name=1.0)` notes one).")
     tags = notes.Tags()

@@ -10,20 +10,25 @@ import numpy as np
 from coterie.core.events import RunStarted
 from coterie.report.legend import Key
 from coterie.report.marks import colour
-from coterie.report.matrix import MAX_CELLS, Group
+from coterie.report.matrix import Group, rows_per_cell
 
 MAX_KEYS = 12  # clusters in a legend
 
 
 def order(start: RunStarted) -> tuple[list[int], str]:
     """The peers in order, and the name of that order."""
-    peers = range(start.peers)
-    if start.clusters is not None:
-        clusters = start.clusters
-        return sorted(peers, key=lambda p: (clusters[p], p)), "by true cluster"
-    if class_count(start):
-        return sorted(peers, key=lambda p: (int(np.argmax(start.classes[p])), p)), "by most frequent class"
-    return list(peers), "by number"
+    return order_by(start.peers, start.clusters, start.classes if class_count(start) else None)
+
+
+def order_by(
+    peers: int, clusters: Sequence[int] | None, classes: Sequence[Sequence[int]] | None
+) -> tuple[list[int], str]:
+    """The order by true cluster, by most frequent class or by number, whichever is known first, and its name."""
+    if clusters is not None:
+        return sorted(range(peers), key=lambda p: (clusters[p], p)), "by true cluster"
+    if classes is not None:
+        return sorted(range(peers), key=lambda p: (int(np.argmax(classes[p])), p)), "by most frequent class"
+    return list(range(peers)), "by number"
 
 
 def class_count(start: RunStarted) -> int:
@@ -62,7 +67,7 @@ def cluster_keys(start: RunStarted, shape: str) -> tuple[Key, ...]:
 
 def order_sentence(start: RunStarted) -> str:
     """A caption sentence about the order of peers."""
-    by = -(-start.peers // MAX_CELLS)
+    by = rows_per_cell(start.peers)
     marks = ": lines separate the clusters, whose colours are at the sides" if start.clusters is not None else ""
     thinned = f"; each cell is the mean of {by} neighbouring peers" if by > 1 else ""
     return f"Peers are ordered {order(start)[1]}{marks}{thinned}."

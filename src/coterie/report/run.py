@@ -15,9 +15,9 @@ from coterie.core.events import Event, PeerRound, RunStarted, of_kind, read
 from coterie.core.formatting import not_finite_peers, short_name
 from coterie.core.run_folder import ComparisonFolder, RunFolder
 from coterie.core.summary import Summary
-from coterie.methods.drawn import figures_of
+from coterie.methods.declared import figures_of, no_curves
 from coterie.methods.figures import Described, Front, Lines, Plane, Routes
-from coterie.report import charts, graph_figures, holdings
+from coterie.report import charts, diagnostics, graph_figures, holdings
 from coterie.report.embedding import embedding
 from coterie.report.figure import Figure, NothingToDraw, drawn_from
 from coterie.report.fronts import fronts
@@ -25,8 +25,10 @@ from coterie.report.gains import bars, same_peers
 from coterie.report.graphs import KINDS, Graph, graphs_of
 from coterie.report.matrix import Floats
 from coterie.report.measures import Point, by_architecture, by_peer, mass_points, neighbour_points, points
+from coterie.report.metric_charts import metric_figure
 from coterie.report.noted import charts as charts_of_notes
 from coterie.report.noted import lines
+from coterie.report.predictions import SavedPredictions, of_run
 from coterie.report.summary import noted, read_summary, started, summarise
 from coterie.report.timing import Curve, accuracy_over_time
 from coterie.report.walks import walks
@@ -41,12 +43,18 @@ class Run:
     """A finished run. Each method draws a figure, or raises NothingToDraw with the reason why it cannot."""
 
     def __init__(
-        self, events: Sequence[Event], summary: Summary, baseline: Run | None = None, no_baseline: str = ""
+        self,
+        events: Sequence[Event],
+        summary: Summary,
+        baseline: Run | None = None,
+        no_baseline: str = "",
+        folder: Path | None = None,
     ) -> None:
         self.events = events
         self.summary = summary  # the content of summary.json
         self.baseline = baseline  # the baseline's run, on the same splits
         self.no_baseline = no_baseline  # why the baseline in the folder cannot be used
+        self.folder = folder  # with the peers' predictions, if they were saved
         self.start: RunStarted = started(events)
 
     def accuracy(self, split: str = "test") -> Figure:
@@ -54,8 +62,8 @@ class Run:
         if split not in charts.SPLITS:
             raise CoterieError(unknown("split", split, charts.SPLITS))
         baseline = self._baseline_line(lambda run: [(float(p.round), float(getattr(p, split))) for p in run.points])
-        peers = by_peer(self.events, split)
-        return charts.over_rounds(self.points, peers, self.start.rounds, split, self.accuracy_axis, baseline)
+        peers, start = by_peer(self.events, split), self.start
+        return charts.over_rounds(self.points, peers, start.rounds, split, self.accuracy_axis, baseline, start.names)
 
     def architectures(self, split: str = "test") -> Figure:
         """Mean accuracy of each architecture over rounds, where peers have several."""
@@ -78,7 +86,7 @@ class Run:
         validation."""
         if self.baseline is None:
             raise NothingToDraw(self.no_baseline or NO_BASELINE)
-        return bars(self.summary, self.baseline.summary, self.baseline.name, at)
+        return bars(self.summary, self.baseline.summary, self.baseline.name, at, self.start.names)
 
     def neighbours(self) -> Figure:
         """Neighbour lists and averaging weights against the true clusters, over rounds."""
@@ -98,6 +106,29 @@ class Run:
         """The collaboration graph of a round as a matrix."""
         graph = self._graph(kind)
         return graph_figures.matrix(graph, graph.rounds[-1] if round is None else round)
+
+    def metric(self, name: str, split: str = "test") -> Figure:
+        """A metric other than accuracy over rounds: every peer and the mean."""
+        measured = {str(m["name"]): m for m in self.start.metrics}
+        if name not in measured:
+            raise CoterieError(unknown("metric", name, measured))
+        return metric_figure(self.events, self.start, measured[name], split)
+
+    def roc(self) -> Figure:
+        """The ROC curve of each peer on its test data."""
+        return diagnostics.roc(self.predictions, self.start)
+
+    def precision_recall(self) -> Figure:
+        """The precision-recall curve of each peer on its test data."""
+        return diagnostics.precision_recall(self.predictions, self.start)
+
+    def calibration(self) -> Figure:
+        """How often the positive class is right, against its predicted probability, at each peer."""
+        return diagnostics.calibration(self.predictions, self.start)
+
+    def confusion(self) -> list[Figure]:
+        """The confusion matrix of each peer on its test data."""
+        return diagnostics.confusion_matrices(self.predictions, self.start)
 
     def classes(self) -> Figure:
         """The share of each class in each peer's training data."""
@@ -143,6 +174,11 @@ class Run:
 
     # -- the data behind the figures -------------------------------------------------------------
 
+    @cached_property
+    def predictions(self) -> dict[int, SavedPredictions]:
+        """What the peers predicted for their own data, where it was saved."""
+        return {} if self.folder is None else of_run(self.folder, self.start.peers)
+
     @property
     def name(self) -> str:
         """The method's short name."""
@@ -161,8 +197,9 @@ class Run:
 
     @property
     def drawn_elsewhere(self) -> frozenset[str]:
-        """The numbers that a figure of the method shows: they have no chart of their own."""
-        return frozenset[str]().union(*(figure.reads for figure in self.described if isinstance(figure, Lines)))
+        """The notes that have no chart of their own: no curves, and the numbers in a figure of the method."""
+        in_lines = (figure.reads for figure in self.described if isinstance(figure, Lines))
+        return no_curves(self.start.method).union(*in_lines)
 
     @cached_property
     def accuracy_axis(self) -> tuple[float, float]:
@@ -226,7 +263,7 @@ def open_run(folder: str | Path) -> Run:
     if not of_kind(events, RunStarted):
         raise RunError(f"{path} {_no_start_reason(folder)}")
     summary = provenance.with_mixture(summarise(events, _seconds(folder)), folder)
-    return Run(events, summary, *_baseline(folder, started(events)))
+    return Run(events, summary, *_baseline(folder, started(events)), folder=folder)
 
 
 def _baseline(folder: Path, start: RunStarted) -> tuple[Run | None, str]:

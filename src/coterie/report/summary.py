@@ -28,10 +28,13 @@ from coterie.core.summary import (
     Totals,
 )
 from coterie.methods import METHODS
+from coterie.methods.declared import notes_of
+from coterie.methods.notes import BESIDE, LAST, MEAN, Note
+from coterie.metrics import selected_round, selection_of
 from coterie.report.graph_scores import Neighbourhood, mass_inside, neighbour_scores
+from coterie.report.scores import metric_scores, worst_tenth
 from coterie.report.timing import accuracy_over_time, idle_shares
 
-LF_OVER_CE = "lf_over_ce."  # prefix of CompFL's notes, one for each expert
 DENSE_GRAPH_NUMBERS = 32_000_000  # above this (rounds x peers x peers) the graph is written sparse
 SPARSE_GRAPH_ROUNDS = 50  # and with at most this many rounds, evenly spaced
 
@@ -49,9 +52,8 @@ def summarise(events: Sequence[Event], seconds: float) -> Summary:
     rounds: list[PeerRound] = of_kind(events, PeerRound)
     measured = [r for r in rounds if r.test is not None and r.peer < start.peers]
     last = {r.peer: r for r in sorted(measured, key=lambda r: r.round)}
-    selected = {peer: selected_round(of_peer) for peer, of_peer in _by_peer(measured).items()}
-    # The share of rounds in which clients that can train several models trained another client's kind.
-    helped = [r.notes["helped"] for r in rounds if "helped" in r.notes]
+    by = selection_of(start)
+    selected = {peer: selected_round(of_peer, by) for peer, of_peer in _by_peer(measured).items()}
     neighbours, neighbours_mean = _neighbours(events)
     return Summary(
         method=start.method,
@@ -68,10 +70,10 @@ def summarise(events: Sequence[Event], seconds: float) -> Summary:
         seconds=seconds,
         not_finite=diverged_peers(events),
         beside=_beside(last, start),
-        helped=float(np.mean(helped)) if helped else None,
-        lf_over_ce=_last_noted(rounds, LF_OVER_CE, start.peers),  # relative to the cross entropy at the start
+        noted=_noted(rounds, start),
         neighbours=neighbours,
         neighbours_mean=neighbours_mean,
+        scores=metric_scores(start, last, selected),
     )
 
 
@@ -86,14 +88,29 @@ def _neighbours(events: Sequence[Event]) -> tuple[NeighbourScores, NeighbourScor
     return NeighbourScores(**last), _means_over_rounds(events, scores, masses)
 
 
-def _last_noted(rounds: Sequence[PeerRound], prefix: str, peers: int) -> dict[str, float]:
-    """For each note with this prefix: the mean over peers of their last finite value."""
-    values: dict[str, dict[int, float]] = defaultdict(dict)
-    for r in sorted(rounds, key=lambda r: r.round):
-        for name, value in notes.numbers(r.notes).items():
-            if name.startswith(prefix) and value is not None and r.peer < peers:
-                values[name.removeprefix(prefix)][r.peer] = value
-    return {name: float(np.mean(list(by_peer.values()))) for name, by_peer in sorted(values.items())}
+def _noted(rounds: Sequence[PeerRound], start: RunStarted) -> dict[str, float | dict[str, float]]:
+    """The notes that the method declares for the top level of summary.json."""
+    of_peers = sorted((r for r in rounds if r.peer < start.peers), key=lambda r: r.round)
+    figures = {
+        note.key: _figure_of(note, of_peers)
+        for note in notes_of(start.method)
+        if note.summary in (MEAN, LAST)
+    }  # fmt: skip
+    return {key: figure for key, figure in figures.items() if figure not in (None, {})}
+
+
+def _figure_of(note: Note, records: Sequence[PeerRound]) -> float | dict[str, float] | None:
+    """The mean of a note's numbers in these records, or only of each peer's last; or such a mean for each thing."""
+    numbers: dict[str, list[tuple[int, float]]] = defaultdict(list)
+    for r in records:
+        for name in notes.names_like(note.name, r.notes):
+            if (number := notes.number(r.notes[name])) is not None:
+                numbers[name.removeprefix(note.name)].append((r.peer, number))
+    means = {
+        thing: float(np.mean([value for _, value in pairs] if note.summary == MEAN else list(dict(pairs).values())))
+        for thing, pairs in sorted(numbers.items())
+    }
+    return means if note.name.endswith(".") else means.get("")
 
 
 def _means_over_rounds(
@@ -150,7 +167,7 @@ def _beside(last: Mapping[int, PeerRound], start: RunStarted) -> Beside:
     """Other predictors that peers measured beside their own, each in its last round.
 
     `change` is the relative improvement of a peer's predictions over that predictor: least, mean and most.
-    `own_share` is the share of an ensemble that is the peer's own models.
+    The method's notes that it declares for this table are of the same rounds.
     """
     spreads: dict[str, Spread] = {}
     for name in sorted({name for r in last.values() for name in r.notes.get("beside", {})}):
@@ -159,8 +176,9 @@ def _beside(last: Mapping[int, PeerRound], start: RunStarted) -> Beside:
         change = {"least": min(changes), "mean": float(np.mean(changes)), "most": max(changes)} if changes else {}
         spread = _spread({p: replace(last[p], test=test) for p, test in tests.items()}, start)
         spreads[name] = replace(spread, change=change)
-    own = [r.notes["own_share"] for r in last.values() if "own_share" in r.notes]
-    return Beside(spreads, float(np.mean(own)) if own else None)
+    declared = [note for note in notes_of(start.method) if note.summary == BESIDE and note.key not in spreads]
+    figures = {note.key: _figure_of(note, list(last.values())) for note in declared}
+    return Beside(spreads, {key: figure for key, figure in figures.items() if isinstance(figure, float)})
 
 
 def _by_peer(rounds: Sequence[PeerRound]) -> dict[int, list[PeerRound]]:
@@ -168,17 +186,6 @@ def _by_peer(rounds: Sequence[PeerRound]) -> dict[int, list[PeerRound]]:
     for r in rounds:
         by_peer[r.peer].append(r)
     return by_peer
-
-
-def selected_round(measured: Sequence[PeerRound]) -> PeerRound:
-    """Of one peer's measured rounds, the one with the best validation accuracy. Ties go to the lower validation loss,
-    then to the earlier round."""
-    return max(measured, key=_merit)
-
-
-def _merit(r: PeerRound) -> tuple[float, float, int]:
-    loss = r.loss if r.loss is not None and math.isfinite(r.loss) else math.inf
-    return r.validation or 0.0, -loss, -r.round
 
 
 def neighbours_by_round(events: Sequence[Event]) -> dict[int, Neighbourhood]:
@@ -286,7 +293,7 @@ def _spread(records: Mapping[int, PeerRound], start: RunStarted) -> Spread:
     measured = [accuracy for accuracy in per_peer if accuracy is not None]
     if not measured:
         return Spread(per_peer=per_peer)
-    worst = sorted(measured)[: max(1, len(measured) // 10)]
+    worst = worst_tenth(measured)
     return Spread(
         float(np.mean(measured)),
         float(np.std(measured)),

@@ -72,7 +72,12 @@ def peer_table(
     head += ["left in round"] if gone else []
     rows = []
     for p in range(min(start.peers, TABLE_PEERS)):
-        row = [str(p), _item(start.architectures, p), _item(start.samples, p), _item(start.clusters, p)]
+        row = [
+            start.called(p) if start.names else str(p),
+            _item(start.architectures, p),
+            _item(start.samples, p),
+            _item(start.clusters, p),
+        ]
         row += [percent(last[p]), percent(selected[p])]
         row += [points(gained[p]) if p in gained else NOTHING] if gained else []
         row += [str(gone.get(p, NOTHING))] if gone else []
@@ -80,7 +85,7 @@ def peer_table(
     caption = "Accuracy on a peer's own test data: at its last measured round, and at its best round by validation."
     if start.peers > TABLE_PEERS:
         caption += f" The first {TABLE_PEERS} of {start.peers:,} peers; summary.json has all of them."
-    return table("Peer by peer", caption, head, rows, names=(1,))
+    return table("Peer by peer", caption, head, rows, names=(0, 1) if start.names else (1,))
 
 
 def architecture_table(start: RunStarted, summary: Summary) -> str:

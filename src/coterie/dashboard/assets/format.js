@@ -28,6 +28,9 @@ export function ago(seconds) {
   return seconds < 129600 ? `${Math.round(seconds / 3600)} h ago` : `${Math.round(seconds / 86400)} days ago`;
 }
 
+/** A peer in a sentence: its name, or "peer" and its number. */
+export const peerName = (name) => (/^\d+$/.test(name) ? `peer ${name}` : name);
+
 export const count = (n, thing) => `${number(n)} ${thing}${n === 1 ? "" : "s"}`;
 
 /** An element with attributes (`text` sets its text, `on…` adds a listener) and children. */

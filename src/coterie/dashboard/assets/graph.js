@@ -2,17 +2,16 @@
 
 import { clusterColour, colours, fit, onColoursChange } from "./colours.js";
 import { el } from "./format.js";
-import { Layout } from "./layout.js";
 
-const STEPS_WITHOUT_MOTION = 250;
+const EASE = 0.12, CLOSE = 0.002; // of the way to its place that a peer moves in a frame; distance at which it stops
 
 export class GraphDrawing {
   /** `choose` is called with the peer that was clicked. */
   constructor(choose) {
     this.canvas = el("canvas", { role: "img" });
     this.element = el("div", { class: "graph" }, this.canvas);
-    this.layout = null;
-    this.drawn = ""; // the ties in the layout, as text, because their object is changed in place
+    this.at = []; // x and y by peer, on the way to their places
+    this.places = [];
     this.still = matchMedia("(prefers-reduced-motion: reduce)");
     this.canvas.addEventListener("click", (event) => { const peer = this.peerAt(event); if (peer !== null) choose(peer); });
     this.canvas.addEventListener("pointermove", (event) => { this.canvas.style.cursor = this.peerAt(event) === null ? "" : "pointer"; });
@@ -20,37 +19,39 @@ export class GraphDrawing {
     onColoursChange(() => this.draw());
   }
 
-  /** `rows` by peer: [[other, weight], …]; `gone` and `chosen` are peers. */
-  update({ count, rows, clusters, gone, chosen }) {
-    if (!this.layout || this.layout.count !== count) this.layout = new Layout(count);
+  /** `rows` by peer: [[other, weight], …]; `places` by peer: [x, y]; `names` by peer, or none; `gone` and `chosen` are peers. */
+  update({ rows, places, clusters, names, gone, chosen }) {
     this.ties = Object.entries(rows).flatMap(([peer, row]) => row.map(([other, weight]) => [Number(peer), other, weight]));
-    Object.assign(this, { clusters, gone, chosen });
-    const now = JSON.stringify(rows);
-    if (now !== this.drawn && this.ties.length) this.layout.pull(this.ties);
-    this.drawn = now;
+    Object.assign(this, { places, clusters, names, gone, chosen });
+    if (this.at.length !== places.length || this.still.matches) this.at = places.map((place) => [...place]);
     const known = clusters.length ? `, in ${new Set(clusters).size} true clusters` : "";
-    this.canvas.setAttribute("aria-label", `Drawing of ${count} peers${known} and ${this.ties.length} ties. The table of peers lists which peers each takes most from.`);
-    if (this.still.matches) { for (let i = 0; i < STEPS_WITHOUT_MOTION && this.layout.moving; i++) this.layout.step(); this.draw(); }
-    else this.move();
+    this.canvas.setAttribute("aria-label", `Drawing of ${places.length} peers${known} and ${this.ties.length} ties. The table of peers lists which peers each takes most from.`);
+    this.move();
   }
 
+  /** Peers glide to their places, so that the eye can follow them. */
   move() {
     if (this.frame) return;
     const next = () => {
       this.frame = 0;
       if (!this.canvas.isConnected || this.element.hidden) return;
-      this.layout.step();
+      let far = 0;
+      this.at.forEach((at, peer) => [0, 1].forEach((axis) => {
+        const way = this.places[peer][axis] - at[axis];
+        far = Math.max(far, Math.abs(way));
+        at[axis] += EASE * way;
+      }));
       this.draw();
-      if (this.layout.moving) this.frame = requestAnimationFrame(next);
+      if (far > CLOSE) this.frame = requestAnimationFrame(next);
     };
     this.frame = requestAnimationFrame(next);
   }
 
   draw() {
-    if (!this.layout || !this.canvas.isConnected || this.element.hidden) return;
-    const { context, width, height } = fit(this.canvas), { layout, ties } = this;
+    if (!this.at.length || !this.canvas.isConnected || this.element.hidden) return;
+    const { context, width, height } = fit(this.canvas), { ties } = this;
     if (!width) return;
-    this.place(width, height);
+    this.spread(width, height);
     const most = Math.max(1e-9, ...ties.map((tie) => tie[2]));
     const crowd = Math.sqrt(Math.min(1, 60 / Math.max(1, ties.length))); // many lines are faint so that they do not hide each other
     for (const [a, b, weight] of ties) {
@@ -65,17 +66,17 @@ export class GraphDrawing {
       context.stroke();
     }
     context.globalAlpha = 1;
-    for (let peer = 0; peer < layout.count; peer++) this.node(context, peer);
+    for (let peer = 0; peer < this.at.length; peer++) this.node(context, peer);
   }
 
-  /** Maps the layout's positions to the whole canvas, with a margin. */
-  place(width, height) {
-    const { x, y, count } = this.layout, edge = 22;
+  /** Maps the positions to the whole canvas, with a margin. */
+  spread(width, height) {
+    const [x, y] = [0, 1].map((axis) => this.at.map((at) => at[axis])), edge = 22;
     const [left, right, top, bottom] = [Math.min(...x), Math.max(...x), Math.min(...y), Math.max(...y)];
     const scale = Math.min((width - 2 * edge) / Math.max(0.6, right - left), (height - 2 * edge) / Math.max(0.6, bottom - top));
-    this.radius = Math.max(4, Math.min(13, 70 / Math.sqrt(count)));
-    this.px = Array.from(x, (v) => width / 2 + (v - (left + right) / 2) * scale);
-    this.py = Array.from(y, (v) => height / 2 + (v - (top + bottom) / 2) * scale);
+    this.radius = Math.max(4, Math.min(13, 70 / Math.sqrt(this.at.length)));
+    this.px = x.map((v) => width / 2 + (v - (left + right) / 2) * scale);
+    this.py = y.map((v) => height / 2 + (v - (top + bottom) / 2) * scale);
   }
 
   node(context, peer) {
@@ -94,7 +95,11 @@ export class GraphDrawing {
     context.font = `600 ${Math.round(this.radius * 0.95)}px system-ui, sans-serif`;
     context.textAlign = "center";
     context.textBaseline = "middle";
-    context.fillText(String(peer), this.px[peer], this.py[peer] + 0.5);
+    const name = this.names[peer];
+    if (name === undefined) return void context.fillText(String(peer), this.px[peer], this.py[peer] + 0.5);
+    context.fillStyle = colours().ink;
+    context.font = "11px system-ui, sans-serif";
+    context.fillText(name.slice(0, 14), this.px[peer], this.py[peer] + this.radius + 8); // it does not fit into the node
   }
 
   peerAt(event) {

@@ -1,7 +1,7 @@
 // The averaging weights as a matrix on a canvas: a row is a peer, a column a peer it takes from. Any number of peers.
 
 import { clusterColour, colours, fit, onColoursChange } from "./colours.js";
-import { el } from "./format.js";
+import { el, peerName } from "./format.js";
 
 const SIDE = 10; // pixels for the colours of the clusters
 
@@ -16,8 +16,9 @@ export class MatrixDrawing {
     onColoursChange(() => this.draw());
   }
 
-  update(matrix) {
+  update(matrix, names) {
     this.matrix = matrix;
+    this.names = names;
     this.cells = Uint8Array.from(atob(matrix.cells), (c) => c.charCodeAt(0));
     const thinned = matrix.by > 1 ? `; each cell is the mean of ${matrix.by} × ${matrix.by} peers` : "";
     this.canvas.setAttribute("aria-label", `Matrix of averaging weights in round ${matrix.round}; the full colour is ${matrix.most}${thinned}.`);
@@ -60,6 +61,7 @@ export class MatrixDrawing {
     if (row < 0 || column < 0 || row >= side || column >= side) return "";
     const weight = ((this.cells[row * side + column] / 255) * most).toPrecision(2);
     if (by > 1) return `a group of ${by} peers takes ${weight} from another group on average`;
-    return `peer ${order[row]} takes ${weight} from peer ${order[column]}`;
+    const [taker, giver] = [order[row], order[column]].map((peer) => peerName(this.names[peer] ?? String(peer)));
+    return `${taker} takes ${weight} from ${giver}`;
   }
 }

@@ -1,6 +1,6 @@
 // The table of peers: filtered and sorted in the browser, one page at a time, so that it stays fast with many peers.
 
-import { NOTHING, Rows, chip, el, number, percent, say, size } from "./format.js";
+import { NOTHING, Rows, chip, el, number, peerName, percent, say, size } from "./format.js";
 
 const PAGE = 50;
 const COLUMNS = [
@@ -95,7 +95,7 @@ class PeerRow {
   }
 
   update(peer) {
-    say(this.button, /^\d+$/.test(peer.name) ? `peer ${peer.name}` : peer.name);
+    say(this.button, peerName(peer.name));
     this.button.setAttribute("aria-pressed", peer.chosen);
     this.row.className = peer.chosen ? "chosen" : "";
     this.cluster.hidden = peer.cluster === undefined;

@@ -2,7 +2,7 @@
 
 import { AccuracyChart } from "./chart.js";
 import { Buttons } from "./control.js";
-import { Rows, announce, chip, count, el, number, percent, say, size } from "./format.js";
+import { Rows, announce, chip, count, el, number, peerName, percent, say, size } from "./format.js";
 import { GraphDrawing } from "./graph.js";
 import { Leaving } from "./leaving.js";
 import { MatrixDrawing } from "./matrix.js";
@@ -74,7 +74,7 @@ export class RunPage {
     const any = (...sections) => changed.has("anew") || sections.some((section) => changed.has(section));
     if (any("about", "figures", "points", "peers")) this.showFigures(about, figures);
     if (any("points", "about")) this.showChart(about);
-    if (any("ties", "matrix", "about", "peers")) this.showGraph(about);
+    if (any("ties", "places", "matrix", "about", "peers")) this.showGraph(about);
     if (any("peers", "about")) this.peers.update(this.stream.run.peers ?? {}, about, this.chosen);
     if (any("leaving")) this.leaving.update(this.get("leaving"));
     if (any("errors")) this.errors.update(this.get("errors"));
@@ -126,11 +126,11 @@ export class RunPage {
       const drawn = about.drawn && about.peers > 40 ? " The drawing shows each peer's 8 strongest ties; the matrix shows all." : "";
       say(this.graphText, `Weights of each peer's last round, up to round ${matrix.round}; the full colour is ${matrix.most.toPrecision(2)}.${cut}${drawn}`
         + (about.clusters.length ? " Colours show the true clusters, which the peers do not know." : ""));
-      this.matrix.update(matrix);
+      this.matrix.update(matrix, about.names);
     }
     const absent = about.kind === "simulation" ? ["gone"] : ["gone", "stopped"]; // in a stopped simulation no peer is lost
     const gone = new Set(Object.entries(peers).filter(([, peer]) => absent.includes(peer.state)).map(([key]) => Number(key)));
-    if (about.drawn && about.peers) this.graph.update({ count: about.peers, rows, clusters: about.clusters, gone, chosen: this.chosen });
+    if (about.drawn && about.peers) this.graph.update({ rows, places: this.get("places") ?? [], clusters: about.clusters, names: about.names, gone, chosen: this.chosen });
   }
 
   choose(peer) {
@@ -146,7 +146,7 @@ export class RunPage {
     const answer = await fetch(`/api/peer?run=${encodeURIComponent(this.id)}&peer=${peer}`).catch(() => null);
     if (!answer?.ok || this.chosen !== peer) return;
     const details = await answer.json(), name = this.stream.run.peers?.[peer]?.name ?? String(peer);
-    this.chart.chosen = { name: /^\d+$/.test(name) ? `peer ${name}` : name, curve: details.curve };
+    this.chart.chosen = { name: peerName(name), curve: details.curve };
     this.showChart(this.get("about"));
     this.leaving.one.update(name, details.left);
   }
