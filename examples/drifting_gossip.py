@@ -29,7 +29,7 @@ class DriftingGossip(Method):
     def check(self, peers: int) -> None:
         need_others(self.k, "k", peers)
 
-    async def round(self, me: Peer, t: int) -> None:  # noqa: ARG002
+    async def round(self, me: Peer) -> None:
         start = me.model.copy()
         await me.train()
         trained = me.model.copy()

@@ -22,7 +22,7 @@ class ProximalGossip(Method):
     def check(self, peers: int) -> None:
         need_others(self.k, "k", peers)
 
-    async def round(self, me: Peer, t: int) -> None:  # noqa: ARG002
+    async def round(self, me: Peer) -> None:
         start = me.model.copy()
         reference = {f"ref.{slot.name}": start[slot.name] for slot in start.layout.parameters}
         await me.train(proximal, given={**reference, "mu": torch.tensor(self.mu)})

@@ -43,7 +43,7 @@ class ReconstructingGossip(Method):
     def check(self, peers: int) -> None:
         need_others(self.k, "k", peers)
 
-    async def round(self, me: Peer, t: int) -> None:  # noqa: ARG002
+    async def round(self, me: Peer) -> None:
         await me.train(reconstructing, given={"weight": torch.tensor(self.weight)})
         own = me.model.part("backbone", "head")
         me.shelve("model", own)

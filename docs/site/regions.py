@@ -29,6 +29,7 @@ from coterie.config.sections import PLAIN, SECTIONS, Experiment
 from coterie.core import events
 from coterie.core.settings import described
 from coterie.methods import METHODS
+from coterie.metrics import METRICS
 from coterie.reproducing.sections import WITHOUT
 from coterie.reproducing.wrapping import wrapped
 from coterie.running.real_peer import PeerSettings
@@ -100,6 +101,18 @@ def named(page: Path) -> list[str]:
 def section(name: str) -> str:
     kind = PeerSettings if name == "peer" else SECTIONS[name]
     return table(["key", "default", "meaning"], _rows(dataclasses.fields(kind), f"{name}."))
+
+
+def all_metrics(_: str) -> str:
+    rows = [
+        (code(m.name), m.task, "higher" if m.higher_is_better else "lower", _unit(m.unit), m.help)
+        for m in sorted(METRICS.values(), key=lambda m: (m.task, m.name))
+    ]
+    return table(["metric", "task", "better", "unit", "meaning"], rows)
+
+
+def _unit(unit: str) -> str:
+    return {"label": "that of the label"}.get(unit, unit)
 
 
 def all_settings(_: str) -> str:
@@ -209,6 +222,7 @@ KINDS: dict[str, Callable[[str], str]] = {
     "measured": measurements,
     "columns": columns,
     "section": section,
+    "metrics": all_metrics,
     "settings": all_settings,
     "presets": all_presets,
     "commands": commands,

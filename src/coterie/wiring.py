@@ -17,12 +17,18 @@ from coterie.core.events import RunStarted
 from coterie.core.formatting import short_name
 from coterie.core.model import Architecture, Model
 from coterie.core.net import Net
-from coterie.core.peer import Desk, Others, Peer, held_by
+from coterie.core.others import Others
+from coterie.core.peer import Desk, Peer, held_by
 from coterie.core.topology import links_of
 from coterie.core.version import version
 from coterie.data import Dataset, Share
+from coterie.data.dataset import INTEGERS
+from coterie.data.own import refuse_unknown_ids
 from coterie.data.pool import PooledData, pool_data
+from coterie.data.row_columns import RowColumns
 from coterie.methods.parts import resolved
+from coterie.metrics import Evaluation, evaluation_of
+from coterie.metrics.evaluation import AUTO
 from coterie.models import pretrained
 from coterie.models.registry import registry
 from coterie.portable.estimators import is_estimator
@@ -33,6 +39,8 @@ from coterie.simulation.protocol import Stage
 from coterie.simulation.spill import Spill
 from coterie.training import Trainer
 
+MOST_PREDICTED = 5_000_000  # probabilities of all peers that evaluate.predictions = auto saves
+
 
 @dataclass(frozen=True)
 class Population:
@@ -41,6 +49,7 @@ class Population:
     participants: list[Peer]  # the peers, then the server if there is one
     architectures: list[str]
     pooled: PooledData
+    evaluation: Evaluation  # what is measured
 
     @property
     def dataset(self) -> Dataset:
@@ -49,7 +58,7 @@ class Population:
     @property
     def shape(self) -> tuple[int, ...]:
         """Of a sample."""
-        return tuple(self.dataset.x.shape[1:])
+        return self.dataset.shape
 
     @property
     def clusters(self) -> list[int] | None:
@@ -69,16 +78,34 @@ class _NoDesk:
 def divide(e: Experiment) -> tuple[Dataset, list[Share]]:
     """The dataset, and the rows that each peer gets."""
     d = e.data
-    dataset = data.load(d.name, label=d.label, labels=d.labels, categories=d.categories)
+    if d.partition in data.SITES:
+        dataset = data.load_sites(d)
+        return dataset, data.partition_sites(dataset, e.peers, d, e.seed)
+    dataset = data.load(d.name, label=d.label, labels=d.labels, categories=d.categories, schema=d.schema)
     data.check_fits(dataset, e.data)
     return dataset, list(data.partition(dataset.y, len(dataset.classes), e.peers, e.data, e.seed))
+
+
+def own_data(e: Experiment, site: str = "") -> PooledData:
+    """The data of one real peer: all of its own file, or the rows of its site."""
+    d = e.data
+    if d.partition in data.SITES:
+        dataset = data.load_site(d, site)
+    else:
+        rows = RowColumns(group=d.group, time=d.time)
+        dataset = data.load(d.name, label=d.label, labels=d.labels, categories=d.categories, schema=d.schema, rows=rows)
+    owner = f"site '{site}'" if site else short_name(d.name)
+    return pool_data(dataset, [data.partition_alone(dataset, d, e.seed, owner)], d)
 
 
 def gather(e: Experiment, pooled: PooledData | None = None) -> Population:
     """Make all peers with their data (loaded and partitioned, unless `pooled` has them) and models."""
     pooled = pooled or pool_data(*divide(e), e.data)
+    evaluation = _evaluation(e, pooled)
     dataset, held = pooled.dataset, pooled.splits(e.engine.device)
-    shape, classes = dataset.x.shape[1:], len(dataset.classes)
+    shape, classes = dataset.shape, len(dataset.classes)
+    if e.model.vocabulary:
+        _check_ids(dataset, pooled.kind, e.model.vocabulary)
     rng = randomness.generator(e.seed, "architectures")
     names = models.assign(e.model, e.peers, shape, classes, rng)
     estimators = sorted(filter(is_estimator, set(names)))
@@ -126,7 +153,25 @@ def gather(e: Experiment, pooled: PooledData | None = None) -> Population:
                 rounds=e.rounds, kinds=kinds,
             )
         )  # fmt: skip
-    return Population(members, names, pooled)
+    return Population(members, names, pooled, evaluation)
+
+
+def _evaluation(e: Experiment, pooled: PooledData) -> Evaluation:
+    s, classes, table = e.evaluate, pooled.dataset.classes, pooled.dataset.is_table
+    measured_rows = sum(end - validation for _, validation, _, end in pooled.cuts)
+    moderate = measured_rows * len(classes) <= MOST_PREDICTED
+    saves = s.predictions == "always" or (s.predictions == AUTO and table and moderate)
+    return evaluation_of(s.metrics, s.select, str(s.positive), classes, table=table, predictions=saves)
+
+
+def _check_ids(dataset: Dataset, kind: str, vocabulary: int) -> None:
+    shape = dataset.x.shape[1:]
+    if kind != INTEGERS or len(shape) != 1:
+        raise ConfigError(
+            f"model.vocabulary = {vocabulary} is for token ids, integers of shape (rows, time), but "
+            f"{dataset.name} has {kind} of shape (rows, {', '.join(map(str, shape))}): set model.vocabulary = 0"
+        )
+    refuse_unknown_ids(dataset.name, dataset.x, vocabulary)
 
 
 def _unchanged(model: Model) -> Model:
@@ -167,7 +212,8 @@ def run_started(e: Experiment, circle: Population, me: Peer | None = None) -> Ru
         architectures, clusters = [me.kind or me.architecture.name], None
     return RunStarted(
         e.method_name, e.seed, e.peers, e.rounds, architectures, samples, classes, clusters, version(),
-        f"{short_name(e.data.name)}, {e.data.partition}",
+        f"{short_name(e.data.name)}, {e.data.partition}", names=[] if me else list(circle.dataset.site_names),
+        **circle.evaluation.described(),
     )  # fmt: skip
 
 
@@ -181,32 +227,36 @@ def _class_counts(me: Peer, classes: int) -> list[int]:
 def stage_for(e: Experiment, circle: Population, trainer: Trainer | None = None) -> Stage:
     """The stage of an experiment: in this process, in several, or on a cluster. With a given trainer: in this one."""
     if trainer is not None:
-        return LocalStage(e.method, circle.participants, e.rounds, trainer, e.evaluate.every, e.engine.spill)
+        return _local_stage(e, circle.participants, trainer, circle.evaluation)
     if e.engine.name == RAY:
         from coterie.simulation.ray_stage import Cluster
 
         return Cluster(e, circle, stage_of)
     if e.engine.name == PROCESSES:
         return spread(e, circle)
-    return stage_with(e, circle.participants, e.engine.worker_count)
+    return stage_with(e, circle.participants, circle.evaluation, e.engine.worker_count)
 
 
 def stage_of(members: Sequence[int], tables: dict[str, Any], pooled: PooledData) -> LocalStage:
     """The stage of a shard; called in the shard's process."""
     e, ids = from_tables(tables), set(members)
-    return stage_with(e, [peer for peer in gather(e, pooled).participants if peer.id in ids])
+    circle = gather(e, pooled)
+    return stage_with(e, [peer for peer in circle.participants if peer.id in ids], circle.evaluation)
 
 
-def stage_with(e: Experiment, participants: Sequence[Peer], workers: int = 1) -> LocalStage:
+def stage_with(e: Experiment, participants: Sequence[Peer], evaluation: Evaluation, workers: int = 1) -> LocalStage:
     """A stage with these participants, in this process."""
-    trainer = Trainer(e.engine.batching, workers, e.engine.threads)
-    return LocalStage(e.method, participants, e.rounds, trainer, e.evaluate.every, e.engine.spill)
+    return _local_stage(e, participants, Trainer(e.engine.batching, workers, e.engine.threads), evaluation)
+
+
+def _local_stage(e: Experiment, participants: Sequence[Peer], trainer: Trainer, evaluation: Evaluation) -> LocalStage:
+    return LocalStage(e.method, participants, e.rounds, trainer, e.evaluate.every, e.engine.spill, evaluation)
 
 
 def spread(e: Experiment, circle: Population) -> Stage:
     """A stage that spreads the participants over the processes of engine.workers, including this one."""
     members = sharded(circle.participants, circle.shape, e.train.epochs, e.engine.worker_count, directs=True)
-    stage = stage_with(e, [circle.participants[peer] for peer in sorted(members[LOCAL])])
+    stage = stage_with(e, [circle.participants[peer] for peer in sorted(members[LOCAL])], circle.evaluation)
     if len(members) == 1:
         return stage
     common = {"tables": e.tables(), "pooled": circle.pooled.without_raw()}

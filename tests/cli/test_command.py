@@ -58,7 +58,7 @@ class Learner(Gossip):
 
 @dataclass(frozen=True)
 class Silent(Learner):
-    async def round(self, me, t):
+    async def round(self, me):
         await me.train()
 """
 

@@ -264,12 +264,21 @@ def of_any_shape(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("data", "model", "kind"),
-    [("words", "Words", "integers"), ("waves", "Waves", "features"), ("waves", "mlp", "features")],
+    ("data", "zoo", "kind"),
+    [
+        ("words", "readers:Words", "integers"),
+        ("words", "transformer", "integers"),
+        ("waves", "readers:Waves", "features"),
+        ("waves", "mlp", "features"),
+        ("waves", "gru", "features"),
+    ],
 )
-def test_arrays_of_any_shape(data: str, model: str, kind: str, of_any_shape: Path) -> None:
-    zoo = model if model == "mlp" else f"readers:{model}"
-    e = tiny("fedavg", f"data.name={data}.npz", "data.partition=iid", f"model.zoo={zoo}", "model.d_z=8", "train.lr=0.1")
+def test_arrays_of_any_shape(data: str, zoo: str, kind: str, of_any_shape: Path) -> None:
+    vocabulary = 48 if zoo == "transformer" else 0
+    e = tiny(
+        "fedavg", f"data.name={data}.npz", "data.partition=iid", f"model.zoo={zoo}", "model.d_z=8", "train.lr=0.1",
+        f"model.vocabulary={vocabulary}",
+    )  # fmt: skip
     summary = simulated.run(e, of_any_shape / "run")
     _, x, classes = rows_to_test(e, 1)
     np.savez("x.npz", x=x)
@@ -281,6 +290,15 @@ def test_arrays_of_any_shape(data: str, model: str, kind: str, of_any_shape: Pat
     assert (given["kind"], given["shape"]) == (kind, list(x.shape[1:]))
     means = given["scaling"]["mean"]
     assert means == [0.0] * 6 if kind == "integers" else means == pytest.approx([6000, 1.001], rel=0.05)
+
+
+def test_ids_that_the_model_does_not_embed_are_refused(of_any_shape: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    e = tiny("local", "data.name=words.npz", "data.partition=iid", "model.zoo=gru", "model.vocabulary=48")
+    simulated.run(e, of_any_shape / "run")
+    np.savez("x.npz", x=np.array([[0, 1, 2, 3, 4, 47], [0, 1, 2, 3, 4, 48]]))
+    capsys.readouterr()
+    assert main(["predict", "run", "--input", "x.npz", "--peer", "0"]) != OK
+    assert "token ids outside 0 to 47 in 1 row, the first is row 1" in capsys.readouterr().err
 
 
 def test_arrays_that_do_not_fit(of_any_shape: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -350,7 +368,7 @@ from coterie.training.plain import bind
 class Voting(Method):
     vote: str = parameter("soft", "soft or hard")
 
-    async def round(self, me, t):
+    async def round(self, me):
         before = me.model.copy()
         await me.train()
         net = bind(me.own_initial())

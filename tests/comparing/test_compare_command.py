@@ -36,13 +36,13 @@ from coterie import Method
 
 @dataclass(frozen=True)
 class Broken(Method):
-    async def round(self, me, t):
+    async def round(self, me):
         raise ZeroDivisionError("by the author's mistake")
 
 
 @dataclass(frozen=True)
 class Killed(Method):
-    async def round(self, me, t):
+    async def round(self, me):
         import os
 
         os.kill(os.getpid(), 9)
@@ -50,7 +50,7 @@ class Killed(Method):
 
 @dataclass(frozen=True)
 class Slow(Method):
-    async def round(self, me, t):
+    async def round(self, me):
         import time
 
         time.sleep(0.05)

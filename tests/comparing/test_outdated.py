@@ -39,7 +39,7 @@ from coterie import Method, parameter
 class Mine(Method):
     speed: float = parameter(1.0, "of learning")
 
-    async def round(self, me, t):
+    async def round(self, me):
         {helped}
         await me.train(lr=0.05 * self.speed)
 """

@@ -106,7 +106,8 @@ def test_settings_without_effect_have_one_value_in_fingerprints() -> None:
     has_effect = {"asynchronous": False, "batching": "auto", "threads": 1, "device": "cpu"}
     assert found["engine"] == {**WITHOUT_EFFECT, **has_effect}
     assert without_effect(Experiment) == {"baseline": ""}
-    assert [name for name, kind in SECTIONS.items() if without_effect(kind)] == ["engine"]
+    assert [name for name, kind in SECTIONS.items() if without_effect(kind)] == ["engine", "evaluate"]
+    assert without_effect(SECTIONS["evaluate"]) == {"predictions": "auto"}
 
 
 def test_a_run_with_other_settings_is_never_taken_for_this_one(tmp_path: Path) -> None:

@@ -95,7 +95,7 @@ class Alike(Method):
     k: int = parameter(1, "those averaged with", common="neighbours")
     t1: int = parameter(2, "of the same name by chance")
 
-    async def round(self, me, t): ...
+    async def round(self, me): ...
 
 
 @dataclass(frozen=True)

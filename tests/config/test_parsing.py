@@ -256,7 +256,7 @@ def test_the_config_of_a_run_reloads_to_an_equal_experiment(
         (["train.epochs=-1"], "train.epochs must be at least 0, not -1"),
         (["train.batch=0"], "train.batch must be at least 1, not 0"),
         (["train.lr=0"], "train.lr must be above 0, not 0.0"),
-        (["train.optimizer=sdg"], "train.optimizer must be one of sgd, adam, not 'sdg'"),
+        (["train.optimizer=sdg"], "train.optimizer must be one of sgd, adam, adamw, "),
         (["engine.batching=maybe"], "engine.batching must be one of"),
         (["engine.device=abacus"], "engine.device = 'abacus' cannot be used on this machine"),
         (["method.l=6"], "method.l"),
@@ -333,9 +333,48 @@ def test_categories_of_columns_are_a_table(tmp_path: Path) -> None:
         ("data.categories.sex=[]", r"data.categories.sex must list one or more different texts, not \[\]"),
         ("data.categories.sex=f,f", "data.categories.sex must list one or more different texts"),
         ("data.labels=a,a", "data.labels lists a label twice"),
-        ("data.scale=half", "data.scale must be one of auto, standard, unit, none, not 'half'"),
+        ("data.scale=half", "data.scale must be one of auto, standard, unit, schema, none, not 'half'"),
     ],
 )
 def test_categories_and_labels_that_are_none(word: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         loading.load("panm-digits", [word])
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["train.optimizer=adamw", "train.momentum=0.5"], "train.momentum has no effect with train.optimizer = adamw"),
+        (["train.betas=0.5,0.9"], "train.betas has no effect with train.optimizer = sgd"),
+        (["train.optimizer=adagrad", "train.betas=0.5,0.9"], "train.betas has no effect with train.optimizer"),
+        (["train.schedule=cosine", "train.lr_decay=0.9"], "train.lr_decay has no effect with train.schedule = cosine"),
+        (["train.schedule=constant", "train.step_every=2"], "train.step_every has no effect with train.schedule"),
+        (["train.lr_decay=1", "train.step_every=2"], "train.step_every has no effect with train.lr_decay = 1"),
+        (["rounds=5", "train.warmup=5"], "train.warmup = 5 must be below the number of rounds, 5"),
+    ],
+)
+def test_a_training_setting_without_effect_is_named(words: list[str], message: str, tmp_path: Path) -> None:
+    """On the command line and in a file; not if it stays from a preset, or in the config.toml of a run."""
+    with pytest.raises(ConfigError) as raised:
+        loading.load("panm-digits", words)
+    assert message in str(raised.value)
+    path = tmp_path / "mine.toml"
+    tables = parsing.overrides(words)
+    path.write_text(f'base = "panm-digits"\n{parsing.dump(tables)}', encoding="utf-8")
+    with pytest.raises(ConfigError) as raised:
+        loading.load(str(path))
+    assert message in str(raised.value)
+
+
+def test_training_settings_that_stay_from_a_preset_do_no_harm(tmp_path: Path) -> None:
+    """MAPL's presets have Adam's betas; with sgd they have no effect, then and when the run's config is read again."""
+    words = ["train.optimizer=sgd", "train.lr=0.05", "method.t_thr=2"]
+    loaded = loading.load("mapl-scenario1-small", words)
+    assert loaded.train.betas == (0.5, 0.999)
+    path = tmp_path / "config.toml"
+    path.write_text(loaded.toml(), encoding="utf-8")
+    assert loading.load(str(path)) == loaded
+
+
+def test_an_optimisers_defaults_may_be_given() -> None:
+    loading.load("panm-digits", ["train.optimizer=adam", "train.momentum=0.9", "train.lr_decay=1"])

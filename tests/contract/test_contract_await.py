@@ -15,9 +15,9 @@ from coterie.core.errors import MethodError
 # Lines are counted from 1: the third round of peer 3 (it is in the last shard) forgets to await in line 6.
 FORGETS = """from coterie import Method
 class Mine(Method):
-    async def round(self, me, t):
+    async def round(self, me):
         await me.train()
-        if me.id == 3 and t == 3:
+        if me.id == 3 and me.round == 3:
             me.train()
 """
 DROPS = FORGETS.replace(
@@ -52,9 +52,9 @@ def test_a_missing_await_is_told_with_its_line(engine: str, text: str, call: str
 
 # In each, line 4 is where the function begins.
 PARTS = {
-    "setup": "    def setup(self, me): pass\n    async def round(self, me, t): pass\n",
-    "round": "    def round(self, me, t): me.train()\n",
-    "serve": "    def serve(self, me, t): pass\n    async def round(self, me, t): pass\n",
+    "setup": "    def setup(self, me): pass\n    async def round(self, me): pass\n",
+    "round": "    def round(self, me): me.train()\n",
+    "serve": "    def serve(self, me): pass\n    async def round(self, me): pass\n",
 }
 COMMANDS = {
     "run": ("run", "panm-digits", "method.name={}", "--out", "out"),
@@ -90,8 +90,19 @@ def test_a_missing_async_is_told_before_anything_runs(
             "    def setup(self, me): await me.train()\n",
             "mine.py, line 3: 'await' outside async function: write `async def`",
         ),
-        ("    async def round(self, me, t): yield 1\n", "mine.py, line 3: Mine.round contains a `yield`"),
-        ("    async def setup(self, me): pass\n", "Mine has no `round`: write `async def round(self, me, t)`"),
+        ("    async def round(self, me): yield 1\n", "mine.py, line 3: Mine.round contains a `yield`"),
+        ("    async def setup(self, me): pass\n", "Mine has no `round`: write `async def round(self, me)`"),
+        (
+            "    async def round(self, me, t): pass\n",
+            "mine.py, line 3: Mine.round takes (self, me, t): write `async def round(self, me)`; "
+            "the number of the round is `me.round`\n",
+        ),
+        (
+            "    async def serve(self, me, t): pass\n    async def round(self, me): pass\n",
+            "mine.py, line 3: Mine.serve takes (self, me, t): write `async def serve(self, me)`",
+        ),
+        ("    async def round(self): pass\n", "mine.py, line 3: Mine.round takes (self): write"),
+        ("    async def round(self, me, *, t): pass\n", "mine.py, line 3: Mine.round takes (self, me, t): write"),
         ("    x = y\n", "cannot be imported: NameError: name 'y' is not defined (/"),
     ],
 )
@@ -111,7 +122,7 @@ def logged(function):
     return inner
 class Mine(Method):
     @logged
-    async def round(self, me, t):
+    async def round(self, me):
         await me.train()
 """
     e = small("local", f"method.name={written(tmp_path, text)}")

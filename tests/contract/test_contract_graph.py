@@ -18,7 +18,8 @@ from coterie.config import loading
 from coterie.config.sections import Experiment
 from coterie.core.errors import ConfigError, MethodError
 from coterie.core.events import PeerRound, of_kind, read
-from coterie.core.peer import Others, Peer
+from coterie.core.others import Others
+from coterie.core.peer import Peer
 from coterie.core.requests import Fetch, Send
 from coterie.methods.base import Method
 from coterie.running import simulated
@@ -132,7 +133,7 @@ class Stubborn(Method):
 
     sends: bool = False
 
-    async def round(self, me: Peer, t: int) -> None:  # noqa: ARG002
+    async def round(self, me: Peer) -> None:
         me.shelve("model", me.model)
         if me.id:
             return

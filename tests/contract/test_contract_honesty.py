@@ -19,9 +19,9 @@ QUICK = ("rounds=2", "network.interval=0.2", "network.linger=5", "network.deadli
 # Peer 3 (it is in the last shard) asks in round 2, in line 7.
 ASKS = """from coterie import Method
 class Mine(Method):
-    async def round(self, me, t):
+    async def round(self, me):
         await me.train()
-        if me.id < 3 or t < 2:
+        if me.id < 3 or me.round < 2:
             return
         {}
 """
@@ -37,7 +37,7 @@ TRUTH = """from typing import ClassVar
 from coterie import Method
 class Mine(Method):
     needs_truth: ClassVar[bool] = {}
-    async def round(self, me, t):
+    async def round(self, me):
         await me.train()
         clusters = list(me.truth)
         assert clusters == [0, 0, 1, 1], clusters

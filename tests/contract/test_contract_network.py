@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from contract_support import (
@@ -15,6 +16,7 @@ from contract_support import (
     network,
     of_families,
     only_plain,
+    simulate,
     slow_unless,
     small,
 )
@@ -48,6 +50,20 @@ def test_equals_the_simulation(case: str) -> None:
         assert real.summary["accuracy"]["selected"] == expected.summary["accuracy"]["selected"]
     for mine, theirs in zip(real.vectors, expected.vectors, strict=True):
         torch.testing.assert_close(mine, theirs, atol=0, rtol=0)  # to the bit: the same operations in the same order
+
+
+@pytest.mark.parametrize("case", ["gossip", pytest.param("fedpae", marks=pytest.mark.slow)])
+def test_scores_and_predictions_equal_those_of_the_simulation(case: str, tmp_path: Path) -> None:
+    metrics = ("evaluate.metrics=auroc,log_loss", "evaluate.select=log_loss", "evaluate.predictions=always")
+    e = small(case, *NETWORK, *metrics)
+    real, expected = network(e, tmp_path / "real"), simulate(e, tmp_path / "simulated")
+    assert real.summary["scores"] == expected.summary["scores"]
+    for number in range(4):  # each in its own folder
+        [mine] = (tmp_path / "real").glob(f"peers/*/predictions/peer-{number}.npz")
+        with np.load(mine) as here, np.load(tmp_path / "simulated" / "predictions" / mine.name) as there:
+            assert here.files == there.files
+            for key in here.files:
+                np.testing.assert_array_equal(here[key], there[key])
 
 
 @pytest.mark.parametrize("case", slow_unless(of_families, (c for c in CASES if not METHODS[method_of(c)].server)))

@@ -115,8 +115,8 @@ def test_what_goes_wrong_at_a_peer_is_told_as_ever(tmp_path: Path, on_two: Words
         "from coterie import Method\n"
         "from coterie.core.errors import ConfigError\n"
         "class Wrong(Method):\n"
-        "    async def round(self, me, t):\n"
-        "        if me.id >= t:\n"
+        "    async def round(self, me):\n"
+        "        if me.id >= me.round:\n"
         "            raise ConfigError(f'peer {me.id} has had enough')\n"
     )
     e = small("local", *on_two, f"method.name={method}:Wrong")

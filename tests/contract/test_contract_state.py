@@ -30,9 +30,9 @@ class Mine(Method):
         me.state.update(proxy=cnn, more=[linear, me.own_initial("cnn3", 1)], by={"name": (linear.copy(),)})
         me.state.update(frozen=Frozen(me.own_initial("resnet8")), own=me.initial())
 
-    async def round(self, me, t):
+    async def round(self, me):
         there = Path(__file__).with_name("was-there")
-        if t == 3 and not there.exists():
+        if me.round == 3 and not there.exists():
             there.touch()
             raise SystemError("the end")
         kinds = [model.architecture.name for model in models_in(me.state)]

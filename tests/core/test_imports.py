@@ -84,7 +84,7 @@ def test_what_of_coterie_counts(tmp_path: Path) -> None:
         "from coterie import Method, mean\nfrom coterie.methods.panm import PANM\nimport coterie.core.weights"
     )
     found = {source.label for source in closure([Source(mine, "mine")])}
-    modules = ("base", "figures", "panm", "gossip", "components/two_gaussians")
+    modules = ("base", "figures", "notes", "panm", "gossip", "components/two_gaussians")
     assert found == {"mine.py", *(f"coterie/methods/{name}.py" for name in modules)}
 
 
@@ -129,7 +129,7 @@ from coterie import Method
 import {helper}
 
 class Mine(Method):
-    async def round(self, me, t):
+    async def round(self, me):
         import {late}
         me.note(told={helper}.TOLD + {late}.TOLD)
 """

@@ -106,14 +106,14 @@ def test_an_error_in_it_names_the_parameter_and_the_line(here: Path) -> None:
     (here / "mine.py").write_text("def f(x):\n    y = x\n    return y['a']\n")
     found = find_function("f", "mine.py:f", OURS, "x")
     with pytest.raises(MethodError, match=r"method\.f = 'mine\.py:f' failed: TypeError: .*mine\.py, line 3\)"):
-        call("f", "mine.py:f", found, 3)
+        call("method.f", "mine.py:f", found, 3)
 
 
 def test_an_error_in_a_library_names_the_line_that_called_it(here: Path) -> None:
     (here / "mine.py").write_text("from fractions import Fraction\n\ndef f(x):\n    return Fraction('nonsense')\n")
     found = find_function("f", "mine.py:f", OURS, "x")
     with pytest.raises(MethodError, match=r"Invalid literal for Fraction.*mine\.py, line 4\)"):
-        call("f", "mine.py:f", found, 3)
+        call("method.f", "mine.py:f", found, 3)
 
 
 # -- in an experiment --------------------------------------------------------------------------

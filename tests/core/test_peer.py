@@ -14,7 +14,9 @@ from coterie.core.errors import ConfigError, MethodError, ModelError
 from coterie.core.jobs import Pool, Split, TrainSettings
 from coterie.core.loss import cross_entropy
 from coterie.core.model import Architecture
-from coterie.core.peer import Others, Peer, PeerData
+from coterie.core.others import Others
+from coterie.core.peer import Peer
+from coterie.core.peer_data import PeerData
 
 
 class Shelf:
@@ -91,6 +93,18 @@ def test_train_describes_the_job(peer: Peer) -> None:
 def test_an_unknown_setting_of_train_is_named(peer: Peer) -> None:
     with pytest.raises(ConfigError, match=r"'epoch'. Did you mean 'epochs'"):
         peer.train(epoch=2)
+
+
+def test_an_optimiser_that_does_not_exist_is_named(peer: Peer) -> None:
+    with pytest.raises(ConfigError, match=r"me.train: optimizer must be .*Did you mean 'rmsprop'"):
+        peer.train(optimizer="rmsporp")
+
+
+def test_a_learning_rate_of_the_methods_own_follows_the_schedule(peer: Peer) -> None:
+    """Half a cosine over 4 rounds: in round 3, halfway, its factor is (1 + cos(pi / 2)) / 2 = 1/2."""
+    peer.rounds = 4
+    peer.begin(3)
+    assert peer.train(lr=0.6, schedule="cosine").job.settings.lr == pytest.approx(0.3)
 
 
 def test_evaluate_reads_models_on_the_split_asked_for(peer: Peer) -> None:

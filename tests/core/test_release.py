@@ -92,6 +92,13 @@ def test_a_reference_is_of_the_parts_asked_for_and_only_if_a_step_may_read_it(me
     part = me.reference("head")
     assert part is not None
     assert set(part) == {"head.weight", "head.bias"}
+    other = me.model.copy()
+    other.vector.add_(1)
+    of_other = me.reference("head", model=other)
+    assert of_other is not None
+    assert torch.equal(of_other["head.bias"], other["head.bias"])
+    other.vector.zero_()  # a copy does not change with the model
+    assert torch.equal(of_other["head.bias"], me.model["head.bias"] + 1)
 
 
 def test_a_step_cannot_rename_what_leaves(me: Peer) -> None:

@@ -22,7 +22,7 @@ from coterie import Method
 from coterie.core.repeatable import mkl_mode
 
 class Telling(Method):
-    async def round(self, me, t):
+    async def round(self, me):
         await me.train()
         me.note(mode=mkl_mode())
 """

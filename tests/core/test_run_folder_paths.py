@@ -25,7 +25,7 @@ def test_the_paths_of_a_run() -> None:
         "graph.npz", "audit.jsonl", "output.txt", "error.txt", "wandb-id",
     ]  # fmt: skip
     assert files == [Path("runs/a") / name for name in names]
-    folders = [run.peers, run.keys, run.models, run.checkpoint, run.letters]
+    folders = [run.peers, run.keys, run.models, run.predictions, run.checkpoint, run.letters]
     assert {folder.name for folder in folders} == PARTS
     assert run.peer("north").events == Path("runs/a/peers/north/events.jsonl")
     assert run.peer_file("north") == Path("runs/a/peers/north.toml")

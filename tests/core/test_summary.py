@@ -17,6 +17,8 @@ from coterie.core.summary import (
     Diverged,
     IdleShares,
     LastAndSelected,
+    MetricScores,
+    MetricSpread,
     NeighbourScores,
     PeerSummary,
     Spread,
@@ -29,10 +31,26 @@ SPREAD = Spread(0.5, 0.25, 0.25, [0.25, 0.75], {"cnn": 0.75, "mlp": None})
 RUN = Summary(
     "panm", 7, 2, 3, LastAndSelected(SPREAD, SPREAD), LastAndSelected(0.5, None), Totals(8, {"model": 8}), Totals(),
     2.0, IdleShares(0.125, 0.25), [(1.0, 0.5), (2.0, 0.75)], 3.0, Diverged([1], None),
-    Beside({"alone": replace(SPREAD, change={})}, 0.5), 0.0, {"mlp": 0.25}, NeighbourScores(mass=0.0),
+    Beside({"alone": replace(SPREAD, change={})}, {"own_share": 0.5}), {"helped": 0.0, "lf_over_ce": {"mlp": 0.25}},
+    NeighbourScores(mass=0.0),
     NeighbourScores(1.0, 1.0), ("after round 1: x",),
+    {"f1": MetricScores("F1", False, "%", MetricSpread(0.5, 0.25, 0.25, [0.5, None], 1), MetricSpread(per_peer=[]))},
 )  # fmt: skip
-PEER = PeerSummary("north", "panm", 7, 3, LastAndSelected(0.5, None), 8, 1, 0.25, 2, 3.0, Diverged([1], 2), ("x",))
+PEER = PeerSummary(
+    "north",
+    "panm",
+    7,
+    3,
+    LastAndSelected(0.5, None),
+    8,
+    1,
+    0.25,
+    2,
+    3.0,
+    Diverged([1], 2),
+    ("x",),
+    {"auroc": LastAndSelected(0.5, None)},
+)
 OLD = {"method": "local", "accuracy": {"last": {"mean": 0.5, "per_peer": [0.5]}}, "bytes": {"total": 8}, "flavour": 1}
 anything = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
@@ -68,6 +86,13 @@ def test_a_file_of_an_older_version(tmp_path: Path) -> None:
     assert (old.idle, old.over_time, old.neighbours.known()) == (None, [], {})
     assert old.to_json() == OLD  # also what this version does not know
     assert "over_time" not in old
+
+
+def test_other_fields_are_what_a_method_declares_of_its_notes() -> None:
+    content = {"helped": 0.5, "by": {"a": 1, "b": None}, "text": "x", "yes": True, "odd": {"a": "b"}, "list": [1]}
+    read = Summary.from_json({**content, "beside": {"alone": {"mean": 0.5}, "own_share": 0.25}, "rounds": 3})
+    assert read.noted == {"helped": 0.5, "by": {"a": 1}}
+    assert (read.beside.spreads["alone"].mean, read.beside.noted) == (0.5, {"own_share": 0.25})
 
 
 @given(st.dictionaries(st.sampled_from([*RUN, *PEER, "flavour"]), anything), st.sampled_from([RUN, PEER]))

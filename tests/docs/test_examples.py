@@ -108,11 +108,11 @@ def test_readme_has_the_two_commands() -> None:
 
 def test_examples_shown_are_the_files() -> None:
     shown: dict[str, str] = {}
-    for block in blocks(ROOT / "CONTRIBUTING.md"):
+    for block in [*blocks(ROOT / "CONTRIBUTING.md"), *blocks(ROOT / "docs/metrics.md")]:
         if block.text.startswith("# examples/"):
             file, text = block.text.split("\n", 1)
             shown[file.removeprefix("# ")] = text
-    written = {"proximal_gossip", "median_gossip", "clipped_gossip", "reconstructing_gossip", "drifting_gossip"}
-    assert set(shown) == {f"examples/{name}.py" for name in written}
+    gossips = {"proximal_gossip", "median_gossip", "clipped_gossip", "reconstructing_gossip", "drifting_gossip"}
+    assert set(shown) == {f"examples/{name}.py" for name in (*gossips, "cost_metric")}
     for file, text in shown.items():
-        assert text == (ROOT / file).read_text(encoding="utf-8"), f"{file} and CONTRIBUTING.md differ"
+        assert text == (ROOT / file).read_text(encoding="utf-8"), f"{file} and its page differ"

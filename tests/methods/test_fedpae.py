@@ -335,8 +335,8 @@ def test_a_model_is_kept_as_it_was_at_its_best() -> None:
 class Watched(LocalEnsemble):
     """Keeps how the model was after each epoch."""
 
-    async def train_network(self, me: Peer, slot: int, own: Own, t: int) -> None:
-        await super().train_network(me, slot, own, t)
+    async def train_network(self, me: Peer, slot: int, own: Own) -> None:
+        await super().train_network(me, slot, own)
         if "model" in own:
             me.state.setdefault("epochs", []).append(own["model"].vector.clone())
 

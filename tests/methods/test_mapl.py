@@ -27,7 +27,10 @@ from coterie.core.jobs import Pool, Split, TrainSettings
 from coterie.core.loss import Batch
 from coterie.core.model import Architecture
 from coterie.core.net import Output
-from coterie.core.peer import Others, Peer, PeerData
+from coterie.core.others import Others
+from coterie.core.peer import Peer
+from coterie.core.peer_data import PeerData
+from coterie.core.weights import Weights
 from coterie.methods.components.collaboration import (
     Acquaintance,
     alike_in_gram,
@@ -590,10 +593,10 @@ class Marked(MAPLPlus):
 class Noisy(MAPL):
     """Peers are all alike; but up to round 3, the heads of odd peers are the opposite of the even ones'."""
 
-    async def round(self, me: Peer, t: int) -> None:
-        sign = -1.0 if t <= 3 and me.id % 2 else 1.0
+    async def round(self, me: Peer) -> None:
+        sign = -1.0 if me.round <= 3 and me.id % 2 else 1.0
         me.model["head.weight"].fill_(sign)
-        await super().round(me, t)
+        await super().round(me)
 
 
 def test_a_weight_that_was_lost_comes_back() -> None:
@@ -628,9 +631,9 @@ def test_another_look_is_at_somebody_who_is_there() -> None:
 class OfTwoKinds(MAPL):
     """The heads of the first ten peers know the first class alone, those of the others the second."""
 
-    async def round(self, me: Peer, t: int) -> None:
+    async def round(self, me: Peer) -> None:
         me.model["head.weight"].zero_()[me.id // 10] = 1.0
-        await super().round(me, t)
+        await super().round(me)
 
 
 @pytest.mark.parametrize(("preset", "heads"), [("mapl-scenario1", 9), ("mapl-scenario1-small", 10)])
@@ -682,9 +685,9 @@ def test_who_leaves_loses_its_weight_and_who_comes_gets_some() -> None:
 class Ticking(MAPL):
     """MAPL for peers that stand still: each round takes the time of an evaluation of their data."""
 
-    async def round(self, me: Peer, t: int) -> None:
+    async def round(self, me: Peer) -> None:
         await me.train(epochs=1, lr=1e-12)
-        await super().round(me, t)
+        await super().round(me)
 
 
 def test_a_fast_peer_of_an_asynchronous_run_keeps_its_neighbours() -> None:
@@ -704,8 +707,8 @@ class Wrong(MAPL):
         super().__init__(**parameters)
         object.__setattr__(self, "says", (name, tensors, facts))
 
-    def _shelve(self, me: Peer) -> None:
-        super()._shelve(me)
+    def _shelve(self, me: Peer, before: Weights | None) -> None:
+        super()._shelve(me, before)
         name, tensors, facts = self.says
         if me.id == 1:
             me.shelve(name, tensors, **facts)

@@ -20,7 +20,9 @@ from coterie.core.errors import ConfigError
 from coterie.core.events import PeerRound
 from coterie.core.jobs import Pool, Score, Split, TrainSettings
 from coterie.core.model import Architecture
-from coterie.core.peer import Others, Peer, PeerData
+from coterie.core.others import Others
+from coterie.core.peer import Peer
+from coterie.core.peer_data import PeerData
 from coterie.core.weights import Weights
 from coterie.methods.components.two_gaussians import Similarities, same_cluster, same_cluster_as_printed
 from coterie.methods.panm import PANM, SIMILARITY, Models

@@ -52,7 +52,7 @@ OF_KIND: dict[Any, st.SearchStrategy[Any]] = {
     str: TEXT,
     list[str]: st.lists(TEXT, max_size=3),
     dict[str, str]: st.dictionaries(TEXT, TEXT, max_size=3),
-    list[dict[str, Any]]: st.lists(
+    list[dict[str, object]]: st.lists(
         st.dictionaries(TEXT, st.none() | TEXT | st.lists(INTEGERS), max_size=3), max_size=2
     ),
 }

@@ -230,7 +230,15 @@ def passes(name: str, norm: str, shape: tuple[int, ...], dynamo: bool, sandbox: 
 
 
 @pytest.mark.parametrize(
-    ("name", "norm", "shape"), [("mlp", "none", (30,)), ("cnn", "group", (1, 8, 8)), ("resnet8", "batch", (3, 16, 16))]
+    ("name", "norm", "shape"),
+    [
+        ("mlp", "none", (30,)),
+        ("cnn", "group", (1, 8, 8)),
+        ("resnet8", "batch", (3, 16, 16)),
+        ("cnn1d", "group", (3, 9)),
+        ("gru", "none", (3, 9)),
+        ("transformer", "none", (3, 9)),
+    ],
 )
 def test_networks(name: str, norm: str, shape: tuple[int, ...], sandbox: Sandbox) -> None:
     passes(name, norm, shape, False, sandbox)
@@ -241,7 +249,8 @@ def test_networks(name: str, norm: str, shape: tuple[int, ...], sandbox: Sandbox
 @pytest.mark.parametrize("norm", ["group", "batch"])
 @pytest.mark.parametrize("name", names())
 def test_every_network_of_the_zoo(name: str, norm: str, dynamo: bool, sandbox: Sandbox) -> None:
-    passes(name, norm, (3, 32, 32), dynamo, sandbox)
+    shape = (3, 32) if name in {"cnn1d", "gru", "transformer"} else (3, 32, 32)
+    passes(name, norm, shape, dynamo, sandbox)
 
 
 def test_every_operator_taken_is_one_of_onnx() -> None:

@@ -100,6 +100,41 @@ def test_the_same_seed_gives_the_same_bytes(name: str) -> None:
     assert (first != other) == (name in ("forest", "extra-trees", "tree"))
 
 
+def alike() -> tuple[np.ndarray, np.ndarray]:
+    """Two classes with 90 and 10 rows, whose inputs are 0 or 1, equally often in both."""
+    rows = np.arange(100)
+    return (rows % 2).astype(np.float32)[:, None].repeat(2, axis=1), (rows < 10).astype(np.int64)
+
+
+@pytest.mark.filterwarnings("ignore:invalid value encountered in divide")  # no input is of any importance
+@pytest.mark.parametrize("name", estimators.names())
+def test_balanced_classes_count_the_same(name: str, sandbox: Sandbox) -> None:
+    """Both classes have the same inputs, so the probability of the rare one is its share of the total weight.
+
+    That is a tenth of the rows, or half of the balanced weight.
+    """
+    x, y = alike()
+    shares = [
+        answers(sandbox, estimators.fit(name, x, y, 2, seed=0, balanced=balanced), x[:1], 2)[0, 1]
+        for balanced in (False, True)
+    ]
+    assert shares == pytest.approx([0.1, 0.5], abs=0.05)
+
+
+@pytest.mark.usefixtures("importable")
+def test_a_custom_pipeline_is_balanced_too(sandbox: Sandbox) -> None:
+    x, y = alike()
+    made = estimators.fit("estimator:test_estimators:boosted_in_a_pipeline", x, y, 2, seed=0, balanced=True)
+    assert answers(sandbox, made, x[:1], 2)[0, 1] == pytest.approx(0.5, abs=0.05)
+
+
+@pytest.mark.usefixtures("importable")
+def test_an_estimator_without_weights_of_rows_cannot_be_balanced() -> None:
+    x, y, classes = rows_of("wine")
+    with pytest.raises(ModelError, match=r"KNeighbors.* cannot be fitted with train.balance, .* train.balance = none"):
+        estimators.fit("estimator:test_estimators:KNeighborsClassifier", x, y, classes, seed=0, balanced=True)
+
+
 def test_thresholds_between_neighbouring_float32s_divide_them() -> None:
     """A threshold halfway between two float32s, rounded to the nearest, may be the upper one: then both go left."""
     low = np.float32(1) + np.arange(8, dtype=np.float32) * np.float32(2**-23)

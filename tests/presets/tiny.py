@@ -35,9 +35,10 @@ def stand_ins(home: Path) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("COTERIE_DATA", str(home))
         labels: dict[str, dict[str, np.ndarray]] = {}
-        for name, entry in list(catalog.DOWNLOADED.items()):
+        of_images = {name: entry for name, entry in catalog.DOWNLOADED.items() if entry.are_images}
+        for name, entry in of_images.items():
             labels.setdefault(catalog.file_of(name), {})[entry.labels] = np.arange(IMAGES) % len(entry.classes)
-            patch.setitem(catalog.DOWNLOADED, name, dataclasses.replace(entry, images=IMAGES, checksum=None))
+            patch.setitem(catalog.DOWNLOADED, name, dataclasses.replace(entry, rows=IMAGES, checksum=None))
         for name, arrays in labels.items():
             shape = (IMAGES, *catalog.find_entry(name).shape)
             write_arrays(home / f"{name}.npz", {"x": rng.integers(256, size=shape, dtype=np.uint8), **arrays})

@@ -67,3 +67,10 @@ def test_a_circle_that_has_finished(tmp_path: Path) -> None:
         write(tmp_path / "peers" / name, 60, name=name)
     _, *rows = peer_status.text(tmp_path).splitlines()
     assert [row.split()[:4] for row in rows] == [[name, "finished", "2/2", "1"] for name in ("peer-0", "peer-1")]
+
+
+def test_a_status_without_a_field_names_the_file_and_the_field(tmp_path: Path) -> None:
+    write(tmp_path, 60, audit={})
+    with pytest.raises(CoterieError, match=r"status\.json is not a peer's status \('records'\)"):
+        peer_status.text(tmp_path)
+    assert json.loads(peer_status.text(tmp_path, as_json=True))["audit"] == {}  # as it is in the file

@@ -255,7 +255,7 @@ from coterie import Method
 
 @dataclass(frozen=True)
 class Mine(Method):
-    async def round(self, me, t):
+    async def round(self, me):
         await me.train(lr=0.05)
 """
 

@@ -82,9 +82,9 @@ from coterie import Method
 class Noting(Method):
     k: int = 1
 
-    async def round(self, me, t):
+    async def round(self, me):
         await me.train()
-        me.note(loss_x=10.0 * t + me.id, loss=1.0, neighbours=[], table={"a": 1.0})
+        me.note(loss_x=10.0 * me.round + me.id, loss=1.0, neighbours=[], table={"a": 1.0})
         me.note(**{"a b/<c>": 2.0, "a_b__c_": 3.0, "broken": float("nan") if me.id else 4.0})
 """
 
@@ -143,7 +143,7 @@ def noted(sink: Kept) -> list[tuple[int, dict[str, float]]]:
 
 
 def test_a_server_and_a_crowd_note_numbers_too(tmp_path: Path) -> None:
-    sink = Kept(tmp_path, {}, False)
+    sink = Kept(tmp_path, load().tables(), False)
     sink.see(RunStarted("x", 0, 60, 1, [], [], [], None))  # too many for curves of their own
     sink.see(PeerRound(60, 1, 0.0, notes={"size": 7}))
     for peer in range(60):
@@ -152,14 +152,14 @@ def test_a_server_and_a_crowd_note_numbers_too(tmp_path: Path) -> None:
 
 
 def test_a_real_peer_shows_its_own_numbers(tmp_path: Path) -> None:
-    sink = Kept(tmp_path, {}, False)  # it sees no beginning, and nobody else
+    sink = Kept(tmp_path, load().tables(), False)  # it sees no beginning, and nobody else
     for t in (1, 2):
-        sink.see(PeerRound(4, t, 0.0, notes={"loss_x": 0.5 * t, "waited": 1.0}))
+        sink.see(PeerRound(4, t, 0.0, notes={"loss_x": 0.5 * t, "waited": 1.0, "cluster": t, "hop.cnn": t}))
     assert noted(sink) == [(1, {"peer 4/notes/loss_x": 0.5}), (2, {"peer 4/notes/loss_x": 1.0})]
 
 
 def test_rounds_that_nobody_finishes_are_told_at_the_end(tmp_path: Path) -> None:
-    sink = Kept(tmp_path, {}, False)
+    sink = Kept(tmp_path, load().tables(), False)
     sink.see(RunStarted("x", 0, 2, 1, [], [], [], None))
     sink.see(PeerRound(0, 1, 0.0, notes={"a": 1}))  # the other never comes
     sink.finish(Summary(rounds=1))
@@ -167,7 +167,7 @@ def test_rounds_that_nobody_finishes_are_told_at_the_end(tmp_path: Path) -> None
 
 
 def test_too_many_names_are_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    sink = Kept(tmp_path, {}, False)
+    sink = Kept(tmp_path, load().tables(), False)
     for t in (1, 2):
         sink.see(PeerRound(0, t, 0.0, notes={f"n{i}": i for i in range(30)}))
     assert len(noted(sink)) == 2 * 24
@@ -227,7 +227,7 @@ def wandb_records(data: bytes, block: int = 32768) -> list[bytes]:
 
 def test_a_sink_that_fails_is_left_and_the_run_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tmp_path.joinpath("tensorboard").write_text("a file where a folder should be")
-    sinks = Sinks(["tensorboard"], tmp_path, {})
+    sinks = Sinks(["tensorboard"], tmp_path, load().tables())
     sinks.see(wiring.run_started(load(), wiring.gather(load())))
     sinks.finish(Summary.from_json({"accuracy": {"last": {"mean": 0.5}}, "rounds": 3}))
     sinks.close()

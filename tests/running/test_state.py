@@ -16,7 +16,7 @@ from coterie.config import loading
 from coterie.core.errors import Interrupted, RunError
 from coterie.core.requests import Fetch, Receive
 from coterie.running import simulated
-from coterie.running.state import RunState, process_lives, read_state
+from coterie.running.state import RunState, SavedState, process_lives, read_state
 from coterie.simulation.participants import OpenFetch, Participant, activities
 
 SMALL = ("peers=4", "rounds=2", "baseline=", "method.l=1", "method.k=1", "engine.models=false")
@@ -26,32 +26,33 @@ from coterie import Method
 
 @dataclass(frozen=True)
 class Broken(Method):
-    async def round(self, me, t):
+    async def round(self, me):
         await me.train()
-        if t == 2:
+        if me.round == 2:
             raise RuntimeError("the roof is on fire")
 """
 
 
-def state_of(folder: Path) -> dict[str, Any]:
+def state_of(folder: Path) -> SavedState:
     found = read_state(folder)
     assert found is not None
     return found
 
 
 def test_a_run_tells_how_it_is_while_it_runs_and_how_it_ended(tmp_path: Path) -> None:
-    seen: list[dict[str, Any]] = []
+    seen: list[SavedState] = []
     summary = simulated.run(
         loading.load("panm-digits", SMALL),
         tmp_path / "run",
         on_round=lambda _: seen.append(state_of(tmp_path / "run")),
     )
-    assert {s["state"] for s in seen} == {"running"}
-    assert {s["process"] for s in seen} == {os.getpid()}
+    assert {s.state for s in seen} == {"running"}
+    content = json.loads((tmp_path / "run" / "state.json").read_text(encoding="utf-8"))
+    assert content["process"] == os.getpid()
     ended = state_of(tmp_path / "run")
-    assert (ended["state"], ended["round"], ended["rounds"]) == ("finished", 2, 2)
-    assert ended["bytes"] == summary["bytes"]["total"]
-    assert [p["state"] for p in ended["peers"]] == ["done"] * 4
+    assert (ended.state, ended.round, ended.rounds) == ("finished", 2, 2)
+    assert ended.bytes == summary["bytes"]["total"]
+    assert [p["state"] for p in ended.peers] == ["done"] * 4
 
 
 def test_events_can_be_read_as_soon_as_a_round_is_done(tmp_path: Path) -> None:
@@ -70,8 +71,8 @@ def test_a_failed_run_leaves_its_traceback(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError):
         simulated.run(loading.load("panm-digits", words), tmp_path / "run")
     state = state_of(tmp_path / "run")
-    assert (state["state"], state["error"]) == ("failed", "RuntimeError: the roof is on fire")
-    assert 'raise RuntimeError("the roof is on fire")' in state["traceback"]
+    assert (state.state, state.error) == ("failed", "RuntimeError: the roof is on fire")
+    assert 'raise RuntimeError("the roof is on fire")' in state.traceback
 
 
 @pytest.mark.parametrize(
@@ -84,7 +85,7 @@ def test_how_a_run_ended(tmp_path: Path, error: BaseException, state: str, text:
     with pytest.raises(type(error)), RunState(tmp_path, 5):
         raise error
     found = state_of(tmp_path)
-    assert (found["state"], found["error"], found["traceback"]) == (state, text, "")
+    assert (found.state, found.error, found.traceback) == (state, text, "")
 
 
 def write(folder: Path, **facts: Any) -> None:
@@ -96,11 +97,11 @@ def test_a_killed_run_is_told_from_a_silent_one(tmp_path: Path) -> None:
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     write(tmp_path, process=ended.pid)
-    assert state_of(tmp_path)["state"] == "killed"
+    assert state_of(tmp_path).state == "killed"
     write(tmp_path, process=ended.pid, host="elsewhere")  # whose processes nobody here knows
-    assert state_of(tmp_path)["state"] == "running"
+    assert state_of(tmp_path).state == "running"
     write(tmp_path, time=time.time() - 60)
-    assert state_of(tmp_path)["state"] == "silent"
+    assert state_of(tmp_path).state == "silent"
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"state": "running"}', '{"state": "running", "time": "x"}'])

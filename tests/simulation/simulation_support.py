@@ -100,7 +100,7 @@ def now(me: Peer) -> float:
 class Swap(Method):
     """Train, shelve a word, fetch all others' words; note which words of which rounds came, and when."""
 
-    async def round(self, me: Peer, t: int) -> None:  # noqa: ARG002
+    async def round(self, me: Peer) -> None:
         await me.train()
         me.shelve("word", WORD)
         got = await me.fetch(me.peers, "word")

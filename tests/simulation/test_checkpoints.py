@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 from simulation_support import WORD, Played, Swap, now, play, tiny
 
 from coterie.config.sections import Experiment
@@ -35,11 +36,11 @@ from coterie.core.weights import mean
 
 @dataclass(frozen=True)
 class Walk(Method):
-    async def round(self, me, t):
+    async def round(self, me):
         time.sleep(float(os.environ.get("WALK_SLEEP", "0")))
         await me.train()
         (to,) = me.sample(1)
-        await me.send(to, "walker", me.model, steps=t)
+        await me.send(to, "walker", me.model, steps=me.round)
         come = me.inbox("walker")
         me.state["met"] = [*me.state.get("met", []), *(a.author for a in come)]
         me.model.load(mean([me.model, *come]))
@@ -200,6 +201,29 @@ def test_a_stop_is_prompt_even_if_a_peer_has_finished(tmp_path: Path) -> None:
     assert one == other
 
 
+@pytest.mark.parametrize(
+    ("optimizer", "lr"), [("adamw", 0.003), ("nadam", 0.003), ("rmsprop", 0.001), ("adagrad", 0.01)]
+)
+def test_kept_optimiser_state_survives(
+    optimizer: str, lr: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also the schedule, which depends on the round."""
+    words = [f"train.optimizer={optimizer}", f"train.lr={lr}", "train.keep_optimizer=true", "train.schedule=cosine"]
+    experiment = walk(tmp_path, *words, "train.warmup=2", "train.balance=weights")
+    simulated.run(experiment, tmp_path / "whole")
+    with monkeypatch.context() as patch:
+        die_at(patch, 6)
+        with pytest.raises(KilledError):
+            simulated.run(experiment, tmp_path / "killed")
+    simulated.resume(tmp_path / "killed")
+    equal(tmp_path / "whole", tmp_path / "killed")
+    files = sorted((tmp_path / "whole" / "models").glob("*.safetensors"))
+    assert len(files) == 4
+    for file in files:
+        one, other = load_file(file), load_file(tmp_path / "killed" / "models" / file.name)
+        assert all(torch.equal(one[name], other[name]) for name in one)
+
+
 # -- what a checkpoint must not know: the future of those who were ahead -------------------------------
 
 
@@ -262,7 +286,7 @@ def test_rounds_that_a_peer_skipped_stay_skipped(at: int, tmp_path: Path) -> Non
 class Chain(Method):
     """Peers 0 and 1 wait for no other; peer 2 fetches from peer 0, however far that is ahead."""
 
-    async def round(self, me: Peer, t: int) -> None:  # noqa: ARG002
+    async def round(self, me: Peer) -> None:
         await me.train()
         me.shelve("word", WORD)
         if me.id == 2:
@@ -281,7 +305,7 @@ def test_versions_kept_do_not_depend_on_checkpoints(tmp_path: Path) -> None:
 class Letters(Method):
     """Every peer sends to every other in each round, and notes what has arrived, in order."""
 
-    async def round(self, me: Peer, t: int) -> None:  # noqa: ARG002
+    async def round(self, me: Peer) -> None:
         await me.train()
         for other in me.peers:
             await me.send(other, "word", WORD)

@@ -51,7 +51,7 @@ def test_an_asynchronous_fetch_gets_the_latest() -> None:
 def test_evaluating_takes_a_third_of_training() -> None:
     @dataclass(frozen=True)
     class Looks(Method):
-        async def round(self, me: Peer, t: int) -> None:  # noqa: ARG002
+        async def round(self, me: Peer) -> None:
             await me.evaluate([me.model, me.model, me.model, me.model, me.model, me.model])
 
     # Six models on twelve samples, each a third of a second; three seconds a training.
@@ -64,7 +64,7 @@ class Post(Method):
 
     waits: bool = True
 
-    async def round(self, me: Peer, t: int) -> None:  # noqa: ARG002
+    async def round(self, me: Peer) -> None:
         if me.id < 2:
             await me.train()
             await me.send(2, "word", WORD)
@@ -112,7 +112,7 @@ def test_messages_wait_for_an_absent_recipient() -> None:
 def test_a_message_to_an_unknown_peer_is_an_error() -> None:
     @dataclass(frozen=True)
     class Lost(Method):
-        async def round(self, me: Peer, t: int) -> None:  # noqa: ARG002
+        async def round(self, me: Peer) -> None:
             await me.send(9, "word", WORD)
 
     with pytest.raises(CoterieError, match="9"):
@@ -122,7 +122,7 @@ def test_a_message_to_an_unknown_peer_is_an_error() -> None:
 def test_a_message_that_never_arrives_is_not_counted() -> None:
     @dataclass(frozen=True)
     class ToLeaver(Method):
-        async def round(self, me: Peer, t: int) -> None:  # noqa: ARG002
+        async def round(self, me: Peer) -> None:
             await me.train()
             if me.id == 0:
                 await me.send(1, "word", WORD)
@@ -164,7 +164,7 @@ def test_a_peer_that_leaves_for_good_blocks_no_other(asynchronous: bool) -> None
 def test_a_peer_that_leaves_while_waiting_for_messages_blocks_no_other() -> None:
     @dataclass(frozen=True)
     class Waits(Method):
-        async def round(self, me: Peer, t: int) -> None:  # noqa: ARG002
+        async def round(self, me: Peer) -> None:
             if me.id == 1:
                 await me.receive("word")
             await me.train()
@@ -195,10 +195,10 @@ def test_a_round_that_was_skipped_is_not_waited_for() -> None:
 
     @dataclass(frozen=True)
     class EveryOther(Method):
-        async def round(self, me: Peer, t: int) -> None:
+        async def round(self, me: Peer) -> None:
             await me.train()
             me.shelve("word", WORD)
-            if t % 2 == 0:
+            if me.round % 2 == 0:
                 me.shelve("rare", WORD)
                 me.note(rare={j: a.round for j, a in (await me.fetch(me.peers, "rare")).items()})
             elif me.id != 0:

@@ -16,23 +16,23 @@ from coterie.methods import Method
 class NeverShelved(Method):
     """In the second round a peer waits for an artifact that no peer has."""
 
-    async def round(self, me: Peer, t: int) -> None:
+    async def round(self, me: Peer) -> None:
         await me.train()
-        if t == 2:
+        if me.round == 2:
             await me.fetch(me.peers, "grail")
 
 
 @dataclass(frozen=True)
 class OnlyOneAsks(Method):
-    async def round(self, me: Peer, t: int) -> None:
+    async def round(self, me: Peer) -> None:
         await me.train(epochs=1 + me.id)  # peers 0 and 1 are done with a round before 2 is
-        if me.id == 0 and t == 2:
+        if me.id == 0 and me.round == 2:
             assert await me.fetch([1, 2], "grail") == {}
 
 
 @dataclass(frozen=True)
 class NobodySends(Method):
-    async def round(self, me: Peer, t: int) -> None:  # noqa: ARG002
+    async def round(self, me: Peer) -> None:
         await me.receive("grail")
 
 
@@ -68,7 +68,7 @@ def test_many_are_counted() -> None:
 def test_two_peers_that_wait_for_each_other() -> None:
     @dataclass(frozen=True)
     class Polite(Method):
-        async def round(self, me: Peer, t: int) -> None:  # noqa: ARG002
+        async def round(self, me: Peer) -> None:
             await me.fetch(me.peers, "word")
             me.shelve("word", WORD)
 
@@ -83,7 +83,7 @@ def test_only_the_verbs_can_be_awaited() -> None:
 
     @dataclass(frozen=True)
     class Odd(Method):
-        async def round(self, me: Peer, t: int) -> None:  # noqa: ARG002
+        async def round(self, me: Peer) -> None:  # noqa: ARG002
             await Other()
 
     with pytest.raises(CoterieError, match=r"test_deadlock.py, line \d+: what is awaited here is not a verb"):
@@ -93,7 +93,7 @@ def test_only_the_verbs_can_be_awaited() -> None:
 def test_a_fetch_from_an_unknown_peer() -> None:
     @dataclass(frozen=True)
     class Odd(Method):
-        async def round(self, me: Peer, t: int) -> None:  # noqa: ARG002
+        async def round(self, me: Peer) -> None:
             await me.fetch(7, "word")
 
     with pytest.raises(CoterieError, match=r"peer \d fetches '.*' from peer 7, but there are only"):

@@ -59,7 +59,7 @@ VERBS: dict[str, Callable[[Peer], Request[Any]]] = {
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_request_that_is_never_awaited(verb: str) -> None:
     class Forgets(Method):
-        async def round(self, me: Peer, t: int) -> None:  # noqa: ARG002
+        async def round(self, me: Peer) -> None:
             VERBS[verb](me)
 
     told = refused(Forgets())
@@ -76,11 +76,11 @@ def test_in_every_part_of_a_method(part: str) -> None:
             if part == "setup":
                 me.predict()  # in setup
 
-        async def round(self, me: Peer, t: int) -> None:
-            if part == "round" and t == 2:
+        async def round(self, me: Peer) -> None:
+            if part == "round" and me.round == 2:
                 me.train()  # in round
 
-        async def serve(self, me: Peer, t: int) -> None:  # noqa: ARG002
+        async def serve(self, me: Peer) -> None:
             if part == "serve":
                 me.fetch(me.peers, "word")  # in serve
 
@@ -94,7 +94,7 @@ def test_in_every_part_of_a_method(part: str) -> None:
 
 def test_several_are_counted() -> None:
     class Forgets(Method):
-        async def round(self, me: Peer, t: int) -> None:  # noqa: ARG002
+        async def round(self, me: Peer) -> None:
             me.train()  # first of three
             me.predict()
             me.news()
@@ -109,7 +109,7 @@ def test_through_a_function_of_the_package_the_line_is_the_methods_own() -> None
     exec("def train_on(me):\n    return me.train()", ours)
 
     class Forgets(Method):
-        async def round(self, me: Peer, t: int) -> None:  # noqa: ARG002
+        async def round(self, me: Peer) -> None:
             ours["train_on"](me)  # through a helper
 
     assert refused(Forgets()).startswith(f"{place('through a helper')}me.train()")
@@ -117,7 +117,7 @@ def test_through_a_function_of_the_package_the_line_is_the_methods_own() -> None
 
 def test_a_coroutine_of_the_package_that_is_never_awaited() -> None:
     class Forgets(Method):
-        async def round(self, me: Peer, t: int) -> None:  # noqa: ARG002
+        async def round(self, me: Peer) -> None:
             average_with(me, me.peers)  # type: ignore[unused-coroutine]  # ours dropped
 
     assert refused(Forgets()).startswith(f"{place('ours dropped')}average_with() is never awaited")
@@ -128,14 +128,14 @@ def test_a_built_in_method_has_only_its_own_line(monkeypatch: pytest.MonkeyPatch
     from coterie.methods.local import Local
 
     ours: dict[str, Any] = {"__name__": "coterie.methods.local"}
-    exec(compile("async def round(self, me, t):\n    me.train()", "local.py", "exec"), ours)
+    exec(compile("async def round(self, me):\n    me.train()", "local.py", "exec"), ours)
     monkeypatch.setattr(Local, "round", ours["round"])
     assert refused(Local()).startswith("local.py, line 2: me.train()")
 
 
 def test_a_request_may_be_awaited_later_in_the_round() -> None:
     class Later(Method):
-        async def round(self, me: Peer, t: int) -> None:  # noqa: ARG002
+        async def round(self, me: Peer) -> None:
             training = me.train()
             me.shelve("word", WORD)
             got = await me.fetch(me.peers, "word")
@@ -150,7 +150,7 @@ def test_a_request_of_the_setup_is_not_awaited_in_a_round() -> None:
         async def setup(self, me: Peer) -> None:
             me.state["request"] = me.train()  # for later
 
-        async def round(self, me: Peer, t: int) -> None:  # noqa: ARG002
+        async def round(self, me: Peer) -> None:
             await me.state["request"]
 
     assert refused(TooLate()).startswith(place("for later"))
@@ -162,7 +162,7 @@ class OnPurposeError(Exception):
 
 def test_another_exception_is_not_masked_but_gets_a_note() -> None:
     class Raises(Method):
-        async def round(self, me: Peer, t: int) -> None:  # noqa: ARG002
+        async def round(self, me: Peer) -> None:
             me.train()  # before the exception
             raise OnPurposeError
 
@@ -175,7 +175,7 @@ def test_another_exception_is_not_masked_but_gets_a_note() -> None:
 
 def test_an_error_of_coterie_is_not_masked() -> None:
     class Raises(Method):
-        async def round(self, me: Peer, t: int) -> None:  # noqa: ARG002
+        async def round(self, me: Peer) -> None:
             me.train()
             raise ConfigError("enough")
 
@@ -194,12 +194,12 @@ class Sharing(Method):
     async def _share(self, me: Peer) -> None:
         await share(me)
 
-    async def round(self, me: Peer, t: int) -> None: ...
+    async def round(self, me: Peer) -> None: ...
 
 
 def test_a_helper_that_is_never_awaited() -> None:
     class Forgets(Sharing):
-        async def round(self, me: Peer, t: int) -> None:  # noqa: ARG002
+        async def round(self, me: Peer) -> None:
             self._share(me)  # type: ignore[unused-coroutine]  # helper dropped
             await me.train()
 
@@ -212,7 +212,7 @@ def test_a_helper_that_is_never_awaited() -> None:
 
 def test_a_helper_that_is_kept_and_never_awaited() -> None:
     class Forgets(Sharing):
-        async def round(self, me: Peer, t: int) -> None:  # noqa: ARG002
+        async def round(self, me: Peer) -> None:
             shared = share(me)  # helper kept
             await me.train()
             assert shared
@@ -226,7 +226,7 @@ def test_a_helper_that_is_kept_and_never_awaited() -> None:
 
 def test_helpers_that_are_awaited() -> None:
     class Shares(Sharing):
-        async def round(self, me: Peer, t: int) -> None:  # noqa: ARG002
+        async def round(self, me: Peer) -> None:
             await self._share(me)
             me.note(got=list(await me.fetch(me.peers, "word")))
 
@@ -238,7 +238,7 @@ def test_warnings_from_other_code_are_unchanged() -> None:
     kept = [share(None)]  # type: ignore[arg-type]
 
     class Drops(Method):
-        async def round(self, me: Peer, t: int) -> None:  # noqa: ARG002
+        async def round(self, me: Peer) -> None:  # noqa: ARG002
             kept.clear()
 
     before = warnings._warn_unawaited_coroutine  # type: ignore[attr-defined]
@@ -260,7 +260,7 @@ def test_sleeping_is_no_verb(seconds: float) -> None:
     """Without the check, a round that slept for 0 seconds ended there."""
 
     class Sleeps(Method):
-        async def round(self, me: Peer, t: int) -> None:  # noqa: ARG002
+        async def round(self, me: Peer) -> None:
             await nap(seconds)
             await me.train()
 
@@ -269,7 +269,7 @@ def test_sleeping_is_no_verb(seconds: float) -> None:
 
 def test_what_is_no_coroutine_at_all() -> None:
     class Plain(Method):
-        def round(self, me: Peer, t: int) -> None:  # type: ignore[override]
+        def round(self, me: Peer) -> None:  # type: ignore[override]
             pass
 
     assert refused(Plain()).startswith(
@@ -279,7 +279,7 @@ def test_what_is_no_coroutine_at_all() -> None:
 
 def test_a_request_that_is_used_as_its_answer() -> None:
     class Uses(Method):
-        async def round(self, me: Peer, t: int) -> None:  # noqa: ARG002
+        async def round(self, me: Peer) -> None:
             others: Any = me.fetch(me.peers, "word")  # used as answer
             len(others)
 

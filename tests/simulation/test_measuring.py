@@ -14,10 +14,10 @@ from coterie.methods import Method
 
 @dataclass(frozen=True)
 class SaysItsRound(Method):
-    """In round t the model says class t of everything. It says so before it trains: at the speed of light."""
+    """The model predicts the class of the round. It says so before it trains: at the speed of light."""
 
-    async def round(self, me: Peer, t: int) -> None:
-        me.model.load({"head.weight": torch.zeros_like(me.model["head.weight"]), "head.bias": _only(me, t)})
+    async def round(self, me: Peer) -> None:
+        me.model.load({"head.weight": torch.zeros_like(me.model["head.weight"]), "head.bias": _only(me, me.round)})
         await me.train(epochs=1, lr=0.0)
 
 

@@ -17,11 +17,11 @@ class Listeners(Method):
 
     asynchronous = True
 
-    async def round(self, me: Peer, t: int) -> None:
+    async def round(self, me: Peer) -> None:
         await me.train()
         me.shelve("word", WORD)
         heard = []
-        while t == me.rounds and await me.news():
+        while me.round == me.rounds and await me.news():
             found = await me.fetch(me.peers, "word")
             heard.append(sorted(found))
         me.note(heard=heard)

@@ -29,11 +29,11 @@ RUINED = """
 import math
 from coterie import Method
 class Mine(Method):
-    async def round(self, me, t):
-        if t == 3 and me.id == 2:
+    async def round(self, me):
+        if me.round == 3 and me.id == 2:
             me.model.load(me.initial())
         await me.train()
-        if (t > 1 and me.id in (1, 3)) or (t == 2 and me.id == 2):
+        if (me.round > 1 and me.id in (1, 3)) or (me.round == 2 and me.id == 2):
             me.model.vector[0] = math.nan
 """
 TOLD = r"run: 2 of 4 peers \(1, 3\) ended with a model that is not finite \(.* since round 2\).* lower train\.lr"
@@ -65,7 +65,7 @@ ASKS_IN_VAIN = """
 import math
 from coterie import Method
 class Mine(Method):
-    async def round(self, me, t):
+    async def round(self, me):
         await me.train()
         if me.id == 0:
             await me.fetch(me.peers, "grail")

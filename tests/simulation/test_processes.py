@@ -48,9 +48,9 @@ def test_a_mistake_in_a_method_is_shown_where_it_was_made(tmp_path: Path) -> Non
     method.write_text(
         "from coterie import Method\n"
         "class Wrong(Method):\n"
-        "    async def round(self, me, t):\n"
+        "    async def round(self, me):\n"
         "        if me.id == 3:\n"
-        "            self.divided_by_nothing(t)\n"
+        "            self.divided_by_nothing(me.round)\n"
         "    def divided_by_nothing(self, t):\n"
         "        return t / 0\n"
     )

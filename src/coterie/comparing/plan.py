@@ -258,13 +258,19 @@ def _other_defaults(existing: Experiment, job: Job) -> bool:
     return fingerprint(dataclasses.replace(existing, method=method)) == fingerprint(job.experiment)
 
 
+MAY_NAME_FILES = (
+    ("method", "name"), ("data", "name"), ("model", "pretrained"), ("model", "zoo"), ("evaluate", "metrics"),
+    ("evaluate", "select"),
+)  # fmt: skip
+
+
 def _moved(tables: dict[str, Any], now: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
     """A run's settings with the current paths of files that were moved to another folder, and whether any was.
 
     A file counts as moved if the old path is gone and the name is the same; contents are compared elsewhere.
     """
     updated = tables
-    for section, key in (("method", "name"), ("data", "name"), ("model", "pretrained"), ("model", "zoo")):
+    for section, key in MAY_NAME_FILES:
         old, new = updated.get(section, {}).get(key), now[section].get(key)
         one, other = ([value] if isinstance(value, str) else list(value or ()) for value in (old, new))
         same_number = len(one) == len(other)

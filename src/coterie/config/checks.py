@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 
-from coterie.config.sections import RAY, SECTIONS, ClockSettings, EngineSettings, Experiment
+from coterie.config import parsing
+from coterie.config.sections import RAY, SECTIONS, ClockSettings, EngineSettings, EvaluateSettings, Experiment
 from coterie.core import topology
 from coterie.core.errors import ConfigError
+from coterie.core.jobs import TrainSettings
+from coterie.core.optimizers import OPTIMIZERS, OPTIONS
+from coterie.core.schedules import STEP
 from coterie.core.settings import check_values
 from coterie.core.topology import COMPLETE
 from coterie.methods import find
 from coterie.methods.base import Method
+from coterie.metrics import evaluation as metrics
 
 
 def check(e: Experiment) -> None:
@@ -42,12 +49,51 @@ def check(e: Experiment) -> None:
             f"engine.asynchronous = true does not work with {e.method_name}: its server would not wait for any peer. "
             "Use a method without a server, or set clock.deadline so that the server does not wait for stragglers"
         )
+    _check_metrics(e.evaluate)
+    if e.train.warmup >= e.rounds:
+        raise ConfigError(f"train.warmup = {e.train.warmup} must be below the number of rounds, {e.rounds}")
     _check_graph(e)
     _check_sinks(e.engine.sinks)
     _check_device(e.engine.device)
     _check_cluster(e.engine)
     check_clock(e.clock, e.peers)
     e.method.check(e.peers)
+
+
+def _check_metrics(s: EvaluateSettings) -> None:
+    """What can be checked before the data are known; `coterie.metrics.evaluation_of` checks the rest."""
+    measured = metrics.found(s.metrics)
+    if s.metrics:
+        metrics.selection(s.select, measured)
+
+
+def check_used(given: Mapping[str, Any], tables: Mapping[str, Any]) -> None:
+    """Raise ConfigError for a [train] setting that the user gives and that has no effect in the tables.
+
+    Only what is given at one time, in a file or on the command line, is checked: settings that stay from a preset or
+    file when the user changes the optimiser do no harm.
+    """
+    train, default = parsing.build(TrainSettings, _train(tables), "train."), TrainSettings()
+    unused = _unused(train)
+    for f in dataclasses.fields(TrainSettings):
+        if f.name in _train(given) and f.name in unused and getattr(train, f.name) != getattr(default, f.name):
+            raise ConfigError(
+                f"train.{f.name} has no effect with train.{unused[f.name]}: remove it, or change the latter"
+            )
+
+
+def _train(tables: Mapping[str, Any]) -> Mapping[str, Any]:
+    table = tables.get("train", {})
+    return table if isinstance(table, Mapping) else {}
+
+
+def _unused(s: TrainSettings) -> dict[str, str]:
+    """The settings without effect, each with the setting that makes it so."""
+    uses = OPTIMIZERS[s.optimizer].uses if s.optimizer in OPTIMIZERS else OPTIONS
+    unused = {option: f"optimizer = {s.optimizer}" for option in OPTIONS if option not in uses}
+    if s.schedule != STEP:
+        return unused | dict.fromkeys(("lr_decay", "step_every"), f"schedule = {s.schedule}")
+    return unused | ({"step_every": "lr_decay = 1"} if s.lr_decay == 1 else {})
 
 
 def _check_graph(e: Experiment) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from coterie import data
 from coterie.config import parsing, provenance
 from coterie.config.carry_over import CarriedOver, carry_over, describe_changes
-from coterie.config.checks import check
+from coterie.config.checks import check, check_used
 from coterie.config.sections import PLAIN, SECTIONS, DataSettings, Experiment
 from coterie.core.cores import machine_cores
 from coterie.core.errors import ConfigError, unknown
@@ -28,6 +28,7 @@ from coterie.portable.estimators import SUFFIX as ONNX_FILE
 DEMO = "demo"
 DEFAULT_METHOD = "panm"
 DEEPEST_BASE = 8
+_OF_A_RUN = {*PLAIN, "data", "model", "train", "engine", "clock"}  # a run's config.toml names all, used or not
 ORIGINS = {
     "paper": "settings printed in the paper, for a GPU",
     "authors": "settings of the authors' published code",
@@ -81,7 +82,10 @@ def with_changes(tables: dict[str, Any], *changes: Mapping[str, Any]) -> Experim
         tables, taken = changed(tables, change)
         carried += [] if taken is None else [taken]
     check_files(tables)
-    return dataclasses.replace(from_tables(tables), carried=tuple(carried))
+    experiment = from_tables(tables)
+    for change in changes:
+        check_used(change, tables)
+    return dataclasses.replace(experiment, carried=tuple(carried))
 
 
 def check_files(tables: Mapping[str, Any]) -> None:
@@ -108,6 +112,7 @@ def over(base: dict[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
 
 def changed(base: dict[str, Any], change: Mapping[str, Any]) -> tuple[dict[str, Any], CarriedOver | None]:
     """The tables with `change` applied, and what a new method takes over from the method it replaces."""
+    base = _with_peers_of(base, change)
     old, new = base.get("method", {}), change.get("method", {})
     if not (isinstance(old, Mapping) and isinstance(new, Mapping) and "name" in new):
         return parsing.merge(base, change), None
@@ -116,6 +121,13 @@ def changed(base: dict[str, Any], change: Mapping[str, Any]) -> tuple[dict[str, 
         return parsing.merge(base, change), None
     carried = carry_over(old, source, name, given=new)
     return parsing.merge({**base, "method": carried.taken}, change), carried
+
+
+def _with_peers_of(base: dict[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
+    """The tables without the number of peers, if the change takes the peers from its data instead."""
+    section = change.get("data", {})
+    sites = isinstance(section, Mapping) and section.get("partition") in data.SITES
+    return {key: value for key, value in base.items() if key != "peers"} if sites else base
 
 
 def from_tables(tables: Mapping[str, Any]) -> Experiment:
@@ -140,22 +152,29 @@ def built(tables: Mapping[str, Any]) -> Experiment:
     plain = {k: parsing.convert(tables[k], hint, k) for k, hint in PLAIN.items() if k in tables}
     sections = {k: parsing.build(kind, tables.get(k, {}), f"{k}.") for k, kind in SECTIONS.items()}
     if sections["data"].name not in data.available():
-        sections["data"] = dataclasses.replace(sections["data"], name=_absolute(sections["data"].name))
+        sections["data"] = dataclasses.replace(sections["data"], name=_absolute_data(sections["data"].name))
+    if sections["data"].schema:
+        sections["data"] = dataclasses.replace(sections["data"], schema=_absolute(sections["data"].schema))
     assumed = _assumption(sections["data"])
     sections["data"] = _with_views(sections["data"])
-    if sections["data"].scale == "auto" and not sections["data"].name.endswith(".npz"):  # only arrays may be integers
+    arrays = sections["data"].example.endswith(".npz")  # only these may be integers
+    if sections["data"].scale == "auto" and not arrays:
         sections["data"] = dataclasses.replace(sections["data"], scale="standard")
     zoo = tuple(_absolute(name) if name.endswith(ONNX_FILE) else name for name in sections["model"].zoo)
     start = sections["model"].pretrained
     sections["model"] = dataclasses.replace(sections["model"], zoo=zoo, pretrained=start and _absolute(start))
+    measured = sections["evaluate"]
+    sections["evaluate"] = dataclasses.replace(
+        measured, metrics=tuple(map(_absolute_code, measured.metrics)), select=_absolute_code(measured.select)
+    )
     kind = find(method_name)
     provenance.remember(kind)
     for key in method_table.keys() & function_parameters(kind):
         name = parsing.convert(method_table[key], str, f"method.{key}")
-        method_table[key] = (
-            _absolute(name) if ":" in name else name
-        )  # a name without a colon is ours, even if a folder is named like it
+        method_table[key] = _absolute_code(name)
     method = parsing.build(kind, method_table, "method.")
+    if "peers" not in plain and sections["data"].partition in data.SITES:
+        plain["peers"] = data.count_sites(sections["data"])
     # Unlike workers, threads change last digits: a run keeps their number, also when it resumes on another machine.
     threads = sections["engine"].threads or machine_cores()
     sections["engine"] = dataclasses.replace(sections["engine"], threads=threads)
@@ -170,7 +189,7 @@ def _with_views(d: DataSettings) -> DataSettings:
 
 def _assumption(d: DataSettings) -> str:
     """A note on what only the user can know of their own images, whether they may be flipped; empty once it is set."""
-    if d.flip != AUTO or not data.of_unknown_content(d.name):
+    if d.flip != AUTO or not data.of_unknown_content(d.example):
         return ""
     return (
         f"views of the images in {short_name(d.name)} are flipped at random, as their content is unknown: set "
@@ -182,7 +201,8 @@ def notices(experiments: Iterable[Experiment]) -> list[str]:
     """Notes for the user on these experiments before they run, each line once."""
     listed = list(experiments)
     assumed = [e.assumed for e in listed if e.assumed and e.trains_on_views]
-    return [*describe_changes(change for e in listed for change in e.carried), *dict.fromkeys(assumed)]
+    small = [note for e in listed if (note := data.left_out(e.data))]
+    return [*describe_changes(change for e in listed for change in e.carried), *dict.fromkeys([*assumed, *small])]
 
 
 def _absolute(name: str) -> str:
@@ -192,6 +212,16 @@ def _absolute(name: str) -> str:
     if not path.exists() or (colon and path.suffix != ".py"):
         return name
     return f"{path.resolve()}{colon}{attribute if colon else ''}"
+
+
+def _absolute_code(name: str) -> str:
+    """The same for code that a setting names: a name without a colon is ours, even if a folder is named like it."""
+    return _absolute(name) if ":" in name else name
+
+
+def _absolute_data(name: str) -> str:
+    """The same for data, which may also be a pattern of files."""
+    return str(Path(name).expanduser().absolute()) if data.is_pattern(name) else _absolute(name)
 
 
 def with_method(experiment: Experiment, name: str) -> Experiment:
@@ -221,8 +251,12 @@ def read_tables(name: str, through: tuple[str, ...] = ()) -> dict[str, Any]:
         raise ConfigError(f"{name}: origin must be one of {', '.join(ORIGINS)}, not {origin!r}")
     base = tables.pop("base", None)  # a preset, or a file beside this one
     if base is None:
+        if not tables.keys() >= _OF_A_RUN:
+            check_used(tables, tables)
         return tables
     if len(through) >= DEEPEST_BASE:
         raise ConfigError(f"base: {' -> '.join((*through, name))} is circular, or nested too deeply")
     beside = str(path.parent / str(base)) if str(base).endswith(".toml") else str(base)
-    return over(read_tables(beside, (*through, name)), tables)
+    merged = over(read_tables(beside, (*through, name)), tables)
+    check_used(tables, merged)
+    return merged

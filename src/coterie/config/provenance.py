@@ -5,8 +5,8 @@ beside its settings, a digest of every source that it depends on and that is edi
 
 - the method's module, those of its base classes, and the user's modules that they import, also inside functions;
 - Coterie's own files in `coterie.methods` that are imported this way, and the losses;
-- the modules of custom models (`model.zoo = module:callable`) and of functions that parameters of the method name,
-  and the user's modules that they import;
+- the modules of custom models (`model.zoo = module:callable`), of functions that parameters of the method name and of
+  the user's own metrics, and the user's modules that they import;
 - the user's data, ONNX files, pretrained weights and graph file;
 - the versions of Coterie, torch and the packages that custom models come from.
 
@@ -87,7 +87,8 @@ def _collect(e: Experiment, digest: Digest) -> MadeWith:
 
     roots = _modules_of(type(e.method))
     brought, packages = _of_models(e.model.zoo)
-    functions, more = _named(own_code(e.method))
+    metrics = (name for name in e.evaluate.metrics if ":" in name)
+    functions, more = _named([*own_code(e.method), *metrics])
     made_with = {**packages, **more, "coterie": version(), "torch": _version_of("torch")}
     for source in closure([*roots, *functions, *brought, *_losses()]):
         label = source.label if source.label not in made_with else f"{source.path.parent.name}/{source.label}"
@@ -108,13 +109,16 @@ def _numbered(label: str, taken: Mapping[str, str]) -> str:
 
 def _files(e: Experiment) -> Iterator[tuple[str, Path]]:
     """The user's own files that settings name and that exist; code that reads them reports the missing ones."""
-    from coterie.data import available
+    from coterie.data import available, is_pattern, site_files
     from coterie.portable.estimators import SUFFIX
 
-    named = () if e.data.name in available() else (e.data.name,)  # a named dataset is verified when it is fetched
+    named = [] if e.data.name in available() else [e.data.name]  # a named dataset is verified when it is fetched
+    if is_pattern(e.data.name):
+        named = [str(path) for path in site_files(e.data.name).values()]
     networks = [name for name in dict.fromkeys(e.model.zoo) if name.endswith(SUFFIX)]  # in their order: see _numbered
     places = [
         *(("data", name) for name in named),
+        ("schema", e.data.schema),
         *(("model", name) for name in networks),
         ("pretrained", e.model.pretrained),
         ("graph", e.graph.file),

@@ -7,6 +7,7 @@ and `core.topology`; the keys of partitions are in `data.partitions.settings`.
 from __future__ import annotations
 
 import dataclasses
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,10 +15,12 @@ from coterie import data
 from coterie.config import parsing
 from coterie.config.carry_over import CarriedOver
 from coterie.core.cores import usable_cores
+from coterie.core.errors import DataError
 from coterie.core.jobs import TrainSettings
 from coterie.core.settings import setting
 from coterie.core.topology import TopologySettings
 from coterie.data import PartitionSettings, Views
+from coterie.data.partitions.settings import FILES
 from coterie.data.views import AUTO
 from coterie.data.views import NAMES as VIEWS
 from coterie.methods.base import Method
@@ -47,6 +50,7 @@ class DataSettings(PartitionSettings):
             "auto": "standard, but integers in .npz arrays are not scaled",
             "standard": "mean 0, standard deviation 1, per channel or feature",
             "unit": "images: 0 to 1",
+            "schema": "by the mean and deviation that the schema declares for each column",
             "none": "",
         },
     )
@@ -56,6 +60,9 @@ class DataSettings(PartitionSettings):
     )
     categories: dict[str, tuple[str, ...]] = setting(
         dict, "for text columns of your table, by column name: all values that may occur, such as ['f', 'm']"
+    )
+    schema: str = setting(
+        "", "path of a declared schema (schema.toml) for untidy tables; it replaces label, labels and categories"
     )
     crop: float | str = _view_setting("smallest share of the area that a crop keeps", above=0)
     flip: float | str = _view_setting("probability of a horizontal flip", least=0)
@@ -68,10 +75,18 @@ class DataSettings(PartitionSettings):
     )
 
     @property
+    def example(self) -> str:
+        """The name or path of the data; of sites with a file each, the first file if it is there."""
+        if self.partition == FILES:
+            with suppress(DataError):  # loading the data reports it; a finished run does not need them
+                return str(next(iter(data.site_files(self.name).values())))
+        return self.name
+
+    @property
     def views(self) -> Views:
         """How image views are made; the dataset decides what is auto."""
         given = {key: getattr(self, key) for key in VIEWS}
-        usual = data.default_views(self.name) if AUTO in given.values() else None
+        usual = data.default_views(self.example) if AUTO in given.values() else None
         return Views(**{key: getattr(usual, key) if value == AUTO else value for key, value in given.items()})
 
     def __hash__(self) -> int:
@@ -132,9 +147,23 @@ class EngineSettings:
 
 @dataclass(frozen=True)
 class EvaluateSettings:
-    """How often models are evaluated: the [evaluate] section."""
+    """When models are evaluated and what is measured: the [evaluate] section."""
 
     every: int = setting(1, "rounds between evaluations (the last round is always evaluated)", least=1)
+    metrics: tuple[str, ...] = setting(
+        (),
+        "what is measured besides loss and accuracy: metrics by name, or your own as file.py:name; empty: for tables "
+        "balanced_accuracy and auroc, else nothing",
+    )
+    select: str = setting(AUTO, "the metric that selects each peer's round on its validation data; auto: accuracy")
+    positive: str | int = setting("", "the positive class; empty: the last of two")
+    predictions: str = setting(
+        AUTO,
+        "whether each peer's predictions on its validation and test data are saved, for its last and its selected "
+        "round",
+        choices={AUTO: "for tables of moderate size", "always": "", "never": ""},
+        effect=False,
+    )
 
 
 @dataclass(frozen=True)

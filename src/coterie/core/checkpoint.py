@@ -5,26 +5,28 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypeAlias, TypedDict
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from coterie.core.artifact import Artifact
+from coterie.core.artifact import Artifact, Fact
 from coterie.core.checksum import checksum
 from coterie.core.errors import ArtifactError, ModelError, RunError
 from coterie.core.files import leftovers, replacing
 from coterie.core.jobs import OptimizerMemory
+from coterie.core.json_values import JsonValue
 from coterie.core.model import Architecture, Model
 from coterie.core.peer import Peer
 from coterie.core.weights import Frozen, Layout, Weights
 
+Tree: TypeAlias = dict[str, object]  # plain values, tensors, weights, and lists and dicts of them
 KEPT = 2  # files: if the newest cannot be read, the previous one is used
 
 
-def save(folder: Path, round: int, tree: Mapping[str, Any]) -> None:
+def save(folder: Path, round: int, tree: Mapping[str, object]) -> None:
     """Write `round-N.safetensors` atomically, then delete the oldest."""
     folder.mkdir(parents=True, exist_ok=True)
     packing = _Tensors()
@@ -44,7 +46,7 @@ def save(folder: Path, round: int, tree: Mapping[str, Any]) -> None:
         other.unlink()
 
 
-def load(folder: Path, on_broken: Callable[[str], None] = lambda _: None) -> tuple[int, dict[str, Any]] | None:
+def load(folder: Path, on_broken: Callable[[str], None] = lambda _: None) -> tuple[int, Tree] | None:
     """The newest readable checkpoint (its round and tree), or None. Calls `on_broken` for each unreadable one."""
     paths = sorted(folder.glob("round-*.safetensors"), reverse=True)
     broken = []
@@ -61,7 +63,7 @@ def load(folder: Path, on_broken: Callable[[str], None] = lambda _: None) -> tup
     return None
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> Tree:
     with safe_open(path, framework="pt") as file:
         metadata = file.metadata()
         tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
@@ -87,17 +89,42 @@ class KeptModel(Weights):
         self.architecture = architecture
 
 
-def of_peer(me: Peer) -> dict[str, Any]:
+class SavedMemory(TypedDict):
+    """The state of a peer's optimiser."""
+
+    vectors: dict[str, Tensor]
+    step: int
+    optimizer: NotRequired[str]  # checkpoints of older versions have none
+
+
+class SavedPeer(TypedDict):
+    """The part of a peer that a checkpoint keeps."""
+
+    vector: Tensor
+    state: dict[str, object]
+    memory: SavedMemory
+
+
+class SavedArtifact(TypedDict):
+    name: str
+    author: int
+    round: int
+    content: Weights | dict[str, Tensor]
+    facts: dict[str, Fact]
+
+
+def of_peer(me: Peer) -> SavedPeer:
     """A snapshot of the part of a peer that a checkpoint keeps."""
-    memory = {"vectors": copied(me.memory.vectors), "step": me.memory.step}
+    m = me.memory
+    memory: SavedMemory = {"vectors": copied(m.vectors), "step": m.step, "optimizer": m.optimizer}
     return {"vector": me.model.vector.clone(), "state": copied(me.state), "memory": memory}
 
 
-def to_peer(me: Peer, saved: Mapping[str, Any]) -> None:
+def to_peer(me: Peer, saved: SavedPeer) -> None:
     """Restore a peer from what `of_peer` returned."""
     me.model.vector.copy_(saved["vector"])
     me.state = revived(saved["state"], me)
-    me.memory = OptimizerMemory(revived(saved["memory"]["vectors"], me), saved["memory"]["step"])
+    me.memory = OptimizerMemory(**{**saved["memory"], "vectors": revived(saved["memory"]["vectors"], me)})
 
 
 def copied(value: Any) -> Any:
@@ -168,7 +195,7 @@ class _Tensors:
 
     def __init__(self) -> None:
         self.by_key: dict[str, Tensor] = {}
-        self._keys: dict[tuple[Any, ...], str] = {}
+        self._keys: dict[tuple[object, ...], str] = {}
 
     def add(self, tensor: Tensor) -> str:
         identity = (tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride(), tensor.device)
@@ -178,20 +205,22 @@ class _Tensors:
         return self._keys[identity]
 
 
-def _pack(value: Any, tensors: _Tensors, place: str) -> Any:
+def _pack(value: object, tensors: _Tensors, place: str) -> JsonValue:
     """Plain JSON: tensors go to `tensors` and leave their key; types that JSON lacks are tagged."""
     if isinstance(value, Tensor):
         return {"!": "tensor", "key": tensors.add(value)}
     if isinstance(value, Weights):
-        slots = [[slot.name, list(slot.shape)] for slot in value.layout.slots]
-        buffers = [slot.name for slot in value.layout.buffers]
+        slots: list[JsonValue] = [[slot.name, list(slot.shape)] for slot in value.layout.slots]
+        buffers: list[JsonValue] = [slot.name for slot in value.layout.buffers]
         named = {"architecture": value.architecture} if isinstance(value, KeptModel) else {}
         vector = _pack(value.vector, tensors, place)
         return {"!": "weights", "slots": slots, "buffers": buffers, "vector": vector, **named}
     if isinstance(value, Frozen):
         return {"!": "frozen", "content": _pack(value.content, tensors, place)}
     if isinstance(value, Mapping):
-        pairs = [[_pack(k, tensors, place), _pack(v, tensors, f"{place}.{k}")] for k, v in value.items()]
+        pairs: list[JsonValue] = [
+            [_pack(k, tensors, place), _pack(v, tensors, f"{place}.{k}")] for k, v in value.items()
+        ]
         return {"!": "dict", "pairs": pairs}
     if isinstance(value, list | tuple):
         items = [_pack(v, tensors, f"{place}[{i}]") for i, v in enumerate(value)]
@@ -224,7 +253,7 @@ def _unpack(value: Any, tensors: Mapping[str, Tensor]) -> Any:
     return {_unpack(k, tensors): _unpack(v, tensors) for k, v in value["pairs"]}
 
 
-def packed(artifact: Artifact) -> dict[str, Any]:
+def packed(artifact: Artifact) -> SavedArtifact:
     content = artifact.content if isinstance(artifact.content, Weights) else dict(artifact.content)
     return {
         "name": artifact.name, "author": artifact.author, "round": artifact.round,
@@ -232,5 +261,5 @@ def packed(artifact: Artifact) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def unpacked(saved: dict[str, Any]) -> Artifact:
+def unpacked(saved: SavedArtifact) -> Artifact:
     return Artifact(saved["name"], saved["author"], saved["round"], saved["content"], saved["facts"])

@@ -32,6 +32,10 @@ class LossError(CoterieError):
     """A loss fails, or returns something that is not a loss; the message names the loss and its line."""
 
 
+class MetricError(CoterieError):
+    """A metric of the user's own fails, or returns something that is not a number; the message names it."""
+
+
 class ArtifactError(CoterieError):
     """A shelved or received artifact is invalid (name, shape, type, size, bytes)."""
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO
 
 import orjson
 
 from coterie.core.errors import RunError
 from coterie.core.files import leftovers, replacing
+from coterie.core.formatting import peer_label, peer_name
+from coterie.core.json_values import Json
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,17 @@ class RunStarted:
     clusters: list[int] | None  # the true ones, where known
     version: str = ""  # of Coterie
     data: str = ""  # the dataset, and its partition
+    # measured besides accuracy: `name`, `label`, `higher_is_better` and `unit` of each; left out if there are none
+    metrics: list[dict[str, Any]] = field(default_factory=list)
+    select: str = ""  # the metric that selects a round; left out if it is accuracy
+    names: list[str] = field(default_factory=list)  # of the peers' sites, by peer; left out where peers have no names
     event: str = "run"
+
+    def called(self, peer: int) -> str:
+        return peer_name(peer, self.names)
+
+    def label(self, peer: int) -> str:
+        return peer_label(peer, self.names)
 
 
 @dataclass(frozen=True)
@@ -46,6 +58,8 @@ class PeerRound:
     bytes: dict[str, int] = field(default_factory=dict)  # received (or sent, for pushes), by artifact
     messages: dict[str, int] = field(default_factory=dict)  # how many of them, by artifact
     notes: dict[str, Any] = field(default_factory=dict)  # what the method noted: neighbours, weights, declined, ...
+    # by metric other than accuracy: [on the validation split, on the test split]; left out if there are none
+    scores: dict[str, list[float | None]] = field(default_factory=dict)
     event: str = "round"
 
 
@@ -140,23 +154,32 @@ def _naming_file(path: Path) -> Iterator[None]:
         raise RunError(f"{path} could not be written ({reason}): free some disk space, then resume") from error
 
 
+_LEFT_OUT = frozenset(("metrics", "select", "scores", "names"))  # fields that are left out while they are empty
 _OPTIONS = orjson.OPT_NON_STR_KEYS | orjson.OPT_APPEND_NEWLINE
 
 
 def _line(event: Event) -> bytes:
     # Not `asdict`: it would copy every note, which is most of the cost, and records are plain values already.
+    record = {key: value for key, value in vars(event).items() if value or key not in _LEFT_OUT}
     try:
-        return orjson.dumps(vars(event), option=_OPTIONS)
+        return orjson.dumps(record, option=_OPTIONS)
     except orjson.JSONEncodeError:  # a note has an integer above 64 bits, or an unpaired surrogate
-        return (json.dumps(vars(event), separators=(",", ":")) + "\n").encode()
+        return (json.dumps(record, separators=(",", ":")) + "\n").encode()
 
 
-def _decoded(line: str) -> dict[str, Any]:
+def _decoded(line: str) -> Json:
     try:
         record = orjson.loads(line)
     except orjson.JSONDecodeError:  # only the standard library reads NaN, which older versions wrote
         record = json.loads(line)
-    return cast("dict[str, Any]", record)
+    if not isinstance(record, dict):
+        raise TypeError("not a table")
+    return record
+
+
+def from_record(record: Mapping[str, Any]) -> Event:
+    """The event in a parsed line of the log; raises KeyError or TypeError if it is not one."""
+    return _KINDS[record["event"]](**record)
 
 
 def read(path: Path) -> Iterator[Event]:
@@ -169,8 +192,7 @@ def read(path: Path) -> Iterator[Event]:
         if not line:
             continue
         try:
-            record = _decoded(line)
-            yield _KINDS[record["event"]](**record)
+            yield from_record(_decoded(line))
         except (ValueError, KeyError, TypeError) as error:
             if not any(lines[number:]):
                 return

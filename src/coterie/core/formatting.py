@@ -14,6 +14,8 @@ UNITS = ("B", "kB", "MB", "GB", "TB", "PB")  # of bytes, each 1000 times the one
 NOTHING = "–"
 LONGEST = 300  # characters of a text from elsewhere
 MOST_NAMED = 5  # peers, in a sentence
+LONGEST_NAME = 40  # characters of a peer's name
+LONGEST_LABEL = 14  # where there is little space
 
 
 def plain(text: str, longest: int = LONGEST) -> str:
@@ -24,6 +26,18 @@ def plain(text: str, longest: int = LONGEST) -> str:
     start = text[: longest + 1]  # an escape is longer than its character, so the rest cannot matter
     escaped = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in start)
     return escaped if len(escaped) <= longest else f"{escaped[: longest - 1]}…"
+
+
+def peer_name(peer: int, names: Sequence[str] = ()) -> str:
+    """How a peer is called in texts and figures: by the name of its site if it has one, otherwise by its number."""
+    if peer >= len(names):
+        return f"peer {peer}"
+    return plain(f"site {names[peer]}" if names[peer].isdecimal() else names[peer], LONGEST_NAME)
+
+
+def peer_label(peer: int, names: Sequence[str] = ()) -> str:
+    """The same where it is clear that peers are meant and space is scarce, as in a table or on an axis."""
+    return plain(names[peer], LONGEST_LABEL) if peer < len(names) else str(peer)
 
 
 def count(number: int, thing: str) -> str:

@@ -5,14 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from coterie.core.balancing import NONE, SAMPLING, WEIGHTS, balanced_draws, balanced_weights
 from coterie.core.errors import ConfigError, ModelError
+from coterie.core.optimizers import OPTIMIZERS
 from coterie.core.randomness import number, permutations, uniforms
+from coterie.core.schedules import CONSTANT, COSINE, STEP
 from coterie.core.settings import setting
 
 if TYPE_CHECKING:
@@ -60,18 +64,44 @@ class Split:
         return self.pool.y[self.rows]
 
 
+def _used_by(option: str) -> str:
+    return f"for {', '.join(name for name, optimizer in OPTIMIZERS.items() if option in optimizer.uses)}"
+
+
 @dataclass(frozen=True)
 class TrainSettings:
     """How a peer trains locally: the [train] section."""
 
     epochs: int = setting(1, "passes over the peer's training data per call of train", least=0)
     batch: int = setting(64, "samples per step", least=1)
-    optimizer: str = setting("sgd", "the optimiser", choices=("sgd", "adam"))
-    lr: float = setting(0.05, "learning rate in round 1", above=0)
-    lr_decay: float = setting(1.0, "the learning rate is multiplied by this each round")
-    momentum: float = setting(0.9, "for sgd", least=0)
-    weight_decay: float = setting(0.0, "L2 penalty on the weights", least=0)
-    betas: tuple[float, float] = setting((0.9, 0.999), "for adam", least=0, below=1)
+    optimizer: str = setting("sgd", "the optimiser", choices=OPTIMIZERS.keys())
+    lr: float = setting(0.05, "learning rate in round 1, or after the warm-up", above=0)
+    schedule: str = setting(
+        STEP,
+        "how the learning rate changes over rounds",
+        choices={
+            CONSTANT: "not at all",
+            STEP: "times lr_decay every step_every rounds",
+            COSINE: "down to 0 along half a cosine",
+        },
+    )
+    lr_decay: float = setting(1.0, "for step: the learning rate is multiplied by this every step_every rounds")
+    step_every: int = setting(1, "for step: rounds between two changes of the learning rate", least=1)
+    warmup: int = setting(
+        0, "rounds over which the learning rate first rises linearly; the schedule begins after them", least=0
+    )
+    momentum: float = setting(0.9, _used_by("momentum"), least=0)
+    weight_decay: float = setting(0.0, "L2 penalty on the weights; for adamw, decoupled weight decay", least=0)
+    betas: tuple[float, float] = setting((0.9, 0.999), _used_by("betas"), least=0, below=1)
+    balance: str = setting(
+        NONE,
+        "for few samples of some classes: all of a peer's classes count the same",
+        choices={
+            NONE: "no: all samples count the same",
+            WEIGHTS: "class weights in the cross entropy",
+            SAMPLING: "batches drawn with replacement, each class equally likely",
+        },
+    )
     augment: bool = setting(
         False, "train on a random view of each sample instead of the sample itself ([data] configures views)"
     )
@@ -91,6 +121,20 @@ class OptimizerMemory:
 
     vectors: dict[str, Tensor] = field(default_factory=dict)
     step: int = 0
+    optimizer: str = ""  # the name of the one that it belongs to; checkpoints of older versions have none
+
+    def reset_foreign(self, settings: TrainSettings) -> bool:
+        """Reset state that another optimiser left; returns whether there is no state to restore."""
+        names = OPTIMIZERS[settings.optimizer].names(settings)
+        if self.vectors and set(self.vectors) == set(names) and self.optimizer in ("", settings.optimizer):
+            return False
+        self.vectors, self.step = {}, 0
+        return True
+
+    def count(self, settings: TrainSettings, steps: int) -> None:
+        """Add the steps that an optimiser has made."""
+        self.step += steps
+        self.optimizer = settings.optimizer
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,6 +172,11 @@ class FitJob:
 
     def views_key(self, step: int) -> int:
         return number(*self.key, "views", step)
+
+    @cached_property
+    def weights(self) -> Tensor | None:
+        """The weight of each sample of the split, in its order, for `train.balance = "weights"`; else None."""
+        return balanced_weights(self.split.y) if self.settings.balance == WEIGHTS else None
 
     def trained(self) -> tuple[Slot, ...]:
         """The tensors that training changes: the unfrozen parameters of the model or of one part."""
@@ -193,6 +242,14 @@ class Score(NamedTuple):
         return self.loss if math.isfinite(self.loss) else None
 
 
+class Measurement(NamedTuple):
+    """A model's score on a split with what it was computed from, for further metrics."""
+
+    score: Score
+    probabilities: np.ndarray  # (samples, classes), float64
+    labels: np.ndarray
+
+
 class Prediction(NamedTuple):
     """A model's outputs for every sample of a split, in the split's order."""
 
@@ -201,17 +258,32 @@ class Prediction(NamedTuple):
     trouble: str = ""  # why a portable model could not be run; its logits are then NaN
 
 
-def batches(samples: int, settings: TrainSettings, keys: Sequence[int]) -> list[np.ndarray]:
+def positions_of(jobs: Sequence[FitJob]) -> list[np.ndarray]:
+    """The positions of each step's samples in the splits of jobs with equal settings and sizes, (jobs, batch)."""
+    first = jobs[0]
+    sampling = first.settings.balance == SAMPLING
+    labels = [job.split.y.cpu().numpy() for job in jobs] if sampling else None
+    return batches(len(first.split), first.settings, [job.shuffle_key for job in jobs], labels)
+
+
+def batches(
+    samples: int, settings: TrainSettings, keys: Sequence[int], labels: Sequence[np.ndarray] | None = None
+) -> list[np.ndarray]:
     """The positions of each step's samples, (keys, batch): reshuffled every epoch, the last batch may be smaller.
 
     One row per key (of a peer), computed at once because a generator for each would cost more than training small
-    models. A last batch of one sample joins the one before: normalisation over a batch of one is undefined.
+    models. A last batch of one sample joins the one before: normalisation over a batch of one is undefined. With
+    `labels`, of each key's samples, positions are drawn with replacement instead, all classes equally likely.
     """
     cuts = list(range(0, samples, settings.batch))
     if len(cuts) > 1 and samples - cuts[-1] == 1:
         cuts.pop()
     ends = [*cuts[1:], samples][: len(cuts)]  # empty without samples
-    orders = permutations(keys, settings.epochs, samples)
+    if labels is None:
+        orders = permutations(keys, settings.epochs, samples)
+    else:
+        drawn = balanced_draws(labels, keys, settings.epochs * samples)
+        orders = drawn.reshape(len(keys), settings.epochs, samples)
     return [orders[:, epoch, a:b] for epoch in range(settings.epochs) for a, b in zip(cuts, ends, strict=True)]
 
 

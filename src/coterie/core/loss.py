@@ -23,11 +23,17 @@ class Batch(NamedTuple):
     y: Tensor  # (batch): labels, integers from 0
     views: Tensor | None = None  # (views, batch, ...): augmented views of x, if `me.train(views=...)` requests them
     targets: Tensor | None = None  # (batch, ...): these samples' rows of `me.train(targets=...)`
+    weights: Tensor | None = None  # (batch): the weight of each sample, with `train.balance = "weights"`
 
     def stacked(self) -> tuple[Tensor, Tensor]:
         """All views concatenated, and their labels."""
         assert self.views is not None  # the method requests them
         return self.views.flatten(0, 1), self.y.repeat(self.views.shape[0])
+
+    def stacked_weights(self) -> Tensor | None:
+        """The weights of the samples of `stacked`."""
+        assert self.views is not None
+        return None if self.weights is None else self.weights.repeat(self.views.shape[0])
 
 
 class BoundNet(Protocol):
@@ -46,7 +52,7 @@ Loss = Callable[[BoundNet, Batch, Given], Tensor]
 
 
 def cross_entropy(net: BoundNet, batch: Batch, given: Given) -> Tensor:  # noqa: ARG001
-    """Cross entropy of the batch, the mean over samples: the default loss of `me.train`.
+    """Cross entropy of the batch, the mean over samples by their weights: the default loss of `me.train`.
 
     Args:
         net: the model that is trained.
@@ -56,12 +62,13 @@ def cross_entropy(net: BoundNet, batch: Batch, given: Given) -> Tensor:  # noqa:
     Returns:
         The loss, a tensor of one number.
     """
-    return negative_log_likelihood(net(batch.x).logits, batch.y)
+    return negative_log_likelihood(net(batch.x).logits, batch.y, batch.weights)
 
 
-def negative_log_likelihood(logits: Tensor, labels: Tensor) -> Tensor:
-    """F.cross_entropy, mean over samples."""
-    return sample_cross_entropy(logits, labels).mean()
+def negative_log_likelihood(logits: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:
+    """F.cross_entropy, mean over samples; by their weights, if there are any."""
+    losses = sample_cross_entropy(logits, labels)
+    return losses.mean() if weights is None else (weights * losses).sum() / weights.sum()
 
 
 def sample_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:

@@ -78,9 +78,9 @@ class ModelRegistry:
     def portable(self, model: Model) -> Portable:
         return Portable.of(self._to_onnx(model, self.shape), model.architecture.name)
 
-    def fitting(self, kind: str, x: Array, y: Array, seed: int) -> Callable[[], Portable]:
-        """A function that fits an estimator of this kind to these samples."""
-        return partial(self._fit, kind, x, y, self.classes, seed)
+    def fitting(self, kind: str, x: Array, y: Array, seed: int, *, balanced: bool) -> Callable[[], Portable]:
+        """A function that fits an estimator of this kind to these samples; balanced: all classes count the same."""
+        return partial(self._fit, kind, x, y, self.classes, seed, balanced)
 
     def opened(self, artifact: Artifact, largest: int) -> Model | Portable | str:
         """The model in a received artifact, or why it cannot be used. Never imports code that the artifact names."""

@@ -12,7 +12,7 @@ import inspect
 import sys
 import sysconfig
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -102,35 +102,40 @@ def source_of(name: str) -> Source | None:
 
 
 def find_function(key: str, name: str, ours: Mapping[str, Function], arguments: str) -> Function:
-    """The function that the parameter `key` names: a built-in one (`ours`), or the user's own.
+    """The function that the parameter `key` of a method names: a built-in one (`ours`), or the user's own.
 
-    `arguments` are those that it is called with, as a signature lists them. An unchanged file is not loaded again: a
-    loss that is a new function object each time would have to be recorded again.
+    `arguments` are those that it is called with, as a signature lists them.
+    """
+    if ":" not in name and name in ours:
+        return ours[name]
+    setting = f"method.{key}"
+    value = find_named(setting, name, ours, key)
+    if not callable(value):
+        raise ConfigError(f"{setting} = '{name}' is a {type(value).__name__}, but must be a function of ({arguments})")
+    require_arguments(setting, name, value, arguments)
+    function: Function = value
+    return function
+
+
+def find_named(setting: str, name: str, ours: Iterable[str], what: str) -> Any:
+    """The user's own `module:name` or `file.py:name`. Any other name is an error, which lists `ours`, the valid ones.
+
+    An unchanged file is not loaded again: a loss that is a new function object each time would have to be recorded
+    again.
     """
     if ":" not in name:
-        if name not in ours:
-            raise ConfigError(
-                f"method.{key}: {unknown(key, name, ours)}, or your own module:callable or file.py:callable"
-            )
-        return ours[name]
+        raise ConfigError(f"{setting}: {unknown(what, name, ours)}, or your own module:callable or file.py:callable")
     place, _, attribute = name.rpartition(":")
     try:
         module = _loaded(place)
     except Exception as error:  # a module may raise anything on import
         reason = f"line {error.lineno}: {error.msg}" if isinstance(error, SyntaxError) else why_not_imported(error)
-        raise ConfigError(f"method.{key} = '{name}' cannot be imported: {reason}") from error
+        raise ConfigError(f"{setting} = '{name}' cannot be imported: {reason}") from error
     if not hasattr(module, attribute):
         near = difflib.get_close_matches(attribute, vars(module), n=1)
         hint = f". Did you mean '{near[0]}'?" if near else ""
-        raise ConfigError(f"method.{key} = '{name}': there is no '{attribute}' in {place}{hint}")
-    value = getattr(module, attribute)
-    if not callable(value):
-        raise ConfigError(
-            f"method.{key} = '{name}' is a {type(value).__name__}, but must be a function of ({arguments})"
-        )
-    _check_arguments(key, name, value, arguments)
-    function: Function = value
-    return function
+        raise ConfigError(f"{setting} = '{name}': there is no '{attribute}' in {place}{hint}")
+    return getattr(module, attribute)
 
 
 def _loaded(place: str) -> ModuleType:
@@ -142,7 +147,8 @@ def _loaded(place: str) -> ModuleType:
     return load_module(place)
 
 
-def _check_arguments(key: str, name: str, function: Function, arguments: str) -> None:
+def require_arguments(setting: str, name: str, function: Function, arguments: str) -> None:
+    """Raise ConfigError unless the function can be called with these arguments."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # some functions written in C have no signature
@@ -151,20 +157,18 @@ def _check_arguments(key: str, name: str, function: Function, arguments: str) ->
         signature.bind(*arguments.split(", "))
     except TypeError as error:
         raise ConfigError(
-            f"method.{key} = '{name}' takes {signature}, but is called with ({arguments}): {error}"
+            f"{setting} = '{name}' takes {signature}, but is called with ({arguments}): {error}"
         ) from error
 
 
-def call(key: str, name: str, function: Function, *arguments: Any) -> Any:
-    """Call the function; an exception becomes a MethodError that names the parameter, the file and the line."""
+def call(setting: str, name: str, function: Function, *arguments: Any, error: type[CoterieError] = MethodError) -> Any:
+    """Call the function; an exception becomes an `error` that names the setting, the file and the line."""
     try:
         return function(*arguments)
     except CoterieError:
         raise
-    except Exception as error:
-        raise MethodError(
-            f"method.{key} = '{name}' failed: {type(error).__name__}: {error} ({_line_of(error)})"
-        ) from error
+    except Exception as raised:
+        raise error(f"{setting} = '{name}' failed: {type(raised).__name__}: {raised} ({_line_of(raised)})") from raised
 
 
 # -- callables that make models ----------------------------------------------------------------

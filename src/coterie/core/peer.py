@@ -10,8 +10,7 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from types import FrameType
-from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, TypeVar, overload
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -19,6 +18,7 @@ from torch import Tensor
 
 from coterie.core import randomness
 from coterie.core.artifact import Artifact, Fact
+from coterie.core.balancing import NONE
 from coterie.core.ensemble import Ensemble
 from coterie.core.errors import ConfigError, MethodError, unknown
 from coterie.core.formatting import plain
@@ -37,16 +37,17 @@ from coterie.core.loss import Loss, cross_entropy
 from coterie.core.merging import Rule, merge, weighted_mean
 from coterie.core.model import Architecture, Model
 from coterie.core.model_registry import NO_KINDS, ModelRegistry
+from coterie.core.notes import json_value
+from coterie.core.others import Others
+from coterie.core.peer_data import FOR_METHODS, MethodData, PeerData, no_test_rows
 from coterie.core.portable_model import Portable
 from coterie.core.release import PARAMETERS, Release, Step, released
-from coterie.core.requests import ENGINES, Call, Compute, Evaluate, Fetch, News, Predict, Receive, Request, Send, Train
+from coterie.core.requests import Call, Compute, Evaluate, Fetch, News, Predict, Receive, Request, Send, Train, called
+from coterie.core.schedules import learning_rate
+from coterie.core.settings import check_values
 from coterie.core.weights import Weights
 
-if TYPE_CHECKING:
-    from coterie.data.scaling import Scaling
-
 T = TypeVar("T")
-FOR_METHODS: Final = ("train", "validation")  # the splits that a method may use: never "test"
 ESTIMATOR_EPOCHS = 10  # assumed cost of fitting an estimator on the virtual clock, in epochs of training
 
 
@@ -59,72 +60,6 @@ class Desk(Protocol):
     def shelve(self, artifact: Artifact) -> None: ...
 
     def inbox(self, peer: int, name: str) -> list[Artifact]: ...
-
-
-@dataclass(frozen=True, eq=False)
-class PeerData:
-    """All of a peer's data, as the engine holds them: `held_by`. A method gets `MethodData` instead."""
-
-    train: Split
-    validation: Split
-    test: Split
-    scaling: Scaling | None = field(default=None, kw_only=True)  # how raw samples were scaled; None: they are raw
-    # Predictions of ensembles' members, by name and split: they are test predictions too, so not for methods.
-    predicted: dict[tuple[str, str], Tensor] = field(default_factory=dict, kw_only=True, repr=False)
-
-
-class MethodData:
-    """A peer's data as its method sees them (`me.data`): training and validation samples, never test samples."""
-
-    def __init__(self, held: PeerData, peer: int) -> None:
-        self._held, self._peer = held, peer
-
-    @property
-    def train(self) -> Split:
-        return _on_its_own(self._held.train)
-
-    @property
-    def validation(self) -> Split:
-        return _on_its_own(self._held.validation)
-
-    @property
-    def test(self) -> NoReturn:
-        raise _no_test_rows(self._peer, "me.data.test", sys._getframe(1))
-
-    @property
-    def scaling(self) -> Scaling | None:
-        """How raw samples were scaled; None: they are raw."""
-        return self._held.scaling
-
-
-def _on_its_own(split: Split) -> Split:
-    """The same samples in a pool of their own: the shared pool also has test rows, and other peers' rows."""
-    pool = Pool(split.x, split.y, split.pool.augment)
-    return Split(pool, torch.arange(len(split), device=split.rows.device))
-
-
-class Others(Sequence[int]):
-    """All peers but one, without a list: for ten thousand peers, lists would have a hundred million entries."""
-
-    def __init__(self, count: int, but: int) -> None:
-        self._count, self._but = count, but
-
-    def __len__(self) -> int:
-        return self._count - (self._but < self._count)
-
-    def __contains__(self, peer: object) -> bool:
-        return isinstance(peer, int | np.integer) and 0 <= int(peer) < self._count and int(peer) != self._but
-
-    @overload
-    def __getitem__(self, index: int) -> int: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[int]: ...
-    def __getitem__(self, index: int | slice) -> int | Sequence[int]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        if not 0 <= index < self._count - 1:
-            index = range(len(self))[index]
-        return index + (index >= self._but)
 
 
 @dataclass(eq=False)
@@ -195,7 +130,7 @@ class Peer:
         """The true cluster of each peer, for oracles alone: methods that declare `needs_truth`."""
         if self._truth is None:
             raise MethodError(
-                f"{_called('', sys._getframe(1)).place}: peer {self.id} asks for me.truth, but only an oracle is told "
+                f"{called('', sys._getframe(1)).place}: peer {self.id} asks for me.truth, but only an oracle is told "
                 "the true clusters. Find similar peers without it, or declare the method an oracle: "
                 "`needs_truth: ClassVar[bool] = True`"
             )
@@ -227,11 +162,12 @@ class Peer:
         trains one part ("head"). `views` is the number of augmented views of every batch, for a loss that compares
         them. `targets` has a row for each sample, in the order of `predict`; the loss gets the rows of its batch.
         `memory` is the optimiser state of another model, and is updated. Any [train] setting can be overridden. The
-        learning rate decays by `lr_decay` per round.
+        learning rate follows the schedule of [train], also if it is overridden.
         """
         wanted = self.settings if not settings else _override(self.settings, settings)
-        if wanted.lr_decay != 1.0:
-            wanted = replace(wanted, lr=wanted.lr * wanted.lr_decay ** max(self.round - 1, 0))
+        lr = learning_rate(wanted, self.round, self.rounds)
+        if lr != wanted.lr:
+            wanted = replace(wanted, lr=lr)
         key = (self.seed, self.id, self.round, "train", self._count("train"))
         if memory is None and wanted.keep_optimizer and model is None:
             memory = self.memory
@@ -265,7 +201,8 @@ class Peer:
         """An estimator (a forest, say), fitted to this peer's training data, as a portable model."""
         train, key = self._data().train, (self.seed, self.id, self.round, "fit", kind)
         x, y, seed = train.x.cpu().numpy(), train.y.cpu().numpy(), randomness.number(*key) % 2**31
-        return self._requested("fit", Compute(self.kinds.fitting(kind, x, y, seed), ESTIMATOR_EPOCHS * len(train)))
+        fitting = self.kinds.fitting(kind, x, y, seed, balanced=self.settings.balance != NONE)
+        return self._requested("fit", Compute(fitting, ESTIMATOR_EPOCHS * len(train)))
 
     def compute(self, function: Callable[..., T], *arguments: Any, **named: Any) -> Compute[T]:
         """Run a slow function that depends only on its arguments. Peers compute in parallel."""
@@ -385,14 +322,15 @@ class Peer:
         artifact = self._released(Release(name, tensors, facts, made_from, reference, to=peer))
         return self._requested("send", Send(peer, artifact))
 
-    def reference(self, *parts: str) -> Weights | None:
-        """A copy of this peer's model as it is now (or of these parts), to pass to `shelve` after training.
+    def reference(self, *parts: str, model: Weights | None = None) -> Weights | None:
+        """A copy of this peer's model (or of another), whole or these parts, to pass to `shelve` after training.
 
         None if no release step would read it: the copy would be for nothing.
         """
         if not self.release_steps:
             return None
-        return self.model.part(*parts) if parts else self.model.copy()
+        model = self.model if model is None else model
+        return model.part(*parts) if parts else model.copy()
 
     def inbox(self, name: str) -> list[Artifact]:
         """Take the messages of this name that have arrived, oldest first; does not wait."""
@@ -455,8 +393,9 @@ class Peer:
 
     def note(self, **what: Any) -> None:
         """Record values for the report: `neighbours` (a list of peers), `weights` (peer -> weight), or anything else.
-        Other numbers, `me.note(loss_x=1.0)`, are plotted over rounds, also in TensorBoard."""
-        self.notes.update({key: _plain(value, key) for key, value in what.items()})
+        Other numbers, `me.note(loss_x=1.0)`, are plotted over rounds, also in TensorBoard, unless `Method.notes`
+        declares that they are not."""
+        self.notes.update({key: json_value(value, key) for key, value in what.items()})
 
     # -- for the engine ------------------------------------------------------------------------
 
@@ -479,7 +418,7 @@ class Peer:
 
         This runs for every request of every peer, and costs less than a microsecond.
         """
-        self.requested[request] = _called(verb, sys._getframe(2))
+        self.requested[request] = called(verb, sys._getframe(2))
         return request
 
     def _check_edges(self, wanted: Iterable[int], does: str) -> None:
@@ -487,7 +426,7 @@ class Peer:
             return
         for j in wanted:
             if not self.may_exchange_with(j):
-                place = _called("", sys._getframe(2)).place
+                place = called("", sys._getframe(2)).place
                 raise MethodError(
                     f"{place}: peer {self.id} {does} peer {j}, but the [graph] has no edge between the two. "
                     "Use only the peers in me.peers, or remove [graph]"
@@ -506,9 +445,9 @@ class Peer:
         """A split that a verb may read. The engine measures on test rows through `held_by`, not through a verb."""
         data, caller = self._data(), sys._getframe(2)
         if name == "test":
-            raise _no_test_rows(self.id, f'me.{verb}(..., "test")', caller)
+            raise no_test_rows(self.id, f'me.{verb}(..., "test")', caller)
         if name not in FOR_METHODS:
-            raise MethodError(f"{_called('', caller).place}: {unknown(f'split of me.{verb}()', name, FOR_METHODS)}")
+            raise MethodError(f"{called('', caller).place}: {unknown(f'split of me.{verb}()', name, FOR_METHODS)}")
         split: Split = getattr(data, name)
         return split
 
@@ -518,46 +457,12 @@ def held_by(me: Peer) -> PeerData | None:
     return me._held
 
 
-def _no_test_rows(peer: int, asked: str, caller: FrameType) -> MethodError:
-    return MethodError(
-        f"{_called('', caller).place}: peer {peer} asks for the test split ({asked}), but a method never sees test "
-        'rows: the engine alone measures on them. Use "validation"'
-    )
-
-
-def _called(verb: str, caller: FrameType) -> Call:
-    """Where a verb was called: in the user's method, or else in the built-in method."""
-    frame: FrameType | None = caller
-    while frame is not None and (module := frame.f_globals.get("__name__", "")).startswith("coterie."):
-        frame = None if module.startswith(ENGINES) else frame.f_back
-    frame = frame or caller
-    return Call(f"me.{verb}()", frame.f_code.co_filename, frame.f_lineno)
-
-
 def _override(settings: TrainSettings, changes: Mapping[str, Any]) -> TrainSettings:
     for key in changes:
         if key not in settings.__dataclass_fields__:
             raise ConfigError(unknown("setting of train()", key, settings.__dataclass_fields__))
-    return replace(settings, **changes)
-
-
-_JSON_VALUES = frozenset((str, int, float, bool, type(None)))
-
-
-def _plain(value: Any, key: str) -> Any:
-    """A deep copy in JSON types."""
-    kind = type(value)
-    if kind in _JSON_VALUES:  # the most frequent case
-        return value
-    if kind is not dict and isinstance(value, Tensor | np.ndarray | np.generic):
-        value = value.tolist()
-    if kind is dict or isinstance(value, Mapping):
-        return {
-            k.item() if isinstance(k, np.generic) else k: v if type(v) in _JSON_VALUES else _plain(v, key)
-            for k, v in value.items()
-        }
-    if isinstance(value, list | tuple | set):
-        return [v if type(v) in _JSON_VALUES else _plain(v, key) for v in value]
-    if value is None or isinstance(value, str | int | float | bool):
-        return value
-    raise ConfigError(f"me.note({key}=...): a {type(value).__name__} cannot be written to the events")
+    wanted = replace(settings, **changes)
+    for key in changes:
+        if isinstance(changes[key], str):  # numbers may leave the bounds for [train]
+            check_values(wanted, "me.train: ", key)
+    return wanted

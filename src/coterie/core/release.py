@@ -26,7 +26,7 @@ UPDATE: Final = "update"  # the change of parameters by training
 CLASS_MEANS: Final = "class means"  # of features or predictions, and the number of samples of each class
 FEATURES: Final = "features"  # of single samples
 PORTABLE: Final = "portable model"  # an estimator or network as ONNX
-AVERAGE: Final = "average"  # what other peers released, merged
+AVERAGE: Final = "average"  # what other peers released, merged or passed on
 BOOKKEEPING: Final = "bookkeeping"  # of the method, such as rounds and peers; not computed from data
 ORIGINS: Final = (PARAMETERS, UPDATE, CLASS_MEANS, FEATURES, PORTABLE, AVERAGE, BOOKKEEPING)
 
@@ -41,7 +41,8 @@ class Release:
         facts: numbers and texts that go with them, such as ``samples``.
         made_from: one of `ORIGINS`.
         reference: the same tensors before the peer trained in this round, so that a step can bound the change; read
-            only. None if the method does not say, or if there is no such thing.
+            only. Of a model that is released once, after several rounds of training: before all of them. None if the
+            method does not say, or if there is no such thing.
         to: the receiver of a message; None: it is shelved, for any peer to fetch.
     """
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
+from types import FrameType
 from typing import Generic, NamedTuple, TypeVar
 
 from coterie.core.artifact import Artifact
@@ -31,6 +32,15 @@ class Call(NamedTuple):
     @property
     def place(self) -> str:
         return f"{self.file}, line {self.line}"
+
+
+def called(verb: str, caller: FrameType) -> Call:
+    """Where a verb was called: in the user's method, or else in the built-in method."""
+    frame: FrameType | None = caller
+    while frame is not None and (module := frame.f_globals.get("__name__", "")).startswith("coterie."):
+        frame = None if module.startswith(ENGINES) else frame.f_back
+    frame = frame or caller
+    return Call(f"me.{verb}()", frame.f_code.co_filename, frame.f_lineno)
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,9 +8,11 @@ from pathlib import Path
 
 _CONFIG, _EVENTS, _REPORT = "config.toml", "events.jsonl", "report.html"
 _PEERS, _KEYS, _MODELS, _CHECKPOINT, _LETTERS = "peers", "keys", "models", "checkpoint", "letters"
+_PREDICTIONS = "predictions"
 _BASELINE = "baseline-"  # and the method's name
 
-PARTS = frozenset((_PEERS, _KEYS, _MODELS, _CHECKPOINT, _LETTERS))  # subfolders of a run that hold no runs of their own
+# Subfolders of a run that hold no runs of their own.
+PARTS = frozenset((_PEERS, _KEYS, _MODELS, _PREDICTIONS, _CHECKPOINT, _LETTERS))
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,11 @@ class RunFolder:
     def models(self) -> Path:
         """The final models."""
         return self.path / _MODELS
+
+    @property
+    def predictions(self) -> Path:
+        """What each peer predicts for its own validation and test data."""
+        return self.path / _PREDICTIONS
 
     @property
     def letters(self) -> Path:

@@ -7,17 +7,17 @@ JSON it was read from: older versions lack newer fields, and both are written ba
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Generic, Self, TypeVar
 
 from coterie.core.errors import RunError
+from coterie.core.json_values import Json
 
 LAST, SELECTED = "last", "selected"
 T = TypeVar("T")
-Json = dict[str, Any]
 
 
 def _optional(default: Any = None) -> Any:
@@ -48,6 +48,31 @@ class Spread:
     per_peer: Sequence[float | None] = ()  # None for a peer that left before it was measured
     by_architecture: Mapping[str, float | None] = _optional({})  # the mean of each, where peers have several
     change: Mapping[str, float] | None = _optional()  # of a predictor beside: least, mean and most over peers
+
+
+@dataclass(frozen=True)
+class MetricSpread:
+    """A metric on test data over peers; None if no peer has a value."""
+
+    mean: float | None = None
+    std: float | None = None
+    worst_decile: float | None = None  # the mean of the worst tenth, at least one peer
+    per_peer: Sequence[float | None] = ()  # None for a peer that was not measured, or whose value is undefined
+    undefined: int = 0  # measured peers for whose labels the metric is undefined
+
+
+@dataclass(frozen=True)
+class MetricScores:
+    """A metric other than accuracy: what it is, and its values at each peer's last and selected round."""
+
+    label: str = ""
+    higher_is_better: bool = True
+    unit: str = ""
+    last: MetricSpread = MetricSpread()
+    selected: MetricSpread = MetricSpread()
+
+    def at(self, which: str) -> MetricSpread:
+        return {LAST: self.last, SELECTED: self.selected}[which]
 
 
 @dataclass(frozen=True)
@@ -92,7 +117,7 @@ class Beside:
     """Other predictors that peers measured beside their own, by name."""
 
     spreads: Mapping[str, Spread] = field(default_factory=dict, metadata={"inline": True})
-    own_share: float | None = _optional()  # the share of an ensemble that is the peer's own models
+    noted: Mapping[str, float] = field(default_factory=dict, metadata={"inline": True})  # declared by the method
 
 
 class _JsonMapping(Mapping[str, Any]):
@@ -142,11 +167,12 @@ class Summary(_JsonMapping):
     seconds: float = 0.0
     not_finite: Diverged | None = _optional()
     beside: Beside = _optional(Beside())
-    helped: float | None = _optional()
-    lf_over_ce: Mapping[str, float] = _optional({})
+    # What the method declares of its notes: a number, or one for each of several things.
+    noted: Mapping[str, float | Mapping[str, float]] = field(default_factory=dict, metadata={"inline": True})
     neighbours: NeighbourScores = _optional(NeighbourScores())
     neighbours_mean: NeighbourScores = _optional(NeighbourScores())
     mixture: Sequence[str] = _optional(())
+    scores: Mapping[str, MetricScores] = _optional({})  # of metrics other than accuracy
 
     @property
     def test(self) -> LastAndSelected[float | None]:
@@ -176,10 +202,10 @@ class Summary(_JsonMapping):
             seconds=_number(content, "seconds") or 0.0,
             not_finite=_diverged(content),
             beside=_beside(_table(content, "beside")),
-            helped=_number(content, "helped"),
-            lf_over_ce=_numbers(_table(content, "lf_over_ce")),
+            noted=_noted(content, {f.name for f in fields(cls)}),
             neighbours=_scores(_table(content, "neighbours")),
             neighbours_mean=_scores(_table(content, "neighbours_mean")),
+            scores={name: _metric(value) for name, value in _tables(content, "scores")},
             mixture=tuple(map(str, _items(content, "mixture"))),
         )._as_read(content)
 
@@ -205,6 +231,7 @@ class PeerSummary(_JsonMapping):
     seconds: float = 0.0
     not_finite: Diverged | None = _optional()
     mixture: Sequence[str] = _optional(())
+    scores: Mapping[str, LastAndSelected[float | None]] = _optional({})  # of metrics other than accuracy
 
     @property
     def test(self) -> LastAndSelected[float | None]:
@@ -230,6 +257,10 @@ class PeerSummary(_JsonMapping):
             offences=_count(content, "offences"),
             seconds=_number(content, "seconds") or 0.0,
             not_finite=_diverged(content),
+            scores={
+                name: LastAndSelected(_number(value, LAST), _number(value, SELECTED))
+                for name, value in _tables(content, "scores")
+            },
             mixture=tuple(map(str, _items(content, "mixture"))),
         )._as_read(content)
 
@@ -286,6 +317,11 @@ def _table(content: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
+def _tables(content: Mapping[str, Any], key: str) -> list[tuple[str, Mapping[str, Any]]]:
+    """The tables in a table, by name."""
+    return [(name, value) for name, value in _table(content, key).items() if isinstance(value, Mapping)]
+
+
 def _items(content: Mapping[str, Any], key: str) -> list[Any]:
     value = content.get(key)
     return value if isinstance(value, list) else []
@@ -312,6 +348,18 @@ def _count(content: Mapping[str, Any], key: str) -> int:
 def _text(content: Mapping[str, Any], key: str) -> str:
     value = content.get(key)
     return value if isinstance(value, str) else ""
+
+
+def _metric(content: Mapping[str, Any]) -> MetricScores:
+    last, selected = (_metric_spread(_table(content, which)) for which in (LAST, SELECTED))
+    higher = content.get("higher_is_better") is not False
+    return MetricScores(_text(content, "label"), higher, _text(content, "unit"), last, selected)
+
+
+def _metric_spread(content: Mapping[str, Any]) -> MetricSpread:
+    mean, std, worst = (_number(content, key) for key in ("mean", "std", "worst_decile"))
+    per_peer = [value if _is_number(value) else None for value in _items(content, "per_peer")]
+    return MetricSpread(mean, std, worst, per_peer, _count(content, "undefined"))
 
 
 def _spread(content: Mapping[str, Any]) -> Spread:
@@ -349,7 +397,14 @@ def _diverged(content: Mapping[str, Any]) -> Diverged | None:
 
 def _beside(content: Mapping[str, Any]) -> Beside:
     spreads = {name: _spread(value) for name, value in content.items() if isinstance(value, Mapping)}
-    return Beside(spreads, _number(content, "own_share"))
+    return Beside(spreads, _numbers(content))
+
+
+def _noted(content: Mapping[str, Any], fields_of_core: Collection[str]) -> dict[str, Any]:
+    """All other fields that are a number, or a table of numbers."""
+    others = {key: value for key, value in content.items() if key not in fields_of_core}
+    tables = {key: _numbers(value) for key, value in others.items() if isinstance(value, Mapping)}
+    return {key: tables.get(key, value) for key, value in others.items() if tables.get(key) or _is_number(value)}
 
 
 def _scores(content: Mapping[str, Any]) -> NeighbourScores:

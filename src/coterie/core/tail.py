@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
-from typing import Any
+
+from coterie.core.json_values import Json, parsed
 
 STEP = 4_000_000  # bytes per look, so that its user can show something while a large file is still being read
 LONGEST_LINE = 64_000_000  # bytes
@@ -27,7 +27,7 @@ class Tail:
         """Start again at the beginning of the file."""
         self.position, self._lines, self.trouble = 0, 0, ""
 
-    def look(self) -> tuple[bool, list[dict[str, Any]]]:
+    def look(self) -> tuple[bool, list[Json]]:
         """Whether the file was replaced, and its new records (after a replacement all records, step by step)."""
         try:
             with self.path.open("rb") as file:
@@ -57,10 +57,10 @@ class Tail:
         lines = complete.decode("utf-8", "replace").split("\n")[:-1]
         return replaced, [record for line in lines if (record := self._parsed(line)) is not None]
 
-    def _parsed(self, line: str) -> dict[str, Any] | None:
+    def _parsed(self, line: str) -> Json | None:
         self._lines += 1
         try:
-            record = json.loads(line)
+            record = parsed(line)
             if isinstance(record, dict):
                 return record
         except (ValueError, RecursionError):

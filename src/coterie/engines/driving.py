@@ -30,7 +30,7 @@ def start(method: Method, me: Peer) -> Part:
     me.requested.clear()  # requests that were made outside of the method, as benchmarks do
     name = "setup" if me.round == SETUP else "serve" if me.id == me.server else "round"
     with _Watch():
-        part: Any = method.setup(me) if me.round == SETUP else getattr(method, name)(me, me.round)
+        part: Any = getattr(method, name)(me)
     if not inspect.iscoroutine(part):  # loading checked methods that settings name, but not their decorators
         raise MethodError(
             f"{type(method).__name__}.{name} returned a {type(part).__name__} instead of a coroutine: "

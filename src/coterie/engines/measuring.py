@@ -5,13 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import product
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from coterie.core.ensemble import Ensemble, Member, voted
 from coterie.core.events import PeerRound
 from coterie.core.jobs import AnyJob, EvaluateJob, Score, Split
 from coterie.core.model import Model
-from coterie.core.peer import Peer, PeerData, held_by
+from coterie.core.peer import Peer, held_by
+from coterie.core.peer_data import PeerData
+from coterie.metrics import ACCURACY_ONLY, Evaluation
+from coterie.metrics.computing import ByMetric, Outputs, scores_of
+from coterie.metrics.metric import Array
 from coterie.training import Trainer
 from coterie.training.portables import score
 
@@ -41,18 +47,28 @@ class Measure:
 
 
 class Measured(NamedTuple):
-    """A peer's scores on each split, and the accuracies of its further ensembles, by name."""
+    """A peer's scores on each split, and those of its further ensembles, by name."""
 
     validation: Score
     test: Score
-    beside: dict[str, dict[str, float]]
+    beside: dict[str, dict[str, Any]]
+    scores: ByMetric | None = None  # by metric other than accuracy; None: there are none
+    predicted: tuple[Array, Array] | None = None  # probabilities on each split, if predictions are kept
 
     def onto(self, record: PeerRound) -> PeerRound:
         notes = {**record.notes, "beside": self.beside} if self.beside else record.notes
         validation, test, loss = self.validation.accuracy, self.test.accuracy, self.validation.finite_loss
         return PeerRound(
-            record.peer, record.round, record.time, validation, test, loss, record.bytes, record.messages, notes
-        )
+            record.peer, record.round, record.time, validation, test, loss, record.bytes, record.messages, notes,
+            self.scores or {},
+        )  # fmt: skip
+
+
+class _Outcome(NamedTuple):
+    """A predictor on one split; `outputs` is None if loss and accuracy are enough."""
+
+    score: Score
+    outputs: Outputs | None = None
 
 
 def measure_of(me: Peer) -> Measure:
@@ -75,26 +91,55 @@ def _split(me: Peer, name: str) -> Split:
     return split
 
 
-def score_all(measures: Sequence[Measure], trainer: Trainer) -> list[Measured | None]:
+def score_all(
+    measures: Sequence[Measure], trainer: Trainer, evaluation: Evaluation = ACCURACY_ONLY
+) -> list[Measured | None]:
     """The scores of each, all computed at once; None for a server."""
     with_model = [m for m in measures if m.model is not None]
     # One split after the other, so that models that are adjacent in memory stay adjacent in the batch.
-    scores = trainer.evaluate([m.job(split) for split in SPLITS for m in with_model])
-    of_models = iter(zip(scores[: len(with_model)], scores[len(with_model) :], strict=True))
+    outcomes = _of_models([m.job(split) for split in SPLITS for m in with_model], trainer, evaluation)
+    of_models = iter(zip(outcomes[: len(with_model)], outcomes[len(with_model) :], strict=True))
     _predict_members([m for m in measures if m.ensembles], trainer)
-    measured = []
+    predictors: list[dict[str, list[_Outcome]]] = []  # by measure, then by name: on each split
     for m in measures:
-        by_name = {name: [_score(m.me, ensemble, split) for split in SPLITS] for name, ensemble in m.ensembles.items()}
+        by_name = {n: [_vote(m.me, one, split, evaluation) for split in SPLITS] for n, one in m.ensembles.items()}
         if m.model is not None:
             by_name[""] = [*next(of_models)]
-        measured.append(_measured(by_name) if by_name else None)
-    return measured
+        predictors.append(by_name)
+    scores = iter(_further_scores(predictors, evaluation))
+    return [
+        _measured(by_name, {name: next(scores, None) for name in by_name}, evaluation) if by_name else None
+        for by_name in predictors
+    ]
 
 
-def _measured(by_name: dict[str, list[Score]]) -> Measured:
+def _of_models(jobs: Sequence[EvaluateJob], trainer: Trainer, evaluation: Evaluation) -> list[_Outcome]:
+    if not evaluation.needs_outputs:
+        return [_Outcome(score) for score in trainer.evaluate(jobs)]
+    return [_Outcome(m.score, Outputs(m.probabilities, m.labels)) for m in trainer.measure(jobs)]
+
+
+def _further_scores(predictors: Sequence[dict[str, list[_Outcome]]], evaluation: Evaluation) -> list[ByMetric]:
+    """The metrics other than accuracy of all predictors, in their order; empty if there are none."""
+    if not evaluation.metrics:
+        return []
+    pairs = [[o.outputs for o in outcomes] for by_name in predictors for outcomes in by_name.values()]
+    return scores_of(evaluation, [(v, t) for v, t in pairs if v is not None and t is not None])
+
+
+def _measured(
+    by_name: dict[str, list[_Outcome]], scores: dict[str, ByMetric | None], evaluation: Evaluation
+) -> Measured:
     validation, test = by_name.pop("")
-    beside = {name: dict(zip(SPLITS, [s.accuracy for s in both], strict=True)) for name, both in by_name.items()}
-    return Measured(validation, test, beside)
+    beside: dict[str, dict[str, Any]] = {}
+    for name, both in by_name.items():
+        beside[name] = dict(zip(SPLITS, [o.score.accuracy for o in both], strict=True))
+        if scores[name]:
+            beside[name]["scores"] = scores[name]
+    predicted = None
+    if evaluation.predictions and validation.outputs and test.outputs:
+        predicted = validation.outputs.values.astype(np.float32), test.outputs.values.astype(np.float32)
+    return Measured(validation.score, test.score, beside, scores[""], predicted)
 
 
 # -- ensembles -----------------------------------------------------------------------------------
@@ -121,10 +166,18 @@ def _predict_members(measures: Sequence[Measure], trainer: Trainer) -> None:
         )
 
 
-def _score(me: Peer, ensemble: Ensemble, split: str) -> Score:
+def _vote(me: Peer, ensemble: Ensemble, split: str, evaluation: Evaluation) -> _Outcome:
+    """The score of an ensemble's voted probabilities; a vote without members predicts nothing."""
     probabilities = [_data(me).predicted[member.name, split] for member in ensemble.members]
     voting = [i for i, of_member in enumerate(probabilities) if len(of_member)]
+    labels = _split(me, split).y
     if not voting:
-        return Score(float("nan"), 0.0)
+        nothing = np.full((len(labels), evaluation.classes), np.nan)
+        return _Outcome(Score(float("nan"), 0.0), Outputs(nothing, labels.cpu().numpy()))
     weights = [ensemble.weights[i] for i in voting] if ensemble.weights else ()
-    return score(voted([probabilities[i] for i in voting], ensemble.vote, weights), _split(me, split).y)
+    vote = voted([probabilities[i] for i in voting], ensemble.vote, weights)
+    if not evaluation.needs_outputs:
+        return _Outcome(score(vote, labels))
+    exact = vote.double()
+    exact /= exact.sum(1, keepdim=True)  # float32 sums to 1 only approximately
+    return _Outcome(score(vote, labels), Outputs(exact.cpu().numpy(), labels.cpu().numpy()))

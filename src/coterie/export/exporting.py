@@ -15,6 +15,7 @@ from coterie.core.errors import ModelError, RunError
 from coterie.core.files import replacing_folder
 from coterie.data.dataset import INTEGERS
 from coterie.export.predicting import network, of_network, run_onnx
+from coterie.portable.columns import taking_columns
 from coterie.portable.networks import taking_raw, to_onnx
 from coterie.report.summary import write_json
 from coterie.running import finite
@@ -51,10 +52,18 @@ def export(personal: Personal, out: Path, form: str = ONNX, *, overwrite: bool =
         with replacing_folder(out) as temporary:
             for part, data in files:
                 (temporary / part.file).write_bytes(data)
+                if personal.manifest.preparation and part.file.endswith(f".{ONNX}"):
+                    whole = taking_columns(data, personal.manifest.preparation)
+                    (temporary / columns_file(part)).write_bytes(whole)
             write_json(temporary / MANIFEST, to_tree(manifest))
     except OSError as error:
         raise RunError(f"{out} could not be written ({error}): is the disk full?") from error
     return manifest
+
+
+def columns_file(part: Part) -> str:
+    """The same model, which takes the raw columns of a schema instead of features."""
+    return f"{Path(part.file).stem}-columns.{ONNX}"
 
 
 def _files(personal: Personal, form: str) -> list[tuple[Part, bytes]]:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from coterie.core.errors import DataError
-from coterie.data.dataset import INTEGERS, Array, FeatureColumn, read_arrays
+from coterie.data.dataset import FEATURES, INTEGERS, Array, FeatureColumn, read_arrays
 from coterie.data.images import SUFFIXES, read_image
 from coterie.data.labels import which_rows
-from coterie.data.own import as_images, number_rows, refuse_large_integers
+from coterie.data.own import as_images, number_rows, refuse_large_integers, refuse_unknown_ids
+from coterie.data.preparation import Preparation, suspicious_features
 from coterie.data.tables import SUFFIXES as TABLES
 from coterie.data.tables import encode, read_table, refuse_missing
+from coterie.data.untidy import read_by_schema
 from coterie.running.model_manifest import Manifest
 
 MOST_NAMED = 5  # columns, in an error
@@ -24,6 +27,7 @@ class Samples:
     raw: Array  # uint8 images (N, C, H, W), or other numbers (N, ...)
     names: list[str]  # of each: its row, counted from 0, or its file
     heading: str
+    warnings: tuple[str, ...] = ()  # what is unusual about them
 
 
 def read_samples(path: Path, manifest: Manifest) -> Samples:
@@ -33,6 +37,8 @@ def read_samples(path: Path, manifest: Manifest) -> Samples:
     suffix = path.suffix.lower()
     if path.is_dir() or suffix in SUFFIXES:
         return _images(path, manifest)
+    if suffix in TABLES and manifest.preparation:
+        return _by_schema(path, manifest, manifest.preparation)
     if suffix in TABLES:
         return _rows(path, _table(path, manifest), manifest)
     if suffix == ".npz":
@@ -57,7 +63,24 @@ def _rows(path: Path, raw: Array, manifest: Manifest) -> Samples:
         raise DataError(f"{path}: has no rows")
     if manifest.kind == INTEGERS:
         _check_whole(path, raw)
-    return Samples(raw, [str(row) for row in range(len(raw))], "row")
+        vocabulary = manifest.model.get("vocabulary", 0)
+        if isinstance(vocabulary, int) and vocabulary:
+            refuse_unknown_ids(path, raw, vocabulary)
+    return Samples(raw, [str(row) for row in range(len(raw))], "row", tuple(_unusual(raw, manifest)))
+
+
+def _unusual(raw: Array, manifest: Manifest) -> Iterator[str]:
+    """A warning for each feature whose values are far beyond those that the model was trained on."""
+    if manifest.kind != FEATURES or len(manifest.shape) > 1:
+        return
+    names = manifest.features or tuple(f"number {i}" for i in range(manifest.shape[0]))
+    for name, rows in suspicious_features(names, raw, manifest.scaling).items():
+        if manifest.features and name not in manifest.measured:
+            continue
+        yield (
+            f"'{name}' is far beyond the values that the model was trained on in {rows} of {len(raw)} rows: is it in "
+            "other units?"
+        )
 
 
 def _array(path: Path, manifest: Manifest) -> Array:
@@ -81,6 +104,20 @@ def _check_whole(path: Path, raw: Array) -> None:
 
 
 # -- tables ------------------------------------------------------------------------------------
+
+
+def _by_schema(path: Path, manifest: Manifest, preparation: Preparation) -> Samples:
+    """Rows of an untidy table, by the schema that the model was trained with."""
+    coded = read_by_schema(path, preparation.schema, labelled=False)
+    if coded.reading.faults:
+        raise DataError(f"{path}: {coded.reading.faults[0]}: correct the cells, or leave them empty")
+    samples = _rows(path, preparation.features(coded.x), manifest)
+    unlikely = (
+        f"'{name}' is outside of its plausible range in {rows} of {len(coded.x)} rows, which count as missing: is it "
+        "in other units?"
+        for name, rows in coded.reading.unlikely.items()
+    )
+    return replace(samples, warnings=(*unlikely, *samples.warnings))
 
 
 def _table(path: Path, manifest: Manifest) -> Array:

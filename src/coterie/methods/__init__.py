@@ -6,6 +6,7 @@ Each module holds one method, or a few that share most of their code; `component
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 
 from coterie.core.errors import ConfigError, MethodError, unknown
 from coterie.core.named_code import load_module, why_not_imported
@@ -28,6 +29,7 @@ from coterie.methods.local import Local
 from coterie.methods.local_ensemble import LocalEnsemble
 from coterie.methods.mapl import MAPL, MAPLPlus
 from coterie.methods.mentees import FML, FedKD
+from coterie.methods.notes import Note, Predictor
 from coterie.methods.panm import PANM
 from coterie.methods.pens import PENS
 from coterie.methods.pfedsim import PFedSim
@@ -91,8 +93,10 @@ def find(name: str) -> type[Method]:
 
 
 def _check_declared(kind: type[Method]) -> None:
-    """Raise MethodError unless `parts` and `figures` hold what they should: reports and models read them later."""
-    allowed: dict[str, tuple[type, ...]] = {"parts": (str, Part), "figures": (Lines, Plane, Front, Routes)}
+    """Raise MethodError unless these attributes hold what they should: reports and models read them later."""
+    allowed: dict[str, tuple[type, ...]] = {
+        "parts": (str, Part), "figures": (Lines, Plane, Front, Routes), "notes": (Note, Predictor),
+    }  # fmt: skip
     for attribute, types in allowed.items():
         value = getattr(kind, attribute)
         if not isinstance(value, tuple | list) or not all(isinstance(item, types) for item in value):
@@ -101,17 +105,30 @@ def _check_declared(kind: type[Method]) -> None:
 
 
 def _check_coroutines(kind: type[Method]) -> None:
-    """Raise MethodError unless the functions that an engine drives are `async def`: a plain function awaits nothing."""
+    """Raise MethodError unless an engine can drive the method's functions: each is `async def`, and takes the peer."""
     if kind.round is Method.round:
-        raise MethodError(f"{kind.__name__} has no `round`: write `async def round(self, me, t)`")
+        raise MethodError(f"{kind.__name__} has no `round`: write `async def round(self, me)`")
     for name in ("setup", "round", "serve"):
         function = inspect.unwrap(getattr(kind, name))
-        if inspect.iscoroutinefunction(function):
-            continue
         what = f"{_place(function)}{kind.__name__}.{name}"
-        if inspect.isasyncgenfunction(function):
+        if inspect.iscoroutinefunction(function):
+            _check_arguments(function, what, name)
+        elif inspect.isasyncgenfunction(function):
             raise MethodError(f"{what} contains a `yield`: a method awaits the verbs of `me`, and yields nothing")
-        raise MethodError(f"{what} is not a coroutine: write `async def {name}` instead of `def {name}`")
+        else:
+            raise MethodError(f"{what} is not a coroutine: write `async def {name}` instead of `def {name}`")
+
+
+def _check_arguments(function: Callable[..., object], what: str, name: str) -> None:
+    """Raise MethodError unless the function can be called with the peer alone, as engines do."""
+    signature = inspect.signature(function)
+    try:
+        signature.bind("self", "me")
+    except TypeError:
+        taken = ", ".join(signature.parameters)
+        raise MethodError(
+            f"{what} takes ({taken}): write `async def {name}(self, me)`; the number of the round is `me.round`"
+        ) from None
 
 
 def _place(function: object) -> str:

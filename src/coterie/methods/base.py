@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from coterie.core.errors import ConfigError
 from coterie.core.settings import properties
 from coterie.methods.figures import Described
+from coterie.methods.notes import Declared
 from coterie.models.parts import Part
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class Method(ABC):
         class Gossip(Method):
             k: int = parameter(5, "neighbours to average with in a round")
 
-            async def round(self, me, t):
+            async def round(self, me):
                 await me.train()
                 me.shelve("model", me.model)
                 others = await me.fetch(me.sample(self.k), "model")
@@ -91,6 +92,7 @@ class Method(ABC):
     needs_truth: ClassVar[bool] = False  # whether it is an oracle: it alone is told the true clusters, `me.truth`
     paced: ClassVar[bool] = False  # whether all peers must be in the same round
     figures: ClassVar[tuple[Described, ...]] = ()  # of its notes, for the report; single numbers need none
+    notes: ClassVar[tuple[Declared, ...]] = ()  # those that are not curves over rounds, or that enter summary.json
     unforeseen: ClassVar[str] = ""  # what `coterie plan` cannot predict, as it depends on how training goes
     asynchronous: ClassVar[bool] = False  # whether fetch returns the latest artifact instead of this round's
 
@@ -121,14 +123,14 @@ class Method(ABC):
         """Run once, before round 1."""
 
     @abstractmethod
-    async def round(self, me: Peer, t: int) -> None:
-        """Run by each peer in round t (from 1)."""
+    async def round(self, me: Peer) -> None:
+        """Run by each peer in every round; `me.round` is its number, from 1."""
 
     def revive(self, me: Peer) -> None:
         """After a restart, rebuild from `me.state` whatever of `me` is not state, such as `me.ensemble`."""
 
-    async def serve(self, me: Peer, t: int) -> None:
-        """Run by the server in round t, if there is one."""
+    async def serve(self, me: Peer) -> None:
+        """Run by the server in every round, if there is one."""
 
 
 # -- checks of parameters against others or the number of peers ----------------------------------

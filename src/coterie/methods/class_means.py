@@ -25,13 +25,15 @@ def fedproto_loss(net: BoundNet, batch: Batch, given: Given) -> Tensor:
     `given` holds "means" (K x d_z), "known" (K: 1 where there is one, else 0) and "lam".
     """
     out = net(batch.x)
-    return negative_log_likelihood(out.logits, batch.y) + given["lam"] * squared_distance(out.features, batch.y, given)
+    entropy = negative_log_likelihood(out.logits, batch.y, batch.weights)
+    return entropy + given["lam"] * squared_distance(out.features, batch.y, given)
 
 
 def feddistill_loss(net: BoundNet, batch: Batch, given: Given) -> Tensor:
     """The same with logits: `given["means"]` is K x K."""
     out = net(batch.x)
-    return negative_log_likelihood(out.logits, batch.y) + given["lam"] * squared_distance(out.logits, batch.y, given)
+    entropy = negative_log_likelihood(out.logits, batch.y, batch.weights)
+    return entropy + given["lam"] * squared_distance(out.logits, batch.y, given)
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ class _ToCommonMeans(Method):
         me.state["means"] = torch.zeros(len(head), self.width(me), dtype=head.dtype, device=head.device)
         me.state["counts"] = torch.zeros(len(head), dtype=torch.int64, device=head.device)
 
-    async def round(self, me: Peer, t: int) -> None:  # noqa: ARG002
+    async def round(self, me: Peer) -> None:
         means: Tensor = me.state["means"]
         known = (me.state["counts"] > 0).to(means.dtype)
         lam = torch.tensor(self.lam, device=means.device)
@@ -70,7 +72,7 @@ class _ToCommonMeans(Method):
         for common in (await me.fetch(me.server, "global", like=_averages(me))).values():
             me.state.update(common)
 
-    async def serve(self, me: Peer, t: int) -> None:  # noqa: ARG002
+    async def serve(self, me: Peer) -> None:
         theirs = await me.fetch(me.peers, self.artifact, like=_averages(me))
         me.state.update(average(me, _averages(me), theirs))
         me.shelve("global", _averages(me), made_from=AVERAGE)
@@ -128,7 +130,7 @@ class FedGH(Method):
         0.01, "the server's learning rate; batch size and momentum are those of [train]", above=0
     )
 
-    async def round(self, me: Peer, t: int) -> None:  # noqa: ARG002
+    async def round(self, me: Peer) -> None:
         await me.train()
         [prediction] = await me.predict()
         own = class_means(prediction.features, me.labels(), len(me.model["head.weight"]))
@@ -136,7 +138,7 @@ class FedGH(Method):
         for head in (await me.fetch(me.server, "global", like=me.model.part("head"))).values():
             me.model.load(head)
 
-    async def serve(self, me: Peer, t: int) -> None:  # noqa: ARG002
+    async def serve(self, me: Peer) -> None:
         weight = me.model["head.weight"]
         like = {"means": weight, "counts": torch.zeros(len(weight), dtype=torch.int64, device=weight.device)}
         theirs = (await me.fetch(me.peers, "prototypes", like=like)).values()

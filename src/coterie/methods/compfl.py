@@ -13,6 +13,7 @@ from coterie.core.model_registry import ModelRegistry, labelled
 from coterie.core.peer import Peer
 from coterie.core.release import BOOKKEEPING
 from coterie.core.topology import check_connected, within
+from coterie.core.weights import Weights
 from coterie.methods.base import need, parameter
 from coterie.methods.components import expert_walks as walks
 from coterie.methods.components.expert_training import ExpertTraining
@@ -30,6 +31,7 @@ from coterie.methods.components.experts import (
 from coterie.methods.fedavg import FedAvg, common_of
 from coterie.methods.figures import Described
 from coterie.methods.gossip import metropolis, neighbourhood
+from coterie.methods.notes import LAST, MEAN, Declared, Note, Predictor
 
 TEACHERS = {"others": "", "held": "also the learner, as received"}
 PREDICT = {"own": "expert", "mixture": "of all experts that it holds"}
@@ -42,6 +44,12 @@ class CompFL(ExpertTraining, FedAvg):
     shared: ClassVar[tuple[str, ...]] = ("backbone",)
     same_zoo: ClassVar[bool] = True
     figures: ClassVar[tuple[Described, ...]] = (walks.ROUTES,)
+    notes: ClassVar[tuple[Declared, ...]] = (
+        Predictor("mixture", "a mixture of a peer's models"),
+        Predictor("own", "a peer's own model alone"),
+        Note("helped", curve=False, summary=MEAN, label="rounds in which strong peers helped", form=".0%"),
+        Note("lf_over_ce.", summary=LAST),  # for each expert, at the start of training
+    )
     paced: ClassVar[bool] = True
 
     setting: str = parameter(SERVER, "how experts are exchanged", choices=SETTINGS)
@@ -104,66 +112,71 @@ class CompFL(ExpertTraining, FedAvg):
                 walks.start_walk(me, kind)
         await self.adapt(me, can_train(me))
 
-    async def round(self, me: Peer, t: int) -> None:
+    async def round(self, me: Peer) -> None:
         if self.setting == SERVER:
-            await self.with_the_server(me, t)
+            await self.with_the_server(me)
         elif self.setting == WALK:
-            await self.device_by_device(me, t)
+            await self.device_by_device(me)
         else:
-            await self.model_by_model(me, t)
-        me.state["mixed"] = t
+            await self.model_by_model(me)
+        me.state["mixed"] = me.round
         self.offer_mixture(me)
 
     def revive(self, me: Peer) -> None:
         if "mixed" in me.state:
             self.offer_mixture(me)
 
-    async def with_the_server(self, me: Peer, t: int) -> None:
+    async def with_the_server(self, me: Peer) -> None:
         """Train one expert; then take over the average of each that the client can train."""
         held = can_train(me)
-        if self.takes_part(me, t):
+        if self.takes_part(me):
             kind = pick(held, self.epsilon, me.rng("expert"))
-            await self.train(me, kind, t, teachers=held, is_new=t == 1)
-            me.shelve("update", expert(me, kind).part("backbone"), samples=me.samples, kind=labelled(kind))
+            before = me.reference("backbone", model=expert(me, kind))
+            await self.train(me, kind, teachers=held, is_new=me.round == 1)
+            trained = expert(me, kind).part("backbone")
+            me.shelve("update", trained, reference=before, samples=me.samples, kind=labelled(kind))
         for kind in held:
             model = expert(me, kind)
             for common in (await me.fetch(me.server, common_of(kind), like=model.part("backbone"))).values():
                 model.load(common)
         await self.adapt(me, held)
 
-    async def device_by_device(self, me: Peer, t: int) -> None:
+    async def device_by_device(self, me: Peer) -> None:
         """Learn where the experts are; train the one that has come, or just send it on."""
         walks.shelve_signs(me)
         signs = await me.fetch(me.peers, "walks")
         for kind in all_experts(me):
-            walks.merge_signs(me, kind, signs.values(), t)
-            walks.take_in(me, kind, t)
+            walks.merge_signs(me, kind, signs.values())
+            walks.take_in(me, kind)
             if walks.walk_of(me, kind).holds:
-                await self.visit(me, kind, t, list(signs) or list(me.peers))
+                await self.visit(me, kind, list(signs) or list(me.peers))
 
-    async def visit(self, me: Peer, kind: str, t: int, near: Sequence[int]) -> None:
+    async def visit(self, me: Peer, kind: str, near: Sequence[int]) -> None:
         """Train the expert that is here (the client's own always, a smaller one with probability epsilon)."""
         held = can_train(me)
+        before: Weights | None = None
         if kind in held:
+            before = me.reference("backbone", model=expert(me, kind))
             await self.adapt(me, [kind])
             if kind == held[-1] or me.rng("help").random() < self.epsilon:
                 known = [k for k in held if walks.walk_of(me, k).had]
-                await self.train(me, kind, t, teachers=known, is_new=walks.walk_of(me, kind).sign.hop == 1)
-        walk = walks.walk_of(me, kind).stay(t)
+                await self.train(me, kind, teachers=known, is_new=walks.walk_of(me, kind).sign.hop == 1)
+        walk = walks.walk_of(me, kind).stay(me.round)
         walks.keep_walk(me, kind, walk)
         me.note(**{f"hop.{labelled(kind)}": walk.sign.hop})
-        await walks.send_on(me, kind, t, me.rng("way").permutation(near).tolist())
+        await walks.send_on(me, kind, me.rng("way").permutation(near).tolist(), before)
 
-    async def model_by_model(self, me: Peer, t: int) -> None:
+    async def model_by_model(self, me: Peer) -> None:
         """The largest expert first; a client that cannot train it waits. Neighbours average by Metropolis weights."""
         order = all_experts(me)[::-1]
-        kind = order[min((t - 1) * len(order) // me.rounds, len(order) - 1)]
+        kind = order[min((me.round - 1) * len(order) // me.rounds, len(order) - 1)]
         model = expert(me, kind) if kind in can_train(me) else None
         if model is not None:
             phase = order.index(kind)
-            is_new = t == 1 or phase > (t - 2) * len(order) // me.rounds
-            await self.train(me, kind, t, teachers=order[:phase], is_new=is_new)
-            me.shelve(walks.walker(kind), model.part("backbone"))
+            is_new = me.round == 1 or phase > (me.round - 2) * len(order) // me.rounds
+            before = me.reference("backbone", model=model)
+            await self.train(me, kind, teachers=order[:phase], is_new=is_new)
+            me.shelve(walks.walker(kind), model.part("backbone"), reference=before)
         # This also sets the pace: a client with nothing to train must not run ahead.
         me.shelve("turn", {}, made_from=BOOKKEEPING, trains=model is not None, near=neighbourhood(me))
         turns = await me.fetch(me.peers, "turn", facts=["near"])

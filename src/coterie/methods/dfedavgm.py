@@ -29,7 +29,7 @@ class DFedAvgM(Method):
         even = self.k % 2 == 0 or peers % 2 == 0
         need(even, "k", f"must be even with {peers} peers, not {self.k}: in an odd ring, no peer is opposite")
 
-    async def round(self, me: Peer, t: int) -> None:  # noqa: ARG002
+    async def round(self, me: Peer) -> None:
         before = me.reference()
         await me.train()
         if me.links is None:

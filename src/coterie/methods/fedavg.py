@@ -33,8 +33,8 @@ class FedAvg(Method):
         1.0, "share of the peers that train in a round", common="participation", above=0, most=1
     )
 
-    async def round(self, me: Peer, t: int) -> None:
-        if self.takes_part(me, t):
+    async def round(self, me: Peer) -> None:
+        if self.takes_part(me):
             before = self.reference(me)
             await self.learn(me)
             me.shelve("update", self.own(me), reference=before, samples=me.samples, kind=labelled(me.kind))
@@ -61,8 +61,8 @@ class FedAvg(Method):
     def take(self, me: Peer, common: Mapping[str, Tensor]) -> None:
         me.model.load(common)
 
-    async def serve(self, me: Peer, t: int) -> None:
-        updates = await me.fetch(self.participants(me, t), "update", facts=["samples"])
+    async def serve(self, me: Peer) -> None:
+        updates = await me.fetch(self.participants(me), "update", facts=["samples"])
         averages: dict[str, Weights] = me.state.setdefault("averages", {})
         for kind, group in by_kind(me, updates, self.shared).items():
             averages[kind] = me.average(group, sample_counts(group))
@@ -72,10 +72,10 @@ class FedAvg(Method):
         for kind, average in sorted(me.state.get("averages", {}).items()):
             me.shelve(common_of(kind), average, made_from=AVERAGE)
 
-    def takes_part(self, me: Peer, t: int) -> bool:
-        return self.fraction == 1 or me.id in self.participants(me, t)
+    def takes_part(self, me: Peer) -> bool:
+        return self.fraction == 1 or me.id in self.participants(me)
 
-    def participants(self, me: Peer, t: int) -> Collection[int]:
+    def participants(self, me: Peer) -> Collection[int]:
         """The peers that train in this round, drawn so that the server and the peers agree without a message.
 
         Each peer draws a number from the run's seed, and the lowest take part. So peers still agree on most of them if
@@ -84,7 +84,7 @@ class FedAvg(Method):
         everyone = np.array(me.peers if me.id == me.server else [*me.peers, me.id])
         if self.fraction == 1 or not len(everyone):
             return set(everyone.tolist())
-        [lots] = uniforms([number(me.seed, "participants", t)], int(everyone.max()) + 1)
+        [lots] = uniforms([number(me.seed, "participants", me.round)], int(everyone.max()) + 1)
         drawn = everyone[np.lexsort((everyone, lots[everyone]))]
         return set(drawn[: max(1, round(self.fraction * len(everyone)))].tolist())
 

@@ -11,6 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from coterie.core import randomness
+from coterie.core.artifact import Fact
 from coterie.core.ensemble import Ensemble, Member
 from coterie.core.errors import ModelError
 from coterie.core.model_registry import ONNX, ModelRegistry, Packed
@@ -23,6 +24,7 @@ from coterie.methods.components.model_bench import ModelBench, bench_of
 from coterie.methods.components.own_models import Own, author_of, is_ready, model_of, own_members, own_models
 from coterie.methods.figures import Described
 from coterie.methods.local_ensemble import LocalEnsemble
+from coterie.methods.notes import BESIDE, Declared, Note, Predictor
 from coterie.portable.estimators import holds_rows
 
 BENCHES = {"models": "", "predictions": "on the peer's validation data; chosen models are fetched again"}
@@ -34,6 +36,10 @@ class FedPAE(ModelBench, LocalEnsemble):
     summary: ClassVar[str] = "any models, asynchronous: each peer picks the best ensemble from all published models"
     paper: ClassVar[str] = "Mueller et al., FedPAE: Peer-Adaptive Ensemble Learning, 2024"
     figures: ClassVar[tuple[Described, ...]] = (FRONT,)
+    notes: ClassVar[tuple[Declared, ...]] = (
+        Predictor("alone", "a peer's own models alone"),
+        Note("own_share", curve=False, summary=BESIDE, label="own models among the chosen", form=".0%"),
+    )
     unforeseen: ClassVar[str] = (
         "when models stop improving and are published: training to the last round is an upper bound, searches a guess"
     )
@@ -75,26 +81,30 @@ class FedPAE(ModelBench, LocalEnsemble):
         me.state |= {"bench": {}, "digests": {}, "models": {}, "refused": [], "counts": {}}
         me.state |= {"chosen": [], "searched": 0, "fruitless": 0, "rested": 0}
 
-    async def round(self, me: Peer, t: int) -> None:
+    async def round(self, me: Peer) -> None:
         more = True
         if not is_ready(me):
-            await self.train(me, t)
-        elif t < me.rounds:
+            await self.train(me)
+        elif me.round < me.rounds:
             more = await me.news()
         if more and (is_ready(me) or self.early):
             await self.gather(me)
             await self.select(me)
-        while t == me.rounds and await me.news():  # stay for the models of slower peers
+        while me.round == me.rounds and await me.news():  # stay for the models of slower peers
             await self.gather(me)
             await self.select(me)
-        await self.use(me, last=t == me.rounds)
+        await self.use(me, last=me.round == me.rounds)
 
     async def ready(self, me: Peer, slot: int, own: Own) -> None:
         """Publish a model that will not change any more."""
         await super().ready(me, slot, own)
         packed: Packed = await me.compute(me.kinds.packed, model_of(me, own["kind"], own["best"]))
-        made_from = PORTABLE if ONNX in packed[0] else PARAMETERS
-        me.shelve(f"model-{slot}", packed[0], made_from=made_from, of=len(me.state["own"]), kind=packed[1]["kind"])
+        made_from, before = PORTABLE, None
+        if ONNX not in packed[0]:
+            made_from = PARAMETERS
+            before = self.initial(me, slot, own) if me.release_steps else None
+        facts: dict[str, Fact] = {"of": len(me.state["own"]), "kind": packed[1]["kind"]}
+        me.shelve(f"model-{slot}", packed[0], made_from=made_from, reference=before, **facts)
         me.state["searched"] = 0  # the last search used a worse version of it
 
     async def select(self, me: Peer, always: bool = False) -> None:

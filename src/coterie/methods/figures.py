@@ -85,7 +85,7 @@ class Routes:
 
     @property
     def reads(self) -> frozenset[str]:
-        return frozenset({self.note, self.restart})
+        return frozenset({f"{self.note}.", f"{self.restart}."})
 
 
 Described = Lines | Plane | Front | Routes

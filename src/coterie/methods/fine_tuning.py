@@ -20,11 +20,11 @@ class FineTuned(FedAvg):
         0, "also fine-tune after every this many rounds, for a curve; 0: only after the last", least=0
     )
 
-    async def round(self, me: Peer, t: int) -> None:
+    async def round(self, me: Peer) -> None:
         if "untuned" in me.state:
             me.model.load(me.state.pop("untuned"))
-        await super().round(me, t)
-        if t == me.rounds or (self.tune_every and t % self.tune_every == 0):
+        await super().round(me)
+        if me.round == me.rounds or (self.tune_every and me.round % self.tune_every == 0):
             me.state["untuned"] = me.model.copy()
             await me.train(only=TUNED[self.tuned], epochs=self.tune)
 

@@ -36,10 +36,10 @@ class FLT(FedAvg):
         me.state["features"] = {}  # by peer: a peer holds its own, the server those of all peers
         me.state["related"] = []  # at the server: pairs of peers
 
-    async def round(self, me: Peer, t: int) -> None:
-        if t == 1:
-            await super().round(me, t)
-        elif self.takes_part(me, t):
+    async def round(self, me: Peer) -> None:
+        if me.round == 1:
+            await super().round(me)
+        elif self.takes_part(me):
             await self.embed(me)
             before = self.reference(me)
             await me.train()
@@ -60,12 +60,12 @@ class FLT(FedAvg):
         if features:
             me.shelve("embeddings", {"features": features[me.id]}, made_from=FEATURES)
 
-    async def serve(self, me: Peer, t: int) -> None:
-        if t == 1:
-            await super().serve(me, t)
+    async def serve(self, me: Peer) -> None:
+        if me.round == 1:
+            await super().serve(me)
             return
         self.publish(me)  # the average of round 1
-        updates = await me.fetch(self.participants(me, t), "update", like=me.model, facts=["samples"])
+        updates = await me.fetch(self.participants(me), "update", like=me.model, facts=["samples"])
         features: dict[int, Tensor] = me.state["features"]
         new = [j for j, update in updates.items() if update.facts.get("embedded") and j not in features]
         if new:

@@ -60,7 +60,7 @@ class _Neighbours(Method):
     @abstractmethod
     def neighbours(self, me: Peer) -> Sequence[int]: ...
 
-    async def round(self, me: Peer, t: int) -> None:  # noqa: ARG002
+    async def round(self, me: Peer) -> None:
         before = me.reference()
         await me.train()
         me.shelve("model", me.model, reference=before)

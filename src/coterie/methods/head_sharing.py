@@ -22,7 +22,7 @@ class FedSim(Method):
     mixed: ClassVar[bool] = True
     same_features: ClassVar[bool] = True
 
-    async def round(self, me: Peer, t: int) -> None:  # noqa: ARG002
+    async def round(self, me: Peer) -> None:
         before = me.reference("head")
         await self.learn(me)
         me.shelve("head", me.model.part("head"), reference=before, samples=me.samples)
@@ -32,7 +32,7 @@ class FedSim(Method):
     async def learn(self, me: Peer) -> None:
         await me.train()
 
-    async def serve(self, me: Peer, t: int) -> None:  # noqa: ARG002
+    async def serve(self, me: Peer) -> None:
         """Only the head of the server's model is used: peers have backbones of different architectures."""
         heads = await me.fetch(me.peers, "head", like=me.model.part("head"), facts=["samples"])
         if heads:
@@ -59,7 +59,7 @@ def classavg_loss(net: BoundNet, batch: Batch, given: Given) -> Tensor:
     head = [name for name in net.parameters if name.startswith("head.")]
     distance = sum((net.parameters[name] - given[f"ref.{name}"]).square().sum() for name in head)
     return (
-        negative_log_likelihood(out.logits[: len(batch.y)], batch.y)
+        negative_log_likelihood(out.logits[: len(batch.y)], batch.y, batch.weights)
         + supervised_contrastive(out.features, y, given["tau"])
         + given["rho"] / 2 * distance
     )

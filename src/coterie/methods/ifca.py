@@ -7,6 +7,7 @@ from coterie.core.artifact import sample_counts
 from coterie.core.peer import Peer
 from coterie.core.release import AVERAGE
 from coterie.methods.base import Method, need, parameter
+from coterie.methods.notes import Declared, Note
 
 
 @dataclass(frozen=True)
@@ -14,6 +15,7 @@ class IFCA(Method):
     summary: ClassVar[str] = "a server keeps c models; each client trains and improves the one that fits it best"
     paper: ClassVar[str] = "Ghosh et al., An Efficient Framework for Clustered Federated Learning, 2020"
     server: ClassVar[bool] = True
+    notes: ClassVar[tuple[Declared, ...]] = (Note("cluster", curve=False),)  # an identifier
 
     c: int = parameter(2, "models that the server keeps: a guess at the number of clusters, at most `peers`", least=1)
 
@@ -26,7 +28,7 @@ class IFCA(Method):
         if me.id != me.server:
             await self.choose(me)
 
-    async def round(self, me: Peer, t: int) -> None:  # noqa: ARG002
+    async def round(self, me: Peer) -> None:
         before = me.reference()
         await me.train()
         me.shelve("update", me.model, reference=before, samples=me.samples, cluster=me.state["cluster"])
@@ -42,7 +44,7 @@ class IFCA(Method):
         me.state["cluster"] = best = min(range(self.c), key=lambda i: scores[i].rank)
         me.model.load(me.state["models"][best])
 
-    async def serve(self, me: Peer, t: int) -> None:  # noqa: ARG002
+    async def serve(self, me: Peer) -> None:
         updates = await me.fetch(me.peers, "update", like=me.model, facts=["samples"])
         for i, model in enumerate(me.state["models"]):
             members = {j: update for j, update in updates.items() if update.facts.get("cluster") == i}

@@ -12,5 +12,5 @@ class Local(Method):
     summary: ClassVar[str] = "train alone; nothing is exchanged"
     mixed: ClassVar[bool] = True
 
-    async def round(self, me: Peer, t: int) -> None:  # noqa: ARG002
+    async def round(self, me: Peer) -> None:
         await me.train()

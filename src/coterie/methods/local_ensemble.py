@@ -51,8 +51,8 @@ class LocalEnsemble(Method):
     async def setup(self, me: Peer) -> None:
         me.state["own"] = [{"kind": kind, "ready": False, "stale": 0} for kind in kinds_of(me, self.models)]
 
-    async def round(self, me: Peer, t: int) -> None:
-        await self.train(me, t)
+    async def round(self, me: Peer) -> None:
+        await self.train(me)
         self.revive(me)
 
     def revive(self, me: Peer) -> None:
@@ -62,29 +62,33 @@ class LocalEnsemble(Method):
         chosen = tuple(members)
         return Ensemble(chosen, self.vote) if chosen else None
 
-    async def train(self, me: Peer, t: int) -> None:
+    async def train(self, me: Peer) -> None:
         """One epoch of every model whose training has not ended. It ends in the last round of the run at the latest."""
         for slot, own in enumerate(me.state["own"]):
             if not own["ready"]:
-                await (self.fit(me, own) if is_estimator(own["kind"]) else self.train_network(me, slot, own, t))
+                await (self.fit(me, own) if is_estimator(own["kind"]) else self.train_network(me, slot, own))
                 if own["ready"] and "best" in own:
                     await self.ready(me, slot, own)
 
-    async def train_network(self, me: Peer, slot: int, own: Own, t: int) -> None:
-        model = model_of(me, own["kind"], own["model"]) if "model" in own else me.own_initial(own["kind"], slot)
+    async def train_network(self, me: Peer, slot: int, own: Own) -> None:
+        model = model_of(me, own["kind"], own["model"]) if "model" in own else self.initial(me, slot, own)
         assert isinstance(model, Model)
         memory = OptimizerMemory(**own.get("optimizer", {}))  # rounds are slices of one training
         loss, given = (weighted, {"weights": class_weights(me)}) if self.balanced else (cross_entropy, {})
         await me.train(loss, model=model, given=given, epochs=1, memory=memory)
-        own.update(model=model, optimizer={"vectors": memory.vectors, "step": memory.step}, stale=own["stale"] + 1)
-        await remember_best(me, own, model, t, self.stop)
-        if own["stale"] >= self.patience or t >= me.rounds:
+        own.update(model=model, optimizer=dict(vars(memory)), stale=own["stale"] + 1)
+        await remember_best(me, own, model, self.stop)
+        if own["stale"] >= self.patience or me.round >= me.rounds:
             own["ready"] = True
             del own["model"], own["optimizer"]
 
+    def initial(self, me: Peer, slot: int, own: Own) -> Model:
+        """A network before its training."""
+        return me.own_initial(own["kind"], slot)
+
     async def fit(self, me: Peer, own: Own) -> None:
         model = await me.fit(own["kind"])
-        await remember_best(me, own, model, me.round, self.stop)
+        await remember_best(me, own, model, self.stop)
         own["ready"] = True
 
     async def ready(self, me: Peer, slot: int, own: Own) -> None:

@@ -9,16 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from coterie.core.artifact import Fact
 from coterie.core.loss import Loss
 from coterie.core.merging import weighted_sum
 from coterie.core.named_code import find_function
 from coterie.core.peer import Peer
+from coterie.core.release import PARAMETERS
+from coterie.core.weights import Weights
 from coterie.methods.base import parameter
 from coterie.methods.components import collaboration
 from coterie.methods.components.collaboration import Acquaintance, Row, neighbours, on_simplex
@@ -85,24 +88,32 @@ class MAPL(GraphLearning):
         )
         collaboration.save_row(me, {me.id: Acquaintance(1.0, me.samples)})
 
-    async def round(self, me: Peer, t: int) -> None:
+    async def round(self, me: Peer) -> None:
         terms = {**{key: getattr(self, key) for key in GIVEN}, "tau_proto": self.tau_proto or self.tau}
         device = me.model.vector.device
+        before = me.reference()
         await me.train(self._loss, views=2, given={k: torch.tensor(v, device=device) for k, v in terms.items()})
-        self._shelve(me)
-        if t in (self.t_thr, me.rounds):  # before and after graph learning, as in the paper's Figure 4
+        self._shelve(me, before)
+        if me.round in (self.t_thr, me.rounds):  # before and after graph learning, as in the paper's Figure 4
             await note_embeddings(me)
-        row = await self._average(me, await self.collaborators(me, t))
+        row = await self._average(me, await self.collaborators(me))
         collaboration.save_row(me, row)
         me.note(weights={j: a.weight for j, a in row.items() if a.weight > 0}, neighbours=neighbours(me, row))
 
-    def _shelve(self, me: Peer) -> None:
-        shelve = partial(me.shelve, samples=me.samples, architecture=me.architecture.name)
-        shelve("prototypes", {"prototypes": me.model["prototypes"]})
+    def _shelve(self, me: Peer, before: Weights | None) -> None:
+        references = {} if before is None else self._artifacts(before)
+        facts: dict[str, Fact] = {"samples": me.samples, "architecture": me.architecture.name}
+        for name, tensors in self._artifacts(me.model).items():
+            me.shelve(name, tensors, made_from=PARAMETERS, reference=references.get(name), **facts)
+
+    def _artifacts(self, model: Weights) -> dict[str, dict[str, Tensor]]:
+        """What a peer shares of its model, by the name of the artifact. Prototypes are parameters, too: they train."""
+        artifacts = {"prototypes": {"prototypes": model["prototypes"]}}
         if self.graph:  # from the first round: a faster peer may already ask for it
-            shelve("head", {"weight": me.model["head.weight"]})
+            artifacts["head"] = {"weight": model["head.weight"]}
         if self.shares_backbone:
-            shelve("backbone", trained_part(me, "backbone"))
+            artifacts["backbone"] = trained_part(model, "backbone")
+        return artifacts
 
     async def _average(self, me: Peer, row: Row) -> Row:
         """Average the prototypes (in MAPL+ also the backbones) of the peers that have weight and answer."""
@@ -121,7 +132,7 @@ class MAPL(GraphLearning):
 
     async def _average_backbones(self, me: Peer, row: Row, same: Sequence[int]) -> None:
         """Among these peers, which have the same architecture."""
-        own = trained_part(me, "backbone")
+        own = trained_part(me.model, "backbone")
         theirs = await me.fetch(same, "backbone", like=own)
         share = collaboration.shares(me.id, row, theirs, self.keep_own)
         backbones = {me.id: own, **theirs}
@@ -136,7 +147,7 @@ class MAPLPlus(MAPL):
     shares_backbone: ClassVar[bool] = True
 
 
-def trained_part(me: Peer, part: str) -> dict[str, Tensor]:
-    """The trained parameters of one part of the model; statistics of its normalisation layers are not shared."""
-    layout = me.model.layout
-    return {slot.name: me.model[slot.name] for slot in layout.within(part) if slot.stop <= layout.trainable}
+def trained_part(model: Weights, part: str) -> dict[str, Tensor]:
+    """The trained parameters of one part of a model; statistics of its normalisation layers are not shared."""
+    layout = model.layout
+    return {slot.name: model[slot.name] for slot in layout.within(part) if slot.stop <= layout.trainable}

@@ -33,7 +33,7 @@ def _weighted_sum(
     out, prototypes = net(x), net.parameters["prototypes"]
     assert out.projection is not None
     return (
-        given["ce"] * negative_log_likelihood(out.logits, y)
+        given["ce"] * negative_log_likelihood(out.logits, y, batch.stacked_weights())
         + given["contrast"] * contrast(out.projection, y, given["tau"])
         + given["proto"] * to_prototypes(out.projection, y, prototypes, given["tau_proto"])
         + given["uniform"] * uniform(prototypes)

@@ -57,9 +57,9 @@ def fml_loss(net: BoundNet, batch: Batch, given: Given) -> Tensor:
     """Both models at once: the cross entropy of each, and its divergence from the other's prediction."""
     out = net(batch.x)
     mentee = mentee_of(out)
-    own = given["alpha"] * negative_log_likelihood(out.logits, batch.y)
+    own = given["alpha"] * negative_log_likelihood(out.logits, batch.y, batch.weights)
     own = own + (1 - given["alpha"]) * divergence(out.logits, mentee.logits)
-    small = given["beta"] * negative_log_likelihood(mentee.logits, batch.y)
+    small = given["beta"] * negative_log_likelihood(mentee.logits, batch.y, batch.weights)
     small = small + (1 - given["beta"]) * divergence(mentee.logits, out.logits)
     return own + small
 
@@ -72,7 +72,7 @@ def fedkd_loss(net: BoundNet, batch: Batch, given: Given) -> Tensor:  # noqa: AR
     """
     out = net(batch.x)
     mentee = mentee_of(out)
-    own, small = (negative_log_likelihood(logits, batch.y) for logits in (out.logits, mentee.logits))
+    own, small = (negative_log_likelihood(logits, batch.y, batch.weights) for logits in (out.logits, mentee.logits))
     total = (own + small).detach().clamp(min=1e-6)
     adapted: Tensor = out.of("adapted")
     distance = (out.features - adapted).square().mean()
@@ -98,7 +98,7 @@ class FML(Method):
     async def setup(self, me: Peer) -> None:
         await take_over(me, "global")
 
-    async def round(self, me: Peer, t: int) -> None:  # noqa: ARG002
+    async def round(self, me: Peer) -> None:
         device = me.model.vector.device
         weights = {key: torch.tensor(getattr(self, key), device=device) for key in ("alpha", "beta")}
         before = me.reference("mentee")
@@ -106,7 +106,7 @@ class FML(Method):
         me.shelve("mentee", me.model.part("mentee"), reference=before, samples=me.samples)
         await take_over(me, "global")
 
-    async def serve(self, me: Peer, t: int) -> None:  # noqa: ARG002
+    async def serve(self, me: Peer) -> None:
         theirs = await me.fetch(me.peers, "mentee", like=me.model.part("mentee"), facts=["samples"])
         if theirs:
             me.model.load(me.average(theirs, sample_counts(theirs)))
@@ -149,34 +149,34 @@ class FedKD(Method):
     def energy_at(self, t: int) -> float:
         return self.energy + (self.energy_end - self.energy) * min(1.0, t / self.rise)
 
-    async def round(self, me: Peer, t: int) -> None:
+    async def round(self, me: Peer) -> None:
         before = me.model.part("mentee")
         await me.train(fedkd_loss)
         after = me.model.part("mentee")
         me.model.load(before)
-        update = packed(difference(after, before), self.energy_at(t))
+        update = packed(difference(after, before), self.energy_at(me.round))
         me.shelve("update", update, made_from=UPDATE, samples=me.samples)
-        await self.follow(me, t, before)
+        await self.follow(me, before)
 
-    async def follow(self, me: Peer, t: int, before: Weights) -> None:
+    async def follow(self, me: Peer, before: Weights) -> None:
         """Apply the server's update; a peer that has missed one loads the whole model."""
         for update in (await me.fetch(me.server, "global")).values():
             step = unpacked(update, before)
-            if step is not None and update.round == t and me.state["at"] == t - 1:
+            if step is not None and update.round == me.round and me.state["at"] == me.round - 1:
                 me.model.load(added(before, step))
-                me.state["at"] = t
-        if me.state["at"] != t and await take_over(me, "whole"):
-            me.state["at"] = t
+                me.state["at"] = me.round
+        if me.state["at"] != me.round and await take_over(me, "whole"):
+            me.state["at"] = me.round
 
-    async def serve(self, me: Peer, t: int) -> None:
+    async def serve(self, me: Peer) -> None:
         before = me.model.part("mentee")
         theirs = await me.fetch(me.peers, "update", facts=["samples"])
         steps = {j: step for j, sent in theirs.items() if (step := unpacked(sent, before)) is not None}
         if steps:
             shares = sample_counts({j: theirs[j] for j in steps})
-            update = packed(me.average(steps, shares), self.energy_at(t))
+            update = packed(me.average(steps, shares), self.energy_at(me.round))
         else:
-            update = packed(difference(before, before), self.energy_at(t))
+            update = packed(difference(before, before), self.energy_at(me.round))
         step = unpacked(update, before)
         assert step is not None
         me.model.load(added(before, step))

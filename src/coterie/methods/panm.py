@@ -85,15 +85,15 @@ class PANM(Method):
     async def setup(self, me: Peer) -> None:
         me.state["neighbours"] = []
 
-    async def round(self, me: Peer, t: int) -> None:
+    async def round(self, me: Peer) -> None:
         before = me.model.vector.clone()
         await me.train()
         me.shelve("model", me.model, reference=Weights(me.model.layout, before))
         update = Weights(me.model.layout, me.model.vector - before)
-        compares = t <= self.t1 or t % self.tau == 0
+        compares = me.round <= self.t1 or me.round % self.tau == 0
         if compares and self.compares_updates:
             me.shelve("update", update, made_from=UPDATE)
-        if t <= self.t1:
+        if me.round <= self.t1:
             await self.initialise(me, update)
         elif compares:
             await self.match(me, update)

@@ -45,11 +45,11 @@ class PENS(Method):
     async def setup(self, me: Peer) -> None:
         me.state["chosen"] = {}
 
-    async def round(self, me: Peer, t: int) -> None:
+    async def round(self, me: Peer) -> None:
         before = me.reference()
         await me.train()
         me.shelve("model", me.model, reference=before)
-        if t <= self.t1:
+        if me.round <= self.t1:
             await self.try_out(me)
         else:
             neighbours = self.permanent(me)

@@ -27,10 +27,10 @@ class PFedSim(FedAvg):
 
     t_warm: int = parameter(10, "rounds of FedAvg at the start (the authors' code: half of all)", least=0)
 
-    async def round(self, me: Peer, t: int) -> None:
-        if t <= self.t_warm:
-            await super().round(me, t)
-        elif self.takes_part(me, t):
+    async def round(self, me: Peer) -> None:
+        if me.round <= self.t_warm:
+            await super().round(me)
+        elif self.takes_part(me):
             before = self.reference(me)
             await me.train()
             me.shelve("update", me.model, reference=before, samples=me.samples)
@@ -39,11 +39,11 @@ class PFedSim(FedAvg):
                 me.model.load(average.tensors)
                 me.note(weights=average.shares)
 
-    async def serve(self, me: Peer, t: int) -> None:
-        if t <= self.t_warm:
-            await super().serve(me, t)
+    async def serve(self, me: Peer) -> None:
+        if me.round <= self.t_warm:
+            await super().serve(me)
             return
-        updates = await me.fetch(self.participants(me, t), "update", like=me.model, facts=["samples"])
+        updates = await me.fetch(self.participants(me), "update", like=me.model, facts=["samples"])
         backbones = {j: me.architecture.view(update).part("backbone") for j, update in updates.items()}
         await send_averages(
             me, "body", backbones, similarity_weights({j: u["head.weight"] for j, u in updates.items()})

@@ -28,8 +28,8 @@ class WithOwnHead(FedAvg):
         if self.fit_heads == "after" and me.id != me.server:
             await self.fit_head(me)
 
-    async def round(self, me: Peer, t: int) -> None:
-        await super().round(me, t)
+    async def round(self, me: Peer) -> None:
+        await super().round(me)
         if self.fit_heads == "after":
             await self.fit_head(me)
 

@@ -26,14 +26,16 @@ from coterie.core.peer import Peer
 from coterie.core.topology import COMPLETE, links_of
 from coterie.data import Dataset
 from coterie.data.dataset import FeatureColumn
+from coterie.data.schema import Schema
 from coterie.methods.parts import names as part_names
 from coterie.network.wire import PROTOCOL, canonical, digest_of
 
 LONGEST_VALUE = 200
-SIZES = ("d_z", "hidden", "width", "norm")  # settings that define an architecture, besides its name
+SIZES = ("d_z", "hidden", "width", "vocabulary", "norm")  # settings that define an architecture, besides its name
 DIGEST = 8  # characters that distinguish two long values
 DIGESTED = "sha256:"  # prefix of a value that is only a digest
 LABELS = "labels"
+SCHEMA = "schema"
 RANDOM_NUMBERS, INITIAL_WEIGHTS, DIVISION = "random numbers", "initial weights", "division of the dataset"
 PROBED = 64  # numbers of the initial weights that are compared
 DECIMALS = 2  # of these: processors round the last digits of a draw differently
@@ -44,6 +46,7 @@ REMEDIES = {
     INITIAL_WEIGHTS: "Use the same [model] settings, the same pretrained files and the same version of torch",
     DIVISION: "Use the same [data] settings, number of peers and seed, and the same versions of torch and NumPy",
     LABELS: "List all labels in the same order as data.labels in the file that all peers share",
+    SCHEMA: "Use the same schema file (data.schema) at all peers",
     "column": "Columns are counted from 1, without the label: use the same names in the same order, and the same "
     "data.categories",
 }
@@ -58,7 +61,7 @@ def agreement(e: Experiment, dataset: Dataset, me: Peer, server: str, division: 
 
     `division` is a digest of the rows of each peer, if all of them divide a named dataset.
     """
-    shape = {"input kind": dataset.kind, "input shape": list(dataset.x.shape[1:])}
+    shape = {"input kind": dataset.kind, "input shape": list(dataset.shape)}
     terms = {
         "protocol": PROTOCOL, "seed": e.seed, "rounds": e.rounds, "method.name": _code(e.method_name),
         **{f"method.{key}": value for key, value in dataclasses.asdict(e.method).items()},
@@ -85,7 +88,17 @@ def agreement(e: Experiment, dataset: Dataset, me: Peer, server: str, division: 
     if "prototypes" in part_names(e.method.parts):
         terms["d_p"] = int(me.model["prototypes"].shape[1])
     texts = {key: _text(value) for key, value in terms.items()}
-    return {**texts, LABELS: _digested(list(dataset.classes)), **_columns(dataset.columns)}
+    return {**texts, LABELS: _digested(list(dataset.classes)), **_columns(dataset.columns), **_schema(dataset.schema)}
+
+
+def _schema(schema: Schema | None) -> dict[str, str]:
+    """A digest of each declaration, by the column's declared name, which is no value of a cell."""
+    if schema is None:
+        return {}
+    digests = schema.digests()
+    if len(digests) > MOST_COLUMNS:  # to keep messages small
+        return {SCHEMA: _digested(digests)}
+    return {f"{SCHEMA}, {what}": f"{DIGESTED}{digest}" for what, digest in digests.items()}
 
 
 def _random_numbers(seed: int) -> list[object]:

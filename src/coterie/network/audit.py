@@ -10,16 +10,17 @@ import json
 import os
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from coterie.core.errors import CoterieError, RunError
 from coterie.core.files import lock
+from coterie.core.json_values import Json, parsed, table, text, whole
 
 NOTHING_BEFORE = "0" * 64  # `previous` of the first record
 MAX_LINE = 65_536  # bytes; a typical record has 400
@@ -78,6 +79,19 @@ class Summary:
     artifacts: dict[str, ArtifactVersions] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class _Owner:
+    """The peer that a log belongs to, as the records of kind `begin` name it."""
+
+    who: str
+    serial: str  # of its certificate
+    method: str
+
+    @classmethod
+    def of(cls, record: Json) -> _Owner:
+        return cls(text(record, "who"), text(record, "serial"), text(record, "method"))
+
+
 class AuditLog:
     """One peer's log, verified when opened, then appended to. For one process at a time; thread-safe."""
 
@@ -88,10 +102,10 @@ class AuditLog:
         self._file = _opened(path)
         try:
             before, dropped = self._resume()
-            self._identify(before, {"who": who, "serial": serial, "method": method})
+            self._identify(before, _Owner(who, serial, method))
             if dropped:
-                text = dropped.decode("ascii", "backslashreplace")[:_KEPT_OF_A_CUT]
-                self._append({"event": _CUT, "bytes": len(dropped), "text": text})
+                kept = dropped.decode("ascii", "backslashreplace")[:_KEPT_OF_A_CUT]
+                self._append({"event": _CUT, "bytes": len(dropped), "text": kept})
         except BaseException:
             self.close()
             raise
@@ -137,15 +151,15 @@ class AuditLog:
                 os.close(self._file)
                 self._file = -1
 
-    def _resume(self) -> tuple[dict[str, Any], bytes]:
+    def _resume(self) -> tuple[_Owner | None, bytes]:
         """Verify the existing log; returns the last record of its owner, and an incomplete line that a crash left."""
-        before: dict[str, Any] = {}
+        before: _Owner | None = None
         try:
             with os.fdopen(self._file, "rb", closefd=False) as file:
                 for body, head, end in _chained(file, self.path):
                     self._head, self._count, self._size = head, self._count + 1, end
                     if body.startswith(_BEGIN_LINE):
-                        before = _parsed(body, self.path, self._count)
+                        before = _Owner.of(_parsed(body, self.path, self._count))
         except _CutOffError as cut:
             return before, cut.rest
         except AuditError as error:
@@ -154,16 +168,14 @@ class AuditLog:
             raise AuditError(f"the audit log {self.path} cannot be read ({error.strerror})") from error
         return before, b""
 
-    def _identify(self, before: dict[str, Any], now: dict[str, str]) -> None:
+    def _identify(self, before: _Owner | None, now: _Owner) -> None:
         """Record the owner at the start, and whenever its certificate or method changes."""
-        if before and before["who"] != now["who"]:
-            raise AuditError(
-                f"the audit log {self.path} belongs to '{before['who']}', not to '{now['who']}': move it away"
-            )
-        if any(before.get(key) != value for key, value in now.items()):
-            self._append({"event": _BEGIN, **now})
+        if before and before.who != now.who:
+            raise AuditError(f"the audit log {self.path} belongs to '{before.who}', not to '{now.who}': move it away")
+        if before != now:
+            self._append({"event": _BEGIN, **asdict(now)})
 
-    def _append(self, record: dict[str, Any]) -> None:
+    def _append(self, record: Mapping[str, str | int]) -> None:
         with self._lock:
             file = self._open_file()
             time = datetime.now(UTC).isoformat(timespec="milliseconds")
@@ -212,32 +224,33 @@ def _summed_up(file: BinaryIO, path: Path) -> Summary:
     for number, (body, head, _) in enumerate(_chained(file, path), 1):
         record = _parsed(body, path, number)
         if summary is None:
-            summary = Summary(record["who"], record["time"])
+            summary = Summary(text(record, "who"), text(record, "time"))
         if record["event"] == _BEGIN and record["who"] != summary.who:
             raise _broken(path, number, f"the log belongs to '{summary.who}', but this record to '{record['who']}'")
-        summary.records, summary.last, summary.head = number, record["time"], head
+        summary.records, summary.last, summary.head = number, text(record, "time"), head
         _add(summary, record)
     if summary is None:
         raise AuditError(f"{path} is empty: it is not an audit log")
     return summary
 
 
-def _add(summary: Summary, record: dict[str, Any]) -> None:
+def _add(summary: Summary, record: Json) -> None:
     if record["event"] == _CUT:
         summary.cut += 1
     elif record["event"] == _BEGIN:
-        for values, value in ((summary.serials, record["serial"]), (summary.methods, record["method"])):
+        owner = _Owner.of(record)
+        for values, value in ((summary.serials, owner.serial), (summary.methods, owner.method)):
             if value not in values:
                 values.append(value)
     else:
-        traffic = summary.recipients.setdefault(record["to"], ReleasedTraffic())
+        round, size = whole(record, "round"), whole(record, "bytes")
+        traffic = summary.recipients.setdefault(text(record, "to"), ReleasedTraffic())
         traffic.artifacts += 1
-        traffic.bytes += record["bytes"]
-        round = record["round"]
-        versions = summary.artifacts.setdefault(record["name"], ArtifactVersions(round, round))
+        traffic.bytes += size
+        versions = summary.artifacts.setdefault(text(record, "name"), ArtifactVersions(round, round))
         versions.first_round, versions.last_round = min(versions.first_round, round), max(versions.last_round, round)
         versions.count += 1
-        versions.bytes += record["bytes"]
+        versions.bytes += size
 
 
 # -- lines -------------------------------------------------------------------------------------
@@ -276,18 +289,18 @@ def _chained(file: BinaryIO, path: Path) -> Iterator[tuple[bytes, str, int]]:
         yield body, head, end
 
 
-def _parsed(body: bytes, path: Path, number: int) -> dict[str, Any]:
+def _parsed(body: bytes, path: Path, number: int) -> Json:
     try:
-        record: dict[str, Any] = json.loads(body.decode("ascii"))
+        record = table(parsed(body.decode("ascii")))
         fields = {key: type(value) for key, value in record.items()}
-        if fields == _FIELDS[record["event"]] and _canonical(record) == body:
+        if fields == _FIELDS[text(record, "event")] and _canonical(record) == body:
             return record
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         pass
     raise _broken(path, number, "it is not a record of an audit log")
 
 
-def _canonical(record: dict[str, Any]) -> bytes:
+def _canonical(record: Mapping[str, object]) -> bytes:
     """The only valid form of a record: sorted keys, no spaces, ASCII. Contains no line breaks or control characters."""
     return _to_json(record).encode()
 

@@ -11,21 +11,23 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NotRequired, TypeVar, cast
 
 from coterie.core import checkpoint
 from coterie.core.artifact import Artifact
-from coterie.core.checkpoint import packed, unpacked
+from coterie.core.checkpoint import SavedArtifact, SavedPeer, Tree, packed, unpacked
 from coterie.core.errors import CoterieError
 from coterie.core.events import EventLog, PeerRound
 from coterie.core.requests import Compute, Evaluate, Fetch, News, Predict, Receive, Request, Send, Train
 from coterie.core.run_folder import RunFolder
 from coterie.engines.driving import close, start, step
 from coterie.engines.measuring import is_due, measure_of, score_all
+from coterie.engines.predictions import Predictions, SavedPrediction
 from coterie.engines.shelves import Shelved
 from coterie.network.attendance import Attendance
 from coterie.network.exchange import Exchange
 from coterie.network.listening import Listening
+from coterie.network.mailbox import SavedMailbox
 from coterie.network.membership import RUNNING
 from coterie.network.node import Node
 from coterie.network.peer_run import Activity, PeerRun
@@ -33,6 +35,20 @@ from coterie.network.store import Store
 from coterie.training import Trainer
 
 T = TypeVar("T")
+
+
+class SavedRealPeer(SavedPeer):
+    """A checkpoint of a real peer."""
+
+    epoch: str
+    letters: SavedMailbox
+    seconds: float
+    recent: list[float]
+    pace: list[float]
+    there: list[int]
+    shelved: NotRequired[int]  # older versions wrote none
+    shelves: list[SavedArtifact]
+    predictions: NotRequired[list[SavedPrediction]]  # older versions wrote none
 
 
 class NetworkEngine:
@@ -50,6 +66,7 @@ class NetworkEngine:
         self.peer_run, self.me, self.rounds = run, run.me, run.rounds
         self.store, self.node, self.trainer, self.log, self.on_round = store, node, trainer, log, on_round
         self.activity = Activity()
+        self.predictions = Predictions(run.evaluation.selection, run.settings.checkpoint)
         self.attendance = Attendance(run, store, node)
         self.exchange = Exchange(self.attendance, self.activity)
         self.listening = Listening(self.attendance, self.activity)
@@ -113,8 +130,12 @@ class NetworkEngine:
             notes={**me.notes, "waited": round(activity.waited, 3), **stale},
         )  # fmt: skip
         if is_due(t, self.peer_run.evaluate_every, self.rounds):
-            [measured] = await self._compute(partial(score_all, trainer=self.trainer), [measure_of(me)])
-            record = measured.onto(record) if measured else record
+            measure = partial(score_all, trainer=self.trainer, evaluation=self.peer_run.evaluation)
+            [measured] = await self._compute(measure, [measure_of(me)])
+            if measured:
+                record = measured.onto(record)
+                if measured.predicted:
+                    self.predictions.see(record, measured.predicted)
         return record
 
     # -- answering the method ------------------------------------------------------------------
@@ -171,30 +192,34 @@ class NetworkEngine:
     async def _save(self, t: int) -> None:
         store, exchange = self.store, self.exchange
         shelved = [version.artifact for version in store.shelves.everything()]
-        tree = {
+        tree: SavedRealPeer = {
             **checkpoint.of_peer(self.me), "epoch": exchange.numbers.epoch,
             "letters": store.mailbox.state(), "seconds": self.seconds(), "recent": list(exchange.deadline.recent),
             "pace": list(store.pace.recent), "there": self.attendance.peers(), "shelved": store.shelved,
             "shelves": [packed(a) for a in shelved if a.round >= t or self.peer_run.asynchronous],
+            "predictions": self.predictions.state(t),
         }  # fmt: skip
         await self._compute(partial(self._write, t), tree)
+        self.predictions.saved(t)
         store.mailbox.drop_used()
         self.node.audit.sync()
 
-    def _write(self, t: int, tree: dict[str, Any]) -> None:
+    def _write(self, t: int, tree: SavedRealPeer) -> None:
         self.log.sync()  # first: a checkpoint without the record of its round would leave a gap in the log
         checkpoint.save(RunFolder(self.peer_run.folder).checkpoint, t, tree)
 
-    def restore(self, round: int, tree: dict[str, Any]) -> None:
+    def restore(self, round: int, saved: Tree) -> None:
         """Restore the state at the end of this round."""
+        tree = cast("SavedRealPeer", saved)  # its checksum proves that `_write` wrote it
         store, exchange = self.store, self.exchange
         checkpoint.to_peer(self.me, tree)
+        self.predictions.restore(tree.get("predictions", ()), round)
         self.peer_run.method.revive(self.me)
         store.round = round + 1
         store.shelved = tree.get("shelved", 0)
         store.mailbox.open(tree["letters"])
         store.pace.recent.extend(tree["pace"])
-        store.shelves.restore([Shelved(0.0, unpacked(saved)) for saved in tree["shelves"]])
+        store.shelves.restore([Shelved(0.0, unpacked(one)) for one in tree["shelves"]])
         exchange.numbers.epoch = tree["epoch"]
         exchange.deadline.recent.extend(tree["recent"])
         self.seconds_before = tree["seconds"]

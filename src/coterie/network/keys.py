@@ -238,13 +238,13 @@ class Roster:
         signature = key.sign(_canonical(roster._content()), ec.ECDSA(hashes.SHA256()))
         return replace(roster, signature=signature)
 
-    def _content(self) -> dict[str, Any]:
+    def _content(self) -> dict[str, object]:
         """The signed part."""
         revoked = [{"name": name, "serial": serial} for name, serial in self.revoked]
         return {"circle": self.circle, "version": self.version, "time": self.time, "revoked": revoked}
 
 
-def _canonical(document: dict[str, Any]) -> bytes:
+def _canonical(document: dict[str, object]) -> bytes:
     """The only byte form of a document, so that signatures can be checked."""
     return json.dumps(document, sort_keys=True, separators=(",", ":")).encode("ascii")
 

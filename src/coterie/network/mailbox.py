@@ -6,10 +6,9 @@ the use of the message.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from coterie.core.artifact import Artifact
 from coterie.core.errors import ArtifactError, RunError
@@ -24,7 +23,12 @@ class StoredMessage:
     artifact: Artifact
 
 
-EMPTY: Mapping[str, Any] = {"last": {}, "unread": []}  # the state before the first checkpoint
+class SavedMailbox(TypedDict):
+    last: dict[str, int]  # number of the last message, by sender and epoch
+    unread: list[str]  # names of files
+
+
+EMPTY: SavedMailbox = {"last": {}, "unread": []}  # the state before the first checkpoint
 
 
 class Mailbox:
@@ -35,11 +39,11 @@ class Mailbox:
         self._used: list[Path] = []  # since the last checkpoint
         self._used_before: list[Path] = []  # before the last checkpoint; needed if only the previous one is readable
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> SavedMailbox:
         """For a checkpoint: the numbers of the last messages, and the unread ones."""
         return {"last": dict(self.last), "unread": [message.path.name for message in self._unread]}
 
-    def open(self, state: Mapping[str, Any]) -> None:
+    def open(self, state: SavedMailbox) -> None:
         """Load the messages from before a crash, given the state in a checkpoint."""
         known, unread = state["last"], set(state["unread"])
         self.last = dict(known)

@@ -115,7 +115,7 @@ class AddressBook:
         """By peer, the version of its announcement and the serial of its certificate."""
         return {a.name: f"{a.version}/{a.serial}" for a in self._announcements()}
 
-    def news_for(self, known: Mapping[str, str]) -> tuple[list[dict[str, Any]], list[str]]:
+    def news_for(self, known: Mapping[str, str]) -> tuple[list[dict[str, object]], list[str]]:
         """The announcements and certificates missing at a peer that knows these versions."""
         has = {name: said.partition("/")[::2] for name, said in known.items()}
         newer = [a for a in self._announcements() if a.version > has.get(a.name, ("", ""))[0]][:MOST_NEWS]

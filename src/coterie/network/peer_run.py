@@ -10,6 +10,7 @@ from pathlib import Path
 from coterie.config.sections import NetworkSettings
 from coterie.core.peer import Peer
 from coterie.methods.base import Method
+from coterie.metrics import ACCURACY_ONLY, Evaluation
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,7 @@ class PeerRun:
     asynchronous: bool
     server: str = ""  # its name; empty without a server
     evaluate_every: int = 1
+    evaluation: Evaluation = ACCURACY_ONLY
 
 
 @dataclass

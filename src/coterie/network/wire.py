@@ -75,7 +75,7 @@ class Meeting(Message):
     protocol: int
     agreement: dict[str, str]  # the terms that must be equal, by name
     known: dict[str, str]  # by peer, the version of its announcement that the sender has
-    news: list[dict[str, Any]]  # announcements newer than those known to the recipient
+    news: list[dict[str, object]]  # announcements newer than those known to the recipient
     certificates: list[str]  # of peers unknown to the recipient
     roster: str  # the sender's, if the recipient's is older; otherwise empty
     roster_version: int
@@ -174,7 +174,7 @@ def _field_types(message: type[Any]) -> Mapping[str, Any]:
 
 def _is_a(value: object, kind: Any) -> bool:
     origin, inside = typing.get_origin(kind), typing.get_args(kind)
-    if kind is Any:
+    if kind is object:
         return True
     if origin is list:
         return isinstance(value, list) and all(_is_a(v, inside[0]) for v in value)

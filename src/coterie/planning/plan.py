@@ -113,7 +113,7 @@ def plan(experiment: Experiment, all_rounds: bool = False) -> Plan:
         folder, watch = Path(name), _Watch(e, rehearsal)
         stand_ins = simulated.StandIns(rehearsal, rehearsal.leaps.following, watch.count)
         summary = simulated.rehearse(e, folder / "run", stand_ins, watch.start)
-        return watch.plan(called, summary["seconds"], folder)
+        return watch.plan(called, summary.seconds, folder)
 
 
 def _checkpoint_seconds(simulation: Simulation, folder: Path) -> float:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from coterie.config.sections import Experiment
-from coterie.core.jobs import AnyJob, FitJob, PortableJob, Prediction, Score, Split
+from coterie.core.jobs import AnyJob, EvaluateJob, FitJob, Measurement, PortableJob, Prediction, Score, Split
 from coterie.core.peer import held_by
 from coterie.planning import work
 from coterie.planning.leaps import FOR_ROUNDS, Leaps
@@ -26,8 +26,10 @@ from coterie.planning.prices import Call, Do, Price, Prices, of_call
 from coterie.simulation.director import Simulation
 from coterie.simulation.participants import Participant
 from coterie.training import Trainer
+from coterie.training.plain import probabilities_of
 
-TRAINING, EVALUATING, PREDICTING, COMPUTING = "training", "evaluating", "predicting", "other computing"
+TRAINING, EVALUATING, MEASURING = "training", "evaluating", "measuring"
+PREDICTING, COMPUTING = "predicting", "other computing"
 STARTING = "getting started"  # extra time of first calls
 QUICK = 0.05  # seconds: faster functions are always called, not answered from the cache
 NOISE = 1e-6  # added to losses so that they differ
@@ -87,6 +89,15 @@ class Rehearsal(Trainer):
         with self._engine_paused():
             self._measure(EVALUATING, jobs, super().evaluate)
             return [self._score(job.split) for job in jobs]
+
+    def measure(self, jobs: Sequence[EvaluateJob]) -> list[Measurement]:
+        answers: list[Any] = [None] * len(jobs)
+        with self._engine_paused():
+            for lot in self._measure(MEASURING, jobs, super().measure):
+                classes = lot.price.example.probabilities.shape[1]
+                for i in lot.places:
+                    answers[i] = self._measurement(jobs[i].split, classes)
+        return answers
 
     def predict(self, jobs: Sequence[AnyJob]) -> list[Prediction]:
         answers: list[Any] = [None] * len(jobs)
@@ -201,14 +212,23 @@ class Rehearsal(Trainer):
         progress = self._progress(split)
         return Score(2 - progress + NOISE * self._rng.random(), progress)
 
+    def _measurement(self, split: Split, classes: int) -> Measurement:
+        logits = torch.from_numpy(self._logits(split, classes))
+        return Measurement(self._score(split), probabilities_of(logits), split.y.cpu().numpy())
+
     def _prediction(self, split: Split, example: Prediction) -> Prediction:
-        """A prediction whose accuracy is the peer's progress, whatever the model; features are those of the example."""
-        labels, classes = split.y.cpu().numpy(), example.logits.shape[1]
-        away = self._rng.integers(1, max(classes, 2), len(labels))
-        right = np.arange(len(labels)) < self._progress(split) * len(labels)
-        predicted = np.where(right, labels, (labels + away) % classes)
-        logits = SURE * np.eye(classes)[predicted] + self._rng.random((len(labels), classes))
-        rows = torch.arange(len(labels), device=example.features.device) % max(1, len(example.features))
+        """A synthetic prediction; features are those of the example."""
+        logits = self._logits(split, example.logits.shape[1])
+        rows = torch.arange(len(split), device=example.features.device) % max(1, len(example.features))
         if example.trouble:
             logits *= np.nan
         return Prediction(torch.from_numpy(logits).to(example.logits), example.features[rows], example.trouble)
+
+    def _logits(self, split: Split, classes: int) -> np.ndarray:
+        """Logits whose accuracy is the peer's progress, whatever the model."""
+        labels = split.y.cpu().numpy()
+        away = self._rng.integers(1, max(classes, 2), len(labels))
+        right = np.arange(len(labels)) < self._progress(split) * len(labels)
+        predicted = np.where(right, labels, (labels + away) % classes)
+        logits: np.ndarray = SURE * np.eye(classes)[predicted] + self._rng.random((len(labels), classes))
+        return logits

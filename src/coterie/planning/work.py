@@ -22,7 +22,7 @@ def kind(job: Job) -> Hashable:
     """The kind of a job. Jobs of one kind cost the same per unit of work."""
     if isinstance(job, FitJob):
         s = job.settings  # without the learning rate, which may change every round
-        how = (s.epochs, s.batch, s.optimizer, s.momentum == 0, s.augment)
+        how = (s.epochs, s.batch, s.optimizer, s.momentum == 0, s.augment, s.balance)
         return (job.model.architecture, job.loss, how, job.only, job.views, job.targets is None)
     if isinstance(job, EvaluateJob):
         return job.model.architecture

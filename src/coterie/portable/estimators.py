@@ -124,8 +124,11 @@ def describe(name: str) -> str:
     return f"custom: {name}" if name.startswith(PREFIX) else _named(name).about
 
 
-def fit(name: str, x: np.ndarray, y: np.ndarray, classes: int, seed: int) -> Portable:
-    """The estimator `name`, fitted to rows `x` (n, *input_shape) with classes `y`; determined by the seed."""
+def fit(name: str, x: np.ndarray, y: np.ndarray, classes: int, seed: int, balanced: bool = False) -> Portable:
+    """The estimator `name`, fitted to rows `x` (n, *input_shape) with classes `y`; determined by the seed.
+
+    If balanced, all classes present count the same, whatever their numbers of rows.
+    """
     input_shape = x.shape[1:]
     if name.endswith(SUFFIX):
         return _finished(name, input_shape, classes)
@@ -138,7 +141,7 @@ def fit(name: str, x: np.ndarray, y: np.ndarray, classes: int, seed: int) -> Por
         return Portable.of(conversion.constant(int(present[0]), input_shape, classes), name)
     rows = np.ascontiguousarray(x, dtype=np.float32).reshape(len(x), -1)
     with _ONE_AT_A_TIME, _one_thread(), _without_warnings():
-        estimator = _fitted(name, rows, np.asarray(y), seed)
+        estimator = _fitted(name, rows, np.asarray(y), seed, balanced)
         content = conversion.convert(name, estimator, rows, input_shape, classes)
     return Portable.of(content, name)
 
@@ -163,13 +166,31 @@ def _finished(path: str, input_shape: Shape, classes: int) -> Portable:
     return Portable.of(content, Path(path).name)
 
 
-def _fitted(name: str, rows: np.ndarray, y: np.ndarray, seed: int) -> Any:
+def _fitted(name: str, rows: np.ndarray, y: np.ndarray, seed: int, balanced: bool) -> Any:
     if name.startswith(PREFIX):
-        return _fit_custom(name, rows, y, seed)
+        return _fit_custom(name, rows, y, seed, balanced)
     kind = _named(name)
     if kind.cross_validates:
         rows, y = _each_class_twice(rows, y)
-    return kind.make(seed, np.unique(y, return_counts=True)[1].min()).fit(rows, y)
+    estimator = kind.make(seed, np.unique(y, return_counts=True)[1].min())
+    return estimator.fit(rows, y, **(_class_weights(name, estimator, y) if balanced else {}))
+
+
+def _class_weights(name: str, estimator: Any, y: np.ndarray) -> dict[str, np.ndarray]:
+    """The arguments of `fit` that make all classes count the same: scikit-learn's balanced weights of the rows.
+
+    The same as class_weight = "balanced", but the estimators without that parameter take weights of rows, too.
+    """
+    from sklearn.utils.class_weight import compute_sample_weight
+    from sklearn.utils.validation import has_fit_parameter
+
+    step, last = estimator.steps[-1] if hasattr(estimator, "steps") else ("", estimator)
+    if not has_fit_parameter(last, "sample_weight"):
+        raise ModelError(
+            f"model.zoo: '{name}' cannot be fitted with train.balance, because its fit() takes no sample_weight. "
+            "Set train.balance = none, or use another model"
+        )
+    return {f"{step}__sample_weight" if step else "sample_weight": compute_sample_weight("balanced", y)}
 
 
 def _each_class_twice(rows: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -179,12 +200,14 @@ def _each_class_twice(rows: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.n
     return np.concatenate([rows, rows[alone]]), np.concatenate([y, y[alone]])
 
 
-def _fit_custom(name: str, rows: np.ndarray, y: np.ndarray, seed: int) -> Any:
+def _fit_custom(name: str, rows: np.ndarray, y: np.ndarray, seed: int, balanced: bool) -> Any:
     make = find_callable(name.removeprefix(PREFIX))
     try:
         accepted = inspect.signature(make).parameters
         estimator: Any = make(**{key: seed for key in ("seed", "random_state") if key in accepted})
-        estimator.fit(rows, y)
+        estimator.fit(rows, y, **(_class_weights(name, estimator, y) if balanced else {}))
+    except ModelError:
+        raise
     except Exception as error:  # the user's code
         raise ModelError(f"model.zoo: '{name}' cannot be created and fitted: {error}") from error
     if not hasattr(estimator, "predict_proba"):

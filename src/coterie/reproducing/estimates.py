@@ -115,7 +115,7 @@ def forward_of(network: str, e: Experiment) -> float:
 def _samples(e: Experiment) -> tuple[float, float]:
     """The number of samples that a peer trains on, and that it is measured on."""
     entry = DOWNLOADED.get(e.data.name)
-    all_of_one = (entry.images if entry is not None else 0) / e.peers
+    all_of_one = (entry.rows if entry is not None else 0) / e.peers
 
     def of(share: float) -> float:
         return share if share >= 1 else share * all_of_one  # a number of samples, or a fraction of the available ones

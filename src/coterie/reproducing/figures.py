@@ -62,6 +62,11 @@ def _beside(name: str) -> Find:
     return _percent(lambda s: s.beside.spreads.get(name, Spread()).mean)
 
 
+def _noted(summary: Summary, name: str) -> float | None:
+    value = summary.noted.get(name)
+    return None if isinstance(value, Mapping) else value
+
+
 def _change(which: str) -> Find:
     """Relative to the row that the table names; otherwise to what the run itself measured."""
 
@@ -90,11 +95,11 @@ FIGURES: dict[str, TableFigure] = {
     "recall": TableFigure(_percent(lambda s: s.neighbours.recall), ".1f"),
     "mass": TableFigure(_number(lambda s: s.neighbours.mass), ".3f"),
     "alone": TableFigure(_beside("alone"), ".2f"),  # a peer's own models, in the last round
-    "own share": TableFigure(_percent(lambda s: s.beside.own_share), ".0f"),
+    "own share": TableFigure(_percent(lambda s: s.beside.noted.get("own_share")), ".0f"),
     "least change": TableFigure(_change("least"), ".1f", signed=True),
     "most change": TableFigure(_change("most"), ".1f", signed=True),
     "mixture": TableFigure(_beside("mixture"), ".2f"),
-    "helped": TableFigure(_percent(lambda s: s.helped), ".0f"),
+    "helped": TableFigure(_percent(lambda s: _noted(s, "helped")), ".0f"),
     "idle": TableFigure(_percent(lambda s: s.idle.mean if s.idle else None), ".0f"),
     "messages of prototypes": TableFigure(
         _number(lambda s: s.messages.by_artifact.get("prototypes")), ",.0f", beside=False

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import math
 import os
 import time
 import tomllib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Generic, NotRequired, TypedDict, TypeVar
 
 from coterie.core.formatting import short_name
+from coterie.core.json_values import Json, JsonValue, finite, parsed, table
 from coterie.core.run_folder import PARTS, RunFolder
 from coterie.core.summary import AnySummary, any_from_json
-from coterie.running.state import FAILED, FINISHED, read_state
+from coterie.running.state import FAILED, FINISHED, SavedState, read_state
 
 DEPTH = 3  # of folders below the one that is watched
 OWN = ".dashboard"  # folder for the output of runs that the dashboard started
@@ -24,6 +23,38 @@ STARTING = "starting"
 UNFINISHED = "unfinished"  # stopped or killed: unknown, because old runs have no state.json
 MOST_RUNS = 2_000
 BEGINNING = 60.0  # seconds in which a run without events counts as starting
+T = TypeVar("T")
+
+
+class Actions(TypedDict):
+    """What the page can do with a run that the dashboard started."""
+
+    pause: bool
+    stop: bool
+    resume: bool
+    asked: str  # the pending request: pause or stop
+
+
+class ListedRun(TypedDict):
+    """A row in the list of runs. Numbers and texts are None where the files have none."""
+
+    id: str
+    kind: str
+    state: str
+    round: float | None
+    rounds: float | None
+    peers: float | None
+    seed: float | None
+    method: str | None
+    data: str | None
+    partition: JsonValue
+    validation: float | None
+    test: float | None
+    bytes: float | None
+    error: str
+    time: float
+    report: bool
+    control: NotRequired[Actions]
 
 
 @dataclass
@@ -33,51 +64,44 @@ class RunEntry:
     id: str
     folder: Path
     kind: str
-    _known: dict[Path, tuple[int, Any]] = field(default_factory=dict)  # cache of files that seldom change
+    _config: _Cached[Json] = field(default_factory=lambda: _Cached(_parsed_config))
+    _summary: _Cached[AnySummary] = field(default_factory=lambda: _Cached(_parsed_summary))
 
     @property
     def files(self) -> RunFolder:
         return RunFolder(self.folder)
 
-    def listed(self) -> dict[str, Any]:
+    def listed(self) -> ListedRun:
         """Its row in the list of runs."""
         config, summary = self.config(), self.summary()
         state, method, data = self.state(summary), table(config.get("method")), table(config.get("data"))
         return {
-            "id": self.id, "kind": self.kind, "state": state["state"], "round": state["round"],
-            "rounds": state["rounds"] or finite(config.get("rounds")), "peers": finite(config.get("peers")),
+            "id": self.id, "kind": self.kind, "state": state.state, "round": state.round,
+            "rounds": state.rounds or finite(config.get("rounds")), "peers": finite(config.get("peers")),
             "seed": finite(config.get("seed")), "method": short(method.get("name")),
-            "data": short(data.get("name")), "partition": data.get("partition"), "validation": state["accuracy"],
+            "data": short(data.get("name")), "partition": data.get("partition"), "validation": state.accuracy,
             "test": finite(summary.test.last) if summary else None,
-            "bytes": summary.total_bytes if summary else state["bytes"],
-            "error": state["error"], "time": self.changed(), "report": self.files.report.exists(),
+            "bytes": summary.total_bytes if summary else state.bytes,
+            "error": state.error, "time": self.changed(), "report": self.files.report.exists(),
         }  # fmt: skip
 
-    def state(self, summary: AnySummary | None) -> dict[str, Any]:
+    def state(self, summary: AnySummary | None) -> SavedState:
         """The state of the run according to its files."""
-        saved = read_state(self.folder) or {}
-        about: dict[str, Any] = {key: finite(saved.get(key)) for key in ("round", "rounds", "accuracy", "bytes", "age")}
         diverged = bool(summary and summary.not_finite)  # a real peer has no state.json
         ended = FAILED if diverged else FINISHED
-        state = str(saved.get("state") or (ended if summary else STARTING if self._has_just_begun() else UNFINISHED))
-        error = str(saved.get("error") or ("its model is not finite: training diverged" if diverged else ""))
-        if summary and not saved:
-            about["round"] = summary.rounds
-        return {
-            **about, "state": state, "error": error, "traceback": str(saved.get("traceback", "")),
-            "doings": [table(d) for d in sequence(saved.get("peers"))],
-        }  # fmt: skip
+        inferred = ended if summary else STARTING if self._has_just_begun() else UNFINISHED
+        error = "its model is not finite: training diverged" if diverged else ""
+        saved = read_state(self.folder) or SavedState("", round=summary.rounds if summary else None)
+        return replace(saved, state=saved.state or inferred, error=saved.error or error)
 
     def _has_just_begun(self) -> bool:
         return not self.files.events.exists() and time.time() - self.changed() < BEGINNING
 
-    def config(self) -> dict[str, Any]:
-        config: dict[str, Any] = self._file(self.files.config, tomllib.loads) or {}
-        return config
+    def config(self) -> Json:
+        return self._config.of(self.files.config) or {}
 
     def summary(self) -> AnySummary | None:
-        summary: AnySummary | None = self._file(self.files.summary, _parsed_summary)
-        return summary
+        return self._summary.of(self.files.summary)
 
     def changed(self) -> float:
         """The time of the last write."""
@@ -89,37 +113,37 @@ class RunEntry:
                 continue
         return max(times)
 
-    def _file(self, path: Path, parse: Callable[[str], Mapping[str, Any] | None]) -> Any:
-        """A file's content, cached until it changes; None if it is absent or damaged."""
+
+class _Cached(Generic[T]):
+    """The content of a file that seldom changes, read again when it does."""
+
+    def __init__(self, parse: Callable[[str], T | None]) -> None:
+        self._parse = parse
+        self._changed: int | None = None
+        self._content: T | None = None
+
+    def of(self, path: Path) -> T | None:
+        """The content of the file; None if it is absent or damaged."""
         try:
             changed = path.stat().st_mtime_ns
-            if path not in self._known or self._known[path][0] != changed:
-                self._known[path] = changed, parse(path.read_text(encoding="utf-8"))
-            return self._known[path][1]
+            if self._changed != changed:
+                self._changed, self._content = None, self._parse(path.read_text(encoding="utf-8"))
+                self._changed = changed
         except (OSError, ValueError, RecursionError):
             return None
+        return self._content
+
+
+def _parsed_config(text: str) -> Json:
+    return tomllib.loads(text)
 
 
 def _parsed_summary(text: str) -> AnySummary | None:
-    content = json.loads(text)
+    content = parsed(text)
     return any_from_json(content) if isinstance(content, dict) else None
 
 
-def table(value: Any) -> dict[str, Any]:
-    """The value if it is a table; otherwise (in a damaged file) an empty one."""
-    return value if isinstance(value, dict) else {}
-
-
-def sequence(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
-def finite(value: Any) -> Any:
-    """The value if it is a finite number; otherwise None."""
-    return value if isinstance(value, int | float) and math.isfinite(value) else None
-
-
-def short(name: Any) -> str | None:
+def short(name: object) -> str | None:
     """A short name; None if the value (in a damaged file) is not text."""
     return short_name(name) if isinstance(name, str) else None
 

@@ -6,7 +6,7 @@ import glob
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from coterie.core.errors import CoterieError, RunError
 from coterie.core.events import PeerRound, RunStarted, read
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Where = str | Path | Iterable[str | Path]
+Row = dict[str, object]  # a cell can be any value of a setting, or a figure
 OF_A_ROUND = ["path", "method", "seed", "peer", "round", "time", "validation", "test", "loss", "bytes", "messages"]
 
 
@@ -68,9 +69,9 @@ def rounds(where: Where) -> pd.DataFrame:
     """
     import pandas as pd
 
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     for folder in folders(where):
-        of_run: list[dict[str, Any]] = []
+        of_run: list[Row] = []
         try:
             of_run.extend(_rounds(folder))
         except CoterieError as error:
@@ -105,20 +106,22 @@ def _of_one(path: Path) -> Iterator[Path]:
             yield from (run.folder for run in find_runs(folder, {}, most=None).values())
 
 
-def _row(folder: Path) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+def _row(folder: Path) -> tuple[Row, Row, Row]:
     """The status, settings and figures of a run."""
     errors: list[str] = []
     settings, summary = _settings(folder, errors), _summary(folder, errors)
     state = RunEntry("", folder, "").state(summary)
-    error = "; ".join([*([state["error"]] if state["error"] else []), *errors])
-    about = {"path": str(folder), "state": state["state"], "round": state["round"], "error": error}
-    about["mixture"] = "; ".join(summary.mixture if summary else ())
+    error = "; ".join([*([state.error] if state.error else []), *errors])
+    mixture = "; ".join(summary.mixture if summary else ())
+    about: Row = {
+        "path": str(folder), "state": state.state, "round": state.round, "error": error, "mixture": mixture,
+    }  # fmt: skip
     if summary and summary.not_finite:  # figures of diverged models are not results
         summary = None
     return about, flat(settings), {key: v for key, v in flat(summary or {}).items() if not isinstance(v, tuple)}
 
 
-def _settings(folder: Path, errors: list[str]) -> dict[str, Any]:
+def _settings(folder: Path, errors: list[str]) -> Row:
     """The settings in the file, including those that this version no longer has."""
     path = RunFolder(folder).config
     try:
@@ -138,9 +141,9 @@ def _summary(folder: Path, errors: list[str]) -> AnySummary | None:
         return None
 
 
-def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flat(values: Mapping[str, object], prefix: str = "") -> Row:
     """Nested values under dotted names; lists become tuples, so that rows can be grouped by them."""
-    flattened: dict[str, Any] = {}
+    flattened: Row = {}
     for key, value in values.items():
         if isinstance(value, Mapping):
             flattened |= flat(value, f"{prefix}{key}.")
@@ -149,12 +152,12 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flattened
 
 
-def _hashable(value: Any) -> Any:
+def _hashable(value: object) -> object:
     return tuple(map(_hashable, value)) if isinstance(value, list) else value
 
 
-def _rounds(folder: Path) -> Iterator[dict[str, Any]]:
-    about: dict[str, Any] = {"path": str(folder)}
+def _rounds(folder: Path) -> Iterator[Row]:
+    about: Row = {"path": str(folder)}
     for event in read(RunFolder(folder).events):
         if isinstance(event, RunStarted):
             about |= {"method": event.method, "seed": event.seed}

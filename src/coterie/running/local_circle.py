@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import random
+import re
 import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+import unicodedata
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,7 +22,7 @@ from typing import Any
 from coterie.config import parsing, provenance
 from coterie.config.sections import Experiment
 from coterie.core.errors import DivergedError, Interrupted, RunError
-from coterie.core.events import EventLog, PeerRound, RunStarted, read
+from coterie.core.events import EventLog, PeerRound, RunStarted, from_record, read
 from coterie.core.run_folder import RunFolder
 from coterie.core.summary import Summary
 from coterie.core.tail import Tail
@@ -35,6 +38,7 @@ POLL_INTERVAL = 0.1  # seconds
 RESTARTS = 20  # of one peer, before `up` gives up on it
 SERVER = "server"
 PORTS = range(20_000, 32_000)  # below the ephemeral ports of Linux (from 32768) and other systems (from 49152)
+LONGEST_SITE = 50  # letters of a site's name in a certificate, which allows 63
 SEEDS = 3  # seed peers: one would do if it never went down
 
 _log = logging.getLogger(__name__)
@@ -75,10 +79,11 @@ class LocalCircle:
     ) -> None:
         self.e, self.out, self.say, self.restart = experiment, out, say, restart
         self.files = RunFolder(out)
-        names = [f"peer-{i}" for i in range(experiment.peers)]
+        self._circle = gather(experiment)  # most errors show here, before anything starts
+        sites = self._circle.dataset.site_names
+        names = certificate_names(sites) if sites else [f"peer-{i}" for i in range(experiment.peers)]
         names += [SERVER] if experiment.method.with_server() else []
         self.members = [PeerProcess(n, self.files.peer_file(n), self.files.peer(n).path) for n in names]
-        self._circle = gather(experiment)  # most errors show here, before anything starts
         self._state = RunState(out, experiment.rounds)
         self._progress = Progress(experiment.peers, experiment.rounds, self._circle.clusters, self._report)
         self._on_round = on_round
@@ -98,15 +103,22 @@ class LocalCircle:
         authority.create_authority(keys, "throwaway", days=30)
         ports = free_ports(len(self.members))
         seeds = [f"{m.name}@127.0.0.1:{port}" for m, port in list(zip(self.members, ports, strict=True))[:SEEDS]]
-        for member, port in zip(self.members, ports, strict=True):
+        for number, (member, port) in enumerate(zip(self.members, ports, strict=True)):
             authority.issue(member.name, keys, days=30)
-            self._write_file(member, port, seeds)
+            self._write_file(member, port, seeds, self._site(number))
 
-    def _write_file(self, member: PeerProcess, port: int, seeds: list[str]) -> None:
+    def _site(self, number: int) -> str:
+        """The site of a peer; of the first peer for a server, which needs to know what samples look like."""
+        sites = self._circle.dataset.site_names
+        return sites[number if number < len(sites) else 0] if sites else ""
+
+    def _write_file(self, member: PeerProcess, port: int, seeds: list[str], site: str) -> None:
         tables = self.e.tables()
+        if site and not (self.e.data.labels or self.e.data.schema):  # a site may lack some labels
+            tables["data"]["labels"] = self._circle.dataset.classes
         peer = {
             "keys": f"../keys/{member.name}", "listen": f"127.0.0.1:{port}", "seeds": seeds, "out": member.name,
-            "server": SERVER if self.e.method.with_server() else "",
+            "server": SERVER if self.e.method.with_server() else "", "site": site,
         }  # fmt: skip
         member.file.write_text(parsing.dump({**tables, "peer": peer}), encoding="utf-8")
 
@@ -199,9 +211,10 @@ class LocalCircle:
             records += member.tail.look()[1]
         for record in records:
             # A peer that restarts replaces its file; its earlier rounds were shown before.
-            if record.get("event") == "round" and record["round"] > member.round:
-                member.round = record["round"]
-                self._progress.see(PeerRound(**record))
+            event = from_record(record) if record.get("event") == "round" else None
+            if isinstance(event, PeerRound) and event.round > member.round:
+                member.round = event.round
+                self._progress.see(event)
 
 
 def resumable(out: Path, **options: Any) -> LocalCircle:
@@ -214,6 +227,17 @@ def resumable(out: Path, **options: Any) -> LocalCircle:
         unknown = reason == provenance.NOT_RECORDED
         _log.warning("%s is resumed, but %s", out, provenance.NOT_KNOWN if unknown else mixed)
     return LocalCircle(experiment, out, **options)
+
+
+def certificate_names(sites: Sequence[str]) -> list[str]:
+    """A different name for each site, of the letters that certificates allow."""
+    names: list[str] = []
+    for site in sites:
+        letters = unicodedata.normalize("NFKD", site).encode("ascii", "ignore").decode().lower()
+        name = re.sub("[^a-z0-9]+", "-", letters)[:LONGEST_SITE].strip("-") or "site"
+        numbered = itertools.chain([name], (f"{name}-{number}" for number in itertools.count(2)))
+        names.append(next(one for one in numbered if one not in (*names, SERVER)))
+    return names
 
 
 def free_ports(count: int) -> list[int]:

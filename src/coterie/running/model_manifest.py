@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from coterie.core.ensemble import VOTES
+from coterie.core.formatting import LONGEST_NAME, plain
+from coterie.core.json_values import Json, items, subtable, table, text, whole
 from coterie.data.dataset import IMAGES, KINDS, FeatureColumn
+from coterie.data.preparation import Preparation
 from coterie.data.scaling import Scaling
 
 FORM = 1  # version of the manifest's format; no other can be read
@@ -38,7 +40,7 @@ class Manifest:
     method: str
     seed: int
     peer: int
-    name: str  # of a real peer; empty for a simulated one
+    name: str  # of a real peer or of a simulated peer's site; empty if it has none
     round: int
     classes: tuple[str, ...]
     kind: str  # of samples: images, features, or integers
@@ -46,14 +48,29 @@ class Manifest:
     columns: tuple[FeatureColumn, ...]  # of tables whose columns have names
     label: str  # the label column of such a table
     scaling: Scaling
-    model: Mapping[str, Any]  # the [model] settings
+    model: Mapping[str, object]  # the [model] settings
     vote: str  # of an ensemble; empty for a single model
     parts: tuple[Part, ...]
     version: str  # of Coterie
+    preparation: Preparation | None = None  # of tables with a schema: from its columns to features, before scaling
 
     @property
     def are_images(self) -> bool:
         return self.kind == IMAGES
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """The names of the features of a table; empty if they have none."""
+        if self.preparation:
+            return self.preparation.schema.features
+        return tuple(name for column in self.columns for name in column.features)
+
+    @property
+    def measured(self) -> tuple[str, ...]:
+        """The features of a table that are measurements, not indicators."""
+        if self.preparation:
+            return tuple(column.name for column in self.preparation.schema.columns if not column.is_category)
+        return tuple(column.name for column in self.columns if not column.texts)
 
     @property
     def weights(self) -> tuple[float, ...]:
@@ -62,10 +79,10 @@ class Manifest:
 
     @property
     def who(self) -> str:
-        return f"peer {self.peer} ('{self.name}')" if self.name else f"peer {self.peer}"
+        return f"peer {self.peer} ('{plain(self.name, LONGEST_NAME)}')" if self.name else f"peer {self.peer}"
 
 
-def to_tree(m: Manifest) -> dict[str, Any]:
+def to_tree(m: Manifest) -> dict[str, object]:
     """The manifest as a JSON tree, also readable for people."""
     columns = [{"name": c.name, **({"texts": list(c.texts)} if c.texts else {})} for c in m.columns]
     return {
@@ -73,7 +90,8 @@ def to_tree(m: Manifest) -> dict[str, Any]:
         "round": m.round, "classes": list(m.classes),
         "input": {
             "kind": m.kind, "shape": list(m.shape),
-            "features": [name for c in m.columns for name in c.features], "columns": columns, "label": m.label,
+            "features": list(m.features), "columns": columns, "label": m.label,
+            **({"preparation": m.preparation.tree()} if m.preparation else {}),
             "scaling": {
                 "per": "channel" if len(m.shape) > 1 else "feature", "formula": "(value - mean) / deviation",
                 "mean": list(m.scaling.mean), "deviation": list(m.scaling.deviation),
@@ -83,40 +101,61 @@ def to_tree(m: Manifest) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _plain(part: Part) -> dict[str, Any]:
+def _plain(part: Part) -> dict[str, object]:
     """Omits an absent weight: earlier versions do not know weights, and must fail on a weighted vote."""
     return {key: value for key, value in dataclasses.asdict(part).items() if key != "weight" or value is not None}
 
 
-def from_tree(tree: Any) -> Manifest:
+def from_tree(tree: object) -> Manifest:
     """The manifest in a JSON tree; raises ValueError, naming what is wrong, if it is not one."""
+    content = table(tree)
     try:
-        if tree["form"] != FORM:
-            raise ValueError(f"its format is {tree['form']}, but this version of Coterie reads {FORM}")
-        given, scaling = tree["input"], tree["input"]["scaling"]
+        if content["form"] != FORM:
+            raise ValueError(f"its format is {content['form']}, but this version of Coterie reads {FORM}")
+        given = subtable(content, "input")
+        scaling = subtable(given, "scaling")
         manifest = Manifest(
-            tree["method"], tree["seed"], tree["peer"], tree["name"], tree["round"], _texts(tree["classes"]),
-            given["kind"], tuple(int(n) for n in given["shape"]),
-            tuple(FeatureColumn(c["name"], _texts(c.get("texts", ()))) for c in given["columns"]), given["label"],
-            Scaling(_numbers(scaling["mean"]), _numbers(scaling["deviation"])), dict(tree["model"]), tree["vote"],
-            tuple(Part(**part) for part in tree["members"]), tree["coterie"],
+            text(content, "method"), whole(content, "seed"), whole(content, "peer"), text(content, "name"),
+            whole(content, "round"), _texts(items(content, "classes")), text(given, "kind"),
+            tuple(map(int, _numbers(given, "shape"))), tuple(map(_column, items(given, "columns"))),
+            text(given, "label"), Scaling(_numbers(scaling, "mean"), _numbers(scaling, "deviation")),
+            subtable(content, "model"), text(content, "vote"), tuple(map(_part, items(content, "members"))),
+            text(content, "coterie"), Preparation.of_tree(given["preparation"]) if "preparation" in given else None,
         )  # fmt: skip
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, OverflowError) as error:
         raise ValueError(f"its manifest is invalid ({error!r})") from error
     if fault := _fault(manifest):
         raise ValueError(f"its manifest is invalid ({fault})")
     return manifest
 
 
-def _texts(values: Any) -> tuple[str, ...]:
-    texts = tuple(values)
-    if not all(isinstance(text, str) for text in texts):
-        raise TypeError(f"not all of {texts!r} are texts")
+def _column(value: object) -> FeatureColumn:
+    column = table(value)
+    return FeatureColumn(text(column, "name"), _texts(items(column, "texts")) if "texts" in column else ())
+
+
+def _part(value: object) -> Part:
+    """A member; refuses keys that this version does not know."""
+    part = table(value)
+    weight = part.get("weight")
+    if not (weight is None or isinstance(weight, int | float)):
+        raise ValueError(f"its manifest is invalid (invalid vote weights {weight})")
+    return Part(**{key: text(part, key) for key in part if key != "weight"}, weight=weight)
+
+
+def _texts(values: Sequence[object]) -> tuple[str, ...]:
+    texts = tuple(value for value in values if isinstance(value, str))
+    if len(texts) < len(values):
+        raise TypeError(f"not all of {values!r} are texts")
     return texts
 
 
-def _numbers(values: Any) -> tuple[float, ...]:
-    return tuple(float(value) for value in values)
+def _numbers(content: Json, key: str) -> tuple[float, ...]:
+    values = items(content, key)
+    numbers = tuple(float(value) for value in values if isinstance(value, int | float))
+    if len(numbers) < len(values):
+        raise TypeError(f"not all of {values!r} are numbers")
+    return numbers
 
 
 def _is_weight(value: object) -> bool:
@@ -131,7 +170,7 @@ def _fault(m: Manifest) -> str:
         return f"a scaling of {len(m.scaling.mean)} for inputs of shape {m.shape}"
     if not all(map(math.isfinite, (*m.scaling.mean, *m.scaling.deviation))) or 0 in m.scaling.deviation:
         return "a scaling that is not finite, or by 0"
-    if m.columns and sum(len(c.features) for c in m.columns) != m.shape[0]:
+    if m.features and len(m.features) != m.shape[0]:
         return "columns that do not match its features"
     if not m.parts or (m.vote not in VOTES if m.vote else len(m.parts) > 1):
         return f"{len(m.parts)} members that vote '{m.vote}'"

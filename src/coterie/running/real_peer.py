@@ -25,11 +25,13 @@ from coterie.core import checkpoint
 from coterie.core.errors import ConfigError, CoterieError, Interrupted, RunError
 from coterie.core.events import EventLog, Offence, PeerRound, RunStarted, of_kind, read
 from coterie.core.files import locked, write_whole
-from coterie.core.peer import Others, Peer
+from coterie.core.others import Others
+from coterie.core.peer import Peer
 from coterie.core.run_folder import RunFolder
 from coterie.core.settings import setting
 from coterie.core.summary import LastAndSelected, PeerSummary
 from coterie.core.topology import TopologySettings, links_of
+from coterie.metrics import selected_round, selection_of
 from coterie.network.agreement import agreement, digest
 from coterie.network.audit import AuditLog
 from coterie.network.engine import NetworkEngine
@@ -40,12 +42,12 @@ from coterie.network.node import Node, Traffic
 from coterie.network.peer_run import PeerRun
 from coterie.network.penalties import Penalties
 from coterie.network.store import Store
-from coterie.report.summary import diverged_peers, selected_round, write_json
-from coterie.running import finite
-from coterie.running.saved_models import keep
+from coterie.report.scores import peer_scores
+from coterie.report.summary import diverged_peers, write_json
+from coterie.running import finite, saved_models, saved_predictions
 from coterie.running.sinks import Sinks
 from coterie.training import Trainer
-from coterie.wiring import Population, gather, run_started
+from coterie.wiring import Population, gather, own_data, run_started
 
 STATUS_EVERY = 1.0  # seconds
 PARENT = "COTERIE_PARENT"  # environment variable: the id of the process that supervises this one
@@ -64,6 +66,7 @@ class PeerSettings:
     seeds: tuple[str, ...] = setting((), "seed peers to join through, as NAME@HOST:PORT; one that is up is enough")
     server: str = setting("", "name of the peer that acts as the server, if the method has one")
     index: int = setting(-1, "index of its share of a named dataset; -1: the peer's number")
+    site: str = setting("", "with data.partition = column or files: the site whose rows this peer has")
     out: str = setting("", "output folder; default: next to the file, with the same name")
 
 
@@ -111,11 +114,17 @@ def read_file(path: Path, words: Sequence[str] = ()) -> PeerFile:
     return PeerFile(path, parsing.build(PeerSettings, merged, "peer."), from_tables(tables))
 
 
-def _resolve_paths(folder: Path, of_data: dict[str, Any], of_model: dict[str, Any]) -> None:
+def _resolve_paths(folder: Path, of_data: dict[str, object], of_model: dict[str, object]) -> None:
     """Resolve paths relative to the peer's file, not to the working directory."""
     name, zoo = of_data.get("name"), of_model.get("zoo")
-    if isinstance(name, str) and name not in data.available() and (folder / name).exists():
-        of_data["name"] = str((folder / name).resolve())
+    if isinstance(name, str) and name not in data.available():
+        if (folder / name).exists():
+            of_data["name"] = str((folder / name).resolve())
+        elif data.is_pattern(name):
+            of_data["name"] = str((folder / name).absolute())
+    schema = of_data.get("schema")
+    if isinstance(schema, str) and schema and (folder / schema).exists():
+        of_data["schema"] = str((folder / schema).resolve())
     if isinstance(zoo, list):
         of_model["zoo"] = [
             str((folder / kind).resolve()) if str(kind).endswith(".onnx") and (folder / kind).exists() else kind
@@ -133,8 +142,7 @@ def place(file: PeerFile, identity: Identity) -> tuple[Peer, Population]:
         raise ConfigError(f"{e.method_name} needs a server: set peer.server to the name of the peer that serves")
     serves = e.method.with_server() and file.peer.server == identity.name
     if e.data.name not in data.available():  # a data file: all of it belongs to this peer
-        alone = dataclasses.replace(e.data, partition="iid")
-        circle = gather(dataclasses.replace(e, peers=1, data=alone, graph=TopologySettings()))
+        circle = gather(dataclasses.replace(e, peers=1, graph=TopologySettings()), own_data(e, file.peer.site))
         index = 0
     else:
         circle = gather(e)
@@ -202,6 +210,8 @@ async def take_part(
             f"peer.name = '{file.peer.name}', but the certificate in {file.keys} is that of '{identity.name}'"
         )
     me, circle = place(file, identity)
+    for remark in circle.dataset.remarks:
+        say(remark)
     file.out.mkdir(parents=True, exist_ok=True)
     with _lock(file.out) as start:
         saved = _prepare(file, fresh, me, circle, say)
@@ -249,7 +259,7 @@ def _lock(out: Path) -> Iterator[int]:
 
 def _prepare(
     file: PeerFile, fresh: bool, me: Peer, circle: Population, say: Callable[[str], None]
-) -> tuple[int, dict[str, Any]] | None:
+) -> tuple[int, checkpoint.Tree] | None:
     """The checkpoint to resume from; None after preparing a new run."""
     out, files = file.out, file.files
     saved = (
@@ -267,7 +277,8 @@ def _prepare(
     for old in [*files.checkpoint.glob("round-*"), *files.letters.glob("*.letter")]:
         old.unlink()
     files.summary.unlink(missing_ok=True)
-    shutil.rmtree(files.models, ignore_errors=True)
+    for folder in (files.models, files.predictions):
+        shutil.rmtree(folder, ignore_errors=True)
     log.path.unlink(missing_ok=True)
     provenance.begin(out, file.experiment)
     files.config.write_text(file.experiment.toml(), encoding="utf-8")
@@ -304,8 +315,9 @@ def _wire(
     server = file.peer.server if e.method.with_server() else ""
     asynchronous = e.engine.asynchronous or e.method.asynchronous
     peer_run = PeerRun(
-        e.method, me, e.rounds, e.peers + e.method.with_server(), e.network, out, asynchronous, server, e.evaluate.every
-    )
+        e.method, me, e.rounds, e.peers + e.method.with_server(), e.network, out, asynchronous, server,
+        e.evaluate.every, circle.evaluation,
+    )  # fmt: skip
     store = Store(peer_run)
 
     def on_offence(sender: str, what: str) -> None:
@@ -352,7 +364,8 @@ async def _live(file: PeerFile, engine: NetworkEngine, circle: Population, say: 
 def _end(file: PeerFile, engine: NetworkEngine, circle: Population) -> PeerSummary:
     """Write the files of a finished peer; then raise an error if its model is not finite."""
     e, name, peers = file.experiment, engine.node.identity.name, [(engine.me, file.experiment.rounds)]
-    keep(file.out, e, circle, peers, name)
+    saved_models.keep(file.out, e, circle, peers, name)
+    saved_predictions.keep(file.out, circle, [engine.me], engine.predictions)
     engine.log.write(*finite.diverged(peers, engine.seconds()))
     engine.log.flush()
     summary = summarise_peer(file.out, name, engine.seconds())
@@ -373,7 +386,7 @@ def summarise_peer(out: Path, name: str, seconds: float) -> PeerSummary:
     start: RunStarted = of_kind(events, RunStarted)[0]
     rounds: list[PeerRound] = of_kind(events, PeerRound)
     tested = [r for r in rounds if r.test is not None]
-    best = selected_round(tested) if tested else None
+    best = selected_round(tested, selection_of(start)) if tested else None
     summary = PeerSummary(
         name=name,
         method=start.method,
@@ -386,6 +399,7 @@ def summarise_peer(out: Path, name: str, seconds: float) -> PeerSummary:
         offences=len(of_kind(events, Offence)),
         seconds=seconds,
         not_finite=diverged_peers(events),
+        scores=peer_scores(start, tested[-1], best) if best else {},
     )
     return provenance.with_mixture(summary, out)
 

@@ -18,6 +18,7 @@ from coterie.core.checksum import checksum
 from coterie.core.ensemble import Member
 from coterie.core.errors import RunError
 from coterie.core.files import replacing_folder
+from coterie.core.formatting import LONGEST_NAME, plain
 from coterie.core.model import Model
 from coterie.core.model_registry import ONNX
 from coterie.core.peer import Peer, held_by
@@ -58,9 +59,15 @@ def keep(out: Path, e: Experiment, circle: Population, peers: Iterable[tuple[Pee
     try:
         with replacing_folder(folder) as temporary:  # there is a folder after an earlier end of this run
             for me, round in with_data:
-                _write(temporary / file_name(me.id), _personal(me, round, e, circle, name))
+                _write(temporary / file_name(me.id), _personal(me, round, e, circle, name or _site(me, circle)))
     except (OSError, SafetensorError) as error:
         raise RunError(f"the models {folder} could not be written ({error}): is the disk full?") from error
+
+
+def _site(me: Peer, circle: Population) -> str:
+    """The name of a simulated peer's site; empty if it has none."""
+    names = circle.dataset.site_names
+    return names[me.id] if me.id < len(names) else ""
 
 
 def file_name(peer: int) -> str:
@@ -75,7 +82,7 @@ def _personal(me: Peer, round: int, e: Experiment, circle: Population, name: str
     manifest = Manifest(
         e.method_name, e.seed, me.id, name, round, dataset.classes, circle.pooled.kind, shape, dataset.columns,
         e.data.label, scaling, dataclasses.asdict(e.model),
-        "" if me.ensemble is None else me.ensemble.vote, _parts(me), version(),
+        "" if me.ensemble is None else me.ensemble.vote, _parts(me), version(), data.preparation if data else None,
     )  # fmt: skip
     return Personal(manifest, tuple(_content(member.model) for member in members))
 
@@ -144,7 +151,7 @@ def _of_part(number: int, part: Part, tensors: Mapping[str, Array]) -> Tensors |
 
 
 def find(where: Path, peer: str | None) -> Path:
-    """The file of a peer, by number or (for real peers) name, in the folder of a run, a peer, or `coterie up`."""
+    """The file of a peer, by its name or number, in the folder of a run, a real peer, or `coterie up`."""
     files = {_number(path): path for path in _files(where)}
     if not files:
         raise RunError(_why_none(where))
@@ -152,13 +159,13 @@ def find(where: Path, peer: str | None) -> Path:
         if len(files) == 1:
             return next(iter(files.values()))
         raise RunError(f"choose a peer with --peer: {where} has {len(files)}, for example --peer {min(files)}")
+    names = {name: path for path in files.values() if (name := _name(path))}
+    if peer in names:  # before numbers: a site may be named by a number, and reports show its name
+        return names[peer]
     if peer.isdecimal() and int(peer) in files:
         return files[int(peer)]
-    names = {} if peer.isdecimal() else {name: path for path in files.values() if (name := _name(path))}
-    if peer in names:
-        return names[peer]
     has = f"{len(files)} (0 to {max(files)})" if len(files) == max(files) + 1 else ", ".join(map(str, sorted(files)))
-    also = f", named {', '.join(sorted(names))}" if names else ""
+    also = f", named {', '.join(plain(name, LONGEST_NAME) for name in sorted(names))}" if names else ""
     raise RunError(f"there is no peer '{peer}': {where} has the models of {has}{also}")
 
 

@@ -19,13 +19,14 @@ from coterie.config.sections import RAY, Experiment
 from coterie.core import checkpoint
 from coterie.core.errors import ConfigError, RunError, StageLost
 from coterie.core.events import Event, EventLog, PeerAway, PeerRound, read
+from coterie.core.json_values import finite as finite_number
 from coterie.core.run_folder import RunFolder
 from coterie.core.summary import Summary
+from coterie.engines.predictions import Predictions
 from coterie.report.html import write_report
 from coterie.report.summary import read_summary, summarise, write_graph, write_json
-from coterie.running import finite
+from coterie.running import finite, saved_models, saved_predictions
 from coterie.running.progress import OnRound, Progress, RoundProgress
-from coterie.running.saved_models import keep
 from coterie.running.sinks import Sinks
 from coterie.running.state import RunState
 from coterie.simulation.clock import Clock
@@ -77,10 +78,10 @@ def run(
         summary = coterie.run(coterie.load("demo"), "runs/demo")
         print(summary["accuracy"]["last"]["mean"])
     """
-    return _run(experiment, Path(out), overwrite, on_round, on_start)
+    return _run(experiment, Path(out), overwrite, on_round, on_start).to_json()
 
 
-def rehearse(experiment: Experiment, out: Path, stand_ins: StandIns, on_start: OnStart) -> dict[str, Any]:
+def rehearse(experiment: Experiment, out: Path, stand_ins: StandIns, on_start: OnStart) -> Summary:
     """As `run`, with stand-ins and without checkpoints."""
     return _run(experiment, out, False, None, on_start, stand_ins)
 
@@ -92,7 +93,7 @@ def _run(
     on_round: OnRound | None,
     on_start: OnStart | None,
     stand_ins: StandIns | None = None,
-) -> dict[str, Any]:
+) -> Summary:
     check_folder(out, overwrite)
     circle = gather(experiment)  # before anything is written or deleted: most errors show here
     _check_cluster(experiment)
@@ -106,7 +107,7 @@ def _run(
     log.write(run_started(experiment, circle))
     log.flush()
     begin = partial(_go, experiment, circle, log, out, 0.0, None, on_round, on_start, stand_ins=stand_ins)
-    return _retry_after_loss(begin, partial(_resume, out, on_round, on_start), out).to_json()
+    return _retry_after_loss(begin, partial(_resume, out, on_round, on_start), out)
 
 
 def resume(out: str | Path, *, on_round: OnRound | None = None, on_start: OnStart | None = None) -> dict[str, Any]:
@@ -161,7 +162,9 @@ def _resume(out: Path, on_round: OnRound | None, on_start: OnStart | None) -> Su
     _check_complete(kept, saved[0], log.path)
     if warning := provenance.resume(out, experiment, saved[0]):
         _log.warning("%s", warning)
-    return _go(experiment, circle, log, out, saved[1].get("seconds", 0.0), saved, on_round, on_start, kept)
+    return _go(
+        experiment, circle, log, out, finite_number(saved[1].get("seconds")) or 0.0, saved, on_round, on_start, kept
+    )
 
 
 def _warn_if_outdated(out: Path, experiment: Experiment) -> None:
@@ -177,7 +180,7 @@ def _go(
     log: EventLog,
     out: Path,
     seconds: float,
-    saved: tuple[int, dict[str, Any]] | None,
+    saved: tuple[int, checkpoint.Tree] | None,
     on_round: OnRound | None,
     on_start: OnStart | None,
     kept: list[Event] | None = None,
@@ -195,12 +198,13 @@ def _go(
         for event in kept or []:
             progress.see(event, tell=False)
             sinks.see(event, tell=False)
-        state.update(bytes=progress.bytes)
+        state.facts["bytes"] = progress.bytes
+        predictions = Predictions(circle.evaluation.selection, e.engine.checkpoint)
         simulation = Simulation(
             stage, Clock(e.clock, e.peers, e.seed), log, asynchronous=e.engine.asynchronous,
             checkpoint_every=e.engine.checkpoint, folder=None if stand_ins else RunFolder(out).checkpoint,
             on_record=partial(_pass_on, progress, sinks, stand_ins), seconds=lambda: time.perf_counter() - began,
-            following=stand_ins.following if stand_ins else round_after,
+            following=stand_ins.following if stand_ins else round_after, predictions=predictions,
         )  # fmt: skip
         if saved is not None:
             simulation.restore(*saved)
@@ -210,7 +214,8 @@ def _go(
         simulation.run()
         stage.collect_states()
         peers = [(stage.peers[p.id], min(p.round, e.rounds)) for p in simulation.participants]
-        keep(out, e, circle, peers)
+        saved_models.keep(out, e, circle, peers)
+        saved_predictions.keep(out, circle, [me for me, _ in peers], predictions)
         log.write(*finite.diverged(peers, simulation.now))
         log.close()
         summary = finish(out, time.perf_counter() - began)

@@ -11,12 +11,14 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from coterie.core import notes
 from coterie.core.events import Event, PeerRound, RunStarted
+from coterie.core.formatting import peer_name
+from coterie.core.json_values import table
 from coterie.core.run_folder import RunFolder
 from coterie.core.summary import LAST, SELECTED, AnySummary
+from coterie.methods.declared import no_curves
 from coterie.running.progress import Progress, RoundProgress
 
 MOST_PEERS = 50  # with more peers, only means are shown
@@ -27,12 +29,14 @@ class Sink(ABC):
 
     package: str
 
-    def __init__(self, folder: Path, config: Mapping[str, Any], resumed: bool) -> None:
+    def __init__(self, folder: Path, config: Mapping[str, object], resumed: bool) -> None:
         self.folder, self.config, self.resumed = folder, config, resumed
         self.few = True
         self._peers: int | None = None  # None for a real peer, which sees only its own records
+        self._names: Sequence[str] = ()
         self._progress: Progress | None = None
         self._tags = notes.Tags()
+        self._no_curves = no_curves(str(table(config["method"])["name"]))
         self._noted: dict[int, dict[str, list[float]]] = {}  # by round and tag, until all peers have finished the round
         self._left_out = False
         self._open()
@@ -41,21 +45,27 @@ class Sink(ABC):
         """Process an event; with `tell` false (before a restart) it is not sent again."""
         if isinstance(event, RunStarted):
             self._peers, self.few = event.peers, event.peers <= MOST_PEERS
+            self._names = event.names
             self._progress = Progress(event.peers, event.rounds, event.clusters, self._round)
             return
         if tell and self.few and isinstance(event, PeerRound) and event.validation is not None:
-            own = {f"peer {event.peer}/validation": event.validation, f"peer {event.peer}/loss": event.loss}
+            name = self._called(event.peer)
+            own = {f"{name}/validation": event.validation, f"{name}/loss": event.loss}
             self.log(event.round, {name: value for name, value in own.items() if value is not None})
         if isinstance(event, PeerRound):
             self._note(event, tell)
         if self._progress is not None:
             self._progress.see(event, tell)
 
+    def _called(self, peer: int) -> str:
+        """The peer's name, without the separator of tags."""
+        return peer_name(peer, self._names).replace("/", "_")
+
     def _note(self, event: PeerRound, tell: bool) -> None:
         """The numbers that the method noted: of each participant, and for the mean over peers."""
         is_server = self._peers is not None and event.peer >= self._peers
-        participant = "server" if is_server else f"peer {event.peer}"
-        for name, value in notes.numbers(event.notes).items():
+        participant = "server" if is_server else self._called(event.peer)
+        for name, value in notes.numbers(event.notes, self._no_curves).items():
             tag = self._tags.of(name)
             if tag is None:
                 self._warn_of_more(name)
@@ -168,7 +178,7 @@ SINKS: dict[str, type[Sink]] = {"tensorboard": TensorBoard, "wandb": WandB}
 class Sinks:
     """All sinks of a run. A sink that fails is reported and dropped; the run continues without it."""
 
-    def __init__(self, names: Sequence[str], folder: Path, config: Mapping[str, Any], resumed: bool = False) -> None:
+    def __init__(self, names: Sequence[str], folder: Path, config: Mapping[str, object], resumed: bool = False) -> None:
         self._all: dict[str, Sink] = {}
         for name in names:
             try:
@@ -185,7 +195,7 @@ class Sinks:
     def close(self) -> None:
         self._call_all("close")
 
-    def _call_all(self, method: str, *arguments: Any) -> None:
+    def _call_all(self, method: str, *arguments: object) -> None:
         for name, sink in list(self._all.items()):
             try:
                 getattr(sink, method)(*arguments)

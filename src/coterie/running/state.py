@@ -12,15 +12,18 @@ import socket
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TypedDict
 
 from coterie.core.errors import CoterieError, Interrupted
 from coterie.core.files import write_whole
+from coterie.core.json_values import Json, finite, number, parsed, sequence, table, whole
 from coterie.core.run_folder import RunFolder
+from coterie.simulation.participants import Activity
 
 EVERY = 0.5  # seconds between two writes, if they are fast
 SHARE = 1 / 200  # maximum share of time spent writing: thousands of participants mean fewer writes
@@ -31,7 +34,37 @@ LONGEST_TRACE = 8_000  # characters, from the end of the traceback
 RUNNING, FINISHED, STOPPED, FAILED = "running", "finished", "stopped", "failed"
 KILLED, SILENT = "killed", "silent"  # determined by the reader
 
-Activities = Callable[[], list[dict[str, Any]]]
+Activities = Callable[[], Sequence[Activity]]
+
+
+class RunFacts(TypedDict):
+    """The content of state.json, except its time and the participants."""
+
+    state: str
+    process: int
+    host: str
+    began: float
+    round: int
+    rounds: int
+    accuracy: float | None
+    bytes: int
+    error: str
+    traceback: str
+
+
+@dataclass(frozen=True)
+class SavedState:
+    """What a state.json says. If the file does not say it, a figure is None and a text is empty."""
+
+    state: str
+    age: float = 0.0  # seconds since it was written
+    round: float | None = None
+    rounds: float | None = None
+    accuracy: float | None = None
+    bytes: float | None = None
+    error: str = ""
+    traceback: str = ""
+    peers: Sequence[Json] = ()  # what each participant is doing
 
 
 class RunState:
@@ -40,7 +73,7 @@ class RunState:
     def __init__(self, folder: Path, rounds: int, round: int = 0) -> None:
         self.path = RunFolder(folder).state
         self.activities: Activities = list  # what each participant is doing; set once they exist
-        self.facts: dict[str, Any] = {
+        self.facts: RunFacts = {
             "state": RUNNING, "process": os.getpid(), "host": socket.gethostname(), "began": time.time(),
             "round": round, "rounds": rounds, "accuracy": None, "bytes": 0, "error": "", "traceback": "",
         }  # fmt: skip
@@ -57,11 +90,11 @@ class RunState:
     ) -> None:
         self._ended.set()
         self._thread.join()
-        self.facts.update(_ending(error))
+        self.facts["state"], self.facts["error"], self.facts["traceback"] = _ending(error)
         self._write()
 
-    def update(self, **facts: Any) -> None:
-        self.facts.update(facts)
+    def update(self, *, round: int, accuracy: float | None, bytes: int) -> None:
+        self.facts["round"], self.facts["accuracy"], self.facts["bytes"] = round, accuracy, bytes
 
     def _keep_writing(self) -> None:
         pause = EVERY
@@ -77,31 +110,37 @@ class RunState:
             write_whole(self.path, json.dumps(now, separators=(",", ":")), sync=False)
 
 
-def _ending(error: BaseException | None) -> dict[str, Any]:
+def _ending(error: BaseException | None) -> tuple[str, str, str]:
+    """The state after the run, the error and its traceback."""
     if error is None:
-        return {"state": FINISHED}
+        return FINISHED, "", ""
     if isinstance(error, Interrupted | KeyboardInterrupt):
-        return {"state": STOPPED, "error": str(error) or "stopped at once"}
+        return STOPPED, str(error) or "stopped at once", ""
     if isinstance(error, CoterieError):  # raised on purpose: the message is enough
-        return {"state": FAILED, "error": str(error)}
+        return FAILED, str(error), ""
     trace = "".join(traceback.format_exception(error))
-    return {"state": FAILED, "error": f"{type(error).__name__}: {error}", "traceback": trace[-LONGEST_TRACE:]}
+    return FAILED, f"{type(error).__name__}: {error}", trace[-LONGEST_TRACE:]
 
 
-def read_state(folder: Path) -> dict[str, Any] | None:
+def read_state(folder: Path) -> SavedState | None:
     """The state in a run's folder, corrected if the process is gone; None if there is no readable state."""
     try:
-        state: dict[str, Any] = json.loads(RunFolder(folder).state.read_text(encoding="utf-8"))
-        age = max(0.0, time.time() - float(state["time"]))
-        if state["state"] == RUNNING:
-            here = state["host"] == socket.gethostname()
-            if here and not process_lives(int(state["process"])):
-                state["state"] = KILLED
+        content = table(parsed(RunFolder(folder).state.read_text(encoding="utf-8")))
+        age = max(0.0, time.time() - number(content, "time"))
+        state = str(content["state"] or "")
+        if state == RUNNING:
+            here = content["host"] == socket.gethostname()
+            if here and not process_lives(whole(content, "process")):
+                state = KILLED
             elif age > FRESH:
-                state["state"] = SILENT
-        return {**state, "age": age}
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+                state = SILENT
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
+    return SavedState(
+        state, age, finite(content.get("round")), finite(content.get("rounds")), finite(content.get("accuracy")),
+        finite(content.get("bytes")), str(content.get("error") or ""), str(content.get("traceback", "")),
+        [table(peer) for peer in sequence(content.get("peers"))],
+    )  # fmt: skip
 
 
 def process_lives(number: int) -> bool:

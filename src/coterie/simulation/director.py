@@ -12,26 +12,28 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict, cast
 
 from coterie.core import checkpoint, memory
 from coterie.core.artifact import Artifact
-from coterie.core.checkpoint import packed, unpacked
+from coterie.core.checkpoint import SavedArtifact, Tree, packed, unpacked
 from coterie.core.errors import CoterieError, DeadlockError, Interrupted, RunError
 from coterie.core.events import EventLog, PeerAway, PeerRound
 from coterie.core.requests import Fetch, News, Receive, Request, Send
 from coterie.engines.driving import SETUP
 from coterie.engines.measuring import Measured
+from coterie.engines.predictions import Predictions, SavedPrediction
 from coterie.engines.shelves import Shelved, Shelves
+from coterie.metrics.selection import BY_ACCURACY
 from coterie.simulation.clock import Clock
 from coterie.simulation.event_queue import DELIVER, EXPIRE, RESUME, SERVE, SILENCE, TO_ALL, EventQueue
 from coterie.simulation.fetching import Fetching
-from coterie.simulation.mail import Mail
-from coterie.simulation.news import NewsLog, Silence
+from coterie.simulation.mail import Mail, SavedMail
+from coterie.simulation.news import NewsLog, SavedNews, Silence
 from coterie.simulation.participants import OpenFetch, Participant, describe_wait
-from coterie.simulation.protocol import Computed, Reply, Stage, Turn, Working
+from coterie.simulation.protocol import Computed, Reply, SavedActor, Stage, Turn, Working
 
 _log = logging.getLogger(__name__)
 
@@ -40,6 +42,38 @@ NEXT_ROUND, COMPUTED = object(), Computed()  # what a participant resumes with, 
 
 def round_after(round: int) -> int:
     return round + 1
+
+
+class SavedPosition(TypedDict):
+    """The director's part of a participant's snapshot for a checkpoint."""
+
+    round: int
+    time: float
+    was_away: bool
+    letters_sent: int
+    shelved: int
+    heard: int
+    silences: int
+
+
+class SavedParticipant(SavedActor, SavedPosition):
+    pass
+
+
+class SavedVersion(SavedArtifact):
+    time: float  # when it was shelved
+
+
+class SavedRun(SavedMail):
+    """A checkpoint of a simulation."""
+
+    participants: list[SavedParticipant]
+    gone: list[int]
+    sat_out: list[list[int]]
+    bulletin: SavedNews
+    shelves: list[SavedVersion]
+    seconds: float
+    predictions: NotRequired[list[SavedPrediction]]  # older versions wrote none
 
 
 class Simulation:
@@ -57,10 +91,12 @@ class Simulation:
         on_record: Callable[[PeerRound | PeerAway], None] | None = None,
         seconds: Callable[[], float] = lambda: 0.0,
         following: Callable[[int], int] = round_after,
+        predictions: Predictions | None = None,
     ) -> None:
         self.stage, self.rounds, self.clock, self.log = stage, stage.rounds, clock, log
         self.checkpoint_every, self.folder = checkpoint_every, folder
         self.on_record = on_record
+        self.predictions = predictions or Predictions(BY_ACCURACY)
         self.following = following  # the round after this one: a rehearsal skips some
         self.seconds = seconds  # computing time so far, over all parts of a resumed run
         self.participants = [Participant(id) for id in sorted(stage.peers)]
@@ -80,7 +116,7 @@ class Simulation:
         self.news = NewsLog()
         self._at_round: Counter[int] = Counter()
         self._oldest_finished = 0  # the oldest round of any participant, when rounds were last finished
-        self._cuts: dict[int, dict[int, dict[str, Any]]] = {}
+        self._cuts: dict[int, dict[int, SavedPosition]] = {}  # by round and participant
 
     # -- running -------------------------------------------------------------------------------
 
@@ -353,7 +389,15 @@ class Simulation:
             self.computing = round
             measured = self.stage.measured(round)
             of_round = sorted((record for record in due if record.round == round), key=lambda record: record.peer)
-            self._record([_with(measured.get(record.peer), record) for record in of_round])
+            records = [_with(measured.get(record.peer), record) for record in of_round]
+            self._keep_predictions(measured, records)
+            self._record(records)
+
+    def _keep_predictions(self, measured: Mapping[int, Measured], records: Sequence[PeerRound | PeerAway]) -> None:
+        for record in records:
+            of_peer = measured.get(record.peer)
+            if of_peer and of_peer.predicted and isinstance(record, PeerRound):
+                self.predictions.see(record, of_peer.predicted)
 
     def _is_cut(self, done: int) -> bool:
         """Whether to take a checkpoint after this round."""
@@ -372,7 +416,7 @@ class Simulation:
             for record in records:
                 self.on_record(record)
 
-    def _snapshot(self, p: Participant, round: int) -> dict[str, Any]:
+    def _snapshot(self, p: Participant, round: int) -> SavedPosition:
         """The director's part of a participant's snapshot for this checkpoint; the stage keeps the other part."""
         self.stage.keep(p.id, round)
         return {
@@ -392,7 +436,8 @@ class Simulation:
         kept = self.stage.kept(round)
         shelved = self.shelves.until(round)
         shelves = self.stage.whole([s.artifact for s in shelved])
-        tree = {
+        self._record_rounds(round)
+        tree: SavedRun = {
             "participants": [{**kept[p.id], **cut[p.id]} for p in self.participants],
             "gone": gone,
             # Only the rounds that a participant has already skipped; it will determine later ones again.
@@ -401,11 +446,12 @@ class Simulation:
             "shelves": [{"time": s.time, **packed(a)} for s, a in zip(shelved, shelves, strict=True)],
             **self.mail.of_cut(round),
             "seconds": self.seconds(),
+            "predictions": self.predictions.state(round),
         }  # fmt: skip
-        self._record_rounds(round)
         if self.log:
             self.log.flush()
         checkpoint.save(self.folder, round, tree)
+        self.predictions.saved(round)
         del self._cuts[round]
         self.news.end_cut(round)
         self.mail.forget_delivered(round)
@@ -414,13 +460,15 @@ class Simulation:
         if round == self.stop_at:
             raise Interrupted(f"stopped after round {round} of {self.rounds}")
 
-    def restore(self, round: int, tree: dict[str, Any]) -> None:
+    def restore(self, round: int, saved_run: Tree) -> None:
         """Restore a checkpoint; the run continues as if it had not been interrupted."""
+        tree = cast("SavedRun", saved_run)  # its checksum proves that `_complete` wrote it
         if len(tree["participants"]) != len(self.participants):
             raise RunError(
                 f"the checkpoint has {len(tree['participants'])} participants, the run {len(self.participants)}"
             )
         self.start_after = round
+        self.predictions.restore(tree.get("predictions", ()), round)
         self.stage.restore(dict(enumerate(tree["participants"])))
         for p, saved in zip(self.participants, tree["participants"], strict=True):
             p.round, p.time, p.was_away = saved["round"], saved["time"], saved["was_away"]

@@ -16,8 +16,9 @@ from coterie.core.requests import Compute, Evaluate, Predict, Request, Train
 from coterie.engines.driving import SETUP, Part, close, start, step
 from coterie.engines.measuring import Measure, Measured, is_due, measure_of, score_all
 from coterie.methods.base import Method
+from coterie.metrics import ACCURACY_ONLY, Evaluation
 from coterie.simulation.clock import EVALUATION_COST
-from coterie.simulation.protocol import Computed, Messages, Reply, Stage, Turn, Working
+from coterie.simulation.protocol import Computed, Messages, Reply, SavedActor, Stage, Turn, Working
 from coterie.simulation.spill import Spill
 from coterie.training import Trainer
 
@@ -43,9 +44,10 @@ class LocalStage(Stage):
         trainer: Trainer,
         evaluate_every: int = 1,
         spill: str = "",
+        evaluation: Evaluation = ACCURACY_ONLY,
     ) -> None:
         super().__init__(method, participants, rounds)
-        self.trainer, self.evaluate_every = trainer, evaluate_every
+        self.trainer, self.evaluate_every, self.evaluation = trainer, evaluate_every, evaluation
         self.now = 0.0  # simulated time of the current turn
         self._parts: dict[int, Part] = {}  # by peer: its suspended setup or round
         self._inboxes: dict[int, dict[str, list[Artifact]]] = defaultdict(dict)
@@ -55,7 +57,7 @@ class LocalStage(Stage):
         self._working: dict[int, _Work] = {}  # by peer: the computation it waits for
         self._measures: dict[int, list[Measure]] = defaultdict(list)  # by round
         self._to_keep: dict[int, Measure] = {}  # by peer: those of peers that have not started another round since
-        self._kept: dict[int, dict[int, dict[str, Any]]] = defaultdict(dict)  # for checkpoints, by round and peer
+        self._kept: dict[int, dict[int, SavedActor]] = defaultdict(dict)  # for checkpoints, by round and peer
         self._acting = Reply(-1)
         self._spill = Spill(spill) if spill else None
         self._copied = self._spill.copied if self._spill else Model.copy
@@ -146,7 +148,7 @@ class LocalStage(Stage):
         for measure in measures:
             if self._to_keep.get(measure.me.id) is measure:
                 del self._to_keep[measure.me.id]
-        scores = score_all(measures, self.trainer)
+        scores = score_all(measures, self.trainer, self.evaluation)
         return {m.me.id: measured for m, measured in zip(measures, scores, strict=True) if measured}
 
     # -- messages and artifacts ------------------------------------------------------------------
@@ -166,17 +168,17 @@ class LocalStage(Stage):
         inbox = {name: [packed(a) for a in messages] for name, messages in self._inboxes[peer].items()}
         self._kept[round][peer] = {**checkpoint.of_peer(self.peers[peer]), "inbox": inbox}
 
-    def kept(self, round: int) -> dict[int, dict[str, Any]]:
+    def kept(self, round: int) -> dict[int, SavedActor]:
         return self._kept.pop(round, {})
 
-    def restore(self, saved: Mapping[int, dict[str, Any]]) -> None:
+    def restore(self, saved: Mapping[int, SavedActor]) -> None:
         for id, snapshot in saved.items():
             checkpoint.to_peer(self.peers[id], snapshot)
             self.method.revive(self.peers[id])
             self._inboxes[id] = {name: [unpacked(a) for a in packs] for name, packs in snapshot["inbox"].items()}
 
 
-def _answer(work: Sequence[_Work], values: Sequence[Any]) -> None:
+def _answer(work: Sequence[_Work], values: Sequence[object]) -> None:
     for item, value in zip(work, values, strict=True):
         item.value = value
 

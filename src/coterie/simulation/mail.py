@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TypedDict
 
 from coterie.core.checkpoint import packed, unpacked
 from coterie.core.errors import CoterieError
 from coterie.core.requests import Receive, Send
 from coterie.simulation.clock import Clock
 from coterie.simulation.event_queue import DELIVER, RESUME, EventQueue
-from coterie.simulation.participants import MessageInTransit, Participant
+from coterie.simulation.participants import MessageInTransit, Participant, SavedMessage
 from coterie.simulation.protocol import Messages, Stage
+
+
+class SavedMail(TypedDict):
+    in_flight: list[SavedMessage]
+    already: list[list[int]]  # the numbers of messages that are sent again after a resume
 
 
 class Mail:
@@ -81,7 +86,7 @@ class Mail:
 
     # -- checkpoints ---------------------------------------------------------------------------
 
-    def of_cut(self, round: int) -> dict[str, Any]:
+    def of_cut(self, round: int) -> SavedMail:
         """The messages that a run resumed after this round needs."""
         in_flight = [m for m in self._messages if m.sent_in <= round and not m.had_by(round)]
         artifacts = self.stage.whole([m.artifact for m in in_flight])
@@ -90,13 +95,12 @@ class Mail:
             "already": [list(m.number) for m in self._messages if m.sent_in > round and m.had_by(round)],
         }
 
-    def restore(self, round: int, saved: dict[str, Any]) -> None:
+    def restore(self, round: int, saved: SavedMail) -> None:
         self._resumed_after = round
         self._already = {(sender, count) for sender, count in saved["already"]}
         for entry in saved["in_flight"]:
             artifact = self.stage.adopt(unpacked(entry))
-            message = MessageInTransit(
-                tuple(entry["number"]), entry["sent_in"], entry["to"], entry["arrival"], artifact
-            )
+            sender, count = entry["number"]
+            message = MessageInTransit((sender, count), entry["sent_in"], entry["to"], entry["arrival"], artifact)
             self._messages.append(message)
             self._schedule(message.arrival, message)

@@ -6,7 +6,7 @@ the slow ones ended may lie in the future of the fast ones, which must be told o
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypedDict
 
 
 class Shelving(NamedTuple):
@@ -26,6 +26,12 @@ class _CutStart(NamedTuple):
 
     time: float
     shelved: int
+
+
+class SavedNews(TypedDict):
+    shelved: int
+    shelvings: list[list[float]]  # of each, its time and the round of its author
+    silences: list[list[float]]  # of each, its time and number
 
 
 class NewsLog:
@@ -76,7 +82,7 @@ class NewsLog:
             self._kept_silences = list(self._last_silence)  # it may have the same time
         self._cuts[round] = _CutStart(time, self.shelved_by(time))
 
-    def of_cut(self, round: int) -> dict[str, Any]:
+    def of_cut(self, round: int) -> SavedNews:
         """What a run resumed after this round needs. It will repeat the shelvings of later rounds."""
         start = self._cuts[round]
         kept = [shelving for number, shelving in self._kept_shelvings if number > start.shelved]
@@ -92,8 +98,8 @@ class NewsLog:
         if not self._cuts:
             self._kept_shelvings, self._kept_silences = [], []
 
-    def restore(self, saved: dict[str, Any], silences: int) -> None:
+    def restore(self, saved: SavedNews, silences: int) -> None:
         """`silences` is the largest number that any participant has been told of."""
         self._shelved, self._silences = saved["shelved"], silences
-        self.shelvings_ahead = [Shelving(*one) for one in saved["shelvings"]]
-        self.silences_ahead = [Silence(*one) for one in saved["silences"]]
+        self.shelvings_ahead = [Shelving(time, int(round)) for time, round in saved["shelvings"]]
+        self.silences_ahead = [Silence(time, int(number)) for time, number in saved["silences"]]

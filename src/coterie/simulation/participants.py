@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from coterie.core.artifact import Artifact
+from coterie.core.checkpoint import SavedArtifact
 from coterie.core.events import PeerRound
 from coterie.core.requests import Fetch, News, Receive, Request
 from coterie.engines.shelves import Shelved
@@ -25,6 +26,19 @@ class OpenFetch:
     arrived: dict[int, Shelved] = field(default_factory=dict)
 
 
+class MessageLabel(TypedDict):
+    """A message in transit, as a checkpoint has it, besides its artifact."""
+
+    number: list[int]
+    sent_in: int
+    to: int
+    arrival: float
+
+
+class SavedMessage(MessageLabel, SavedArtifact):
+    pass
+
+
 @dataclass(eq=False)
 class MessageInTransit:
     """A sent artifact, with the rounds of its sender and, on delivery, of its recipient."""
@@ -40,7 +54,7 @@ class MessageInTransit:
         """Whether its recipient had it when it finished this round."""
         return self.delivered_in is not None and self.delivered_in <= round
 
-    def label(self) -> dict[str, Any]:
+    def label(self) -> MessageLabel:
         """The part of a checkpoint entry besides the artifact."""
         return {"number": list(self.number), "sent_in": self.sent_in, "to": self.to, "arrival": self.arrival}
 
@@ -95,21 +109,37 @@ def describe_wait(p: Participant, waiting: dict[int, dict[OpenFetch, None]]) -> 
 NAMED = 5  # of the peers that a participant waits for
 
 
-def activities(participants: Sequence[Participant]) -> list[dict[str, Any]]:
+class Activity(TypedDict):
+    """What a participant is doing, as state.json has it."""
+
+    peer: int
+    round: int
+    state: str
+    artifact: NotRequired[str]
+    waits_for: NotRequired[list[int]]  # the first peers that it waits for
+    waits_for_more: NotRequired[int]
+
+
+def activities(participants: Sequence[Participant]) -> list[Activity]:
     """What each participant is doing now, for live status. Read-only, so it may be called from another thread."""
-    return [{"peer": p.id, "round": p.round, **_activity(p)} for p in participants]
+    return [_activity(p) for p in participants]
 
 
-def _activity(p: Participant) -> dict[str, Any]:
+def _activity(p: Participant) -> Activity:
     request = p.waits_for
+    activity: Activity = {"peer": p.id, "round": p.round, "state": "between rounds"}
     if p.gone or p.done or p.was_away:
-        return {"state": "gone" if p.gone else "done" if p.done else "away"}
-    if isinstance(request, Working):
-        return {"state": "training" if request.training else "computing"}
-    if isinstance(request, Fetch):
+        activity["state"] = "gone" if p.gone else "done" if p.done else "away"
+    elif isinstance(request, Working):
+        activity["state"] = "training" if request.training else "computing"
+    elif isinstance(request, Fetch):
         missing = sorted(p.fetching.missing) if p.fetching and p.fetching.request is request else []
-        more = {"waits_for": missing[:NAMED], "waits_for_more": max(0, len(missing) - NAMED)} if missing else {}
-        return {"state": "waiting" if missing else "fetching", "artifact": request.name, **more}
-    if isinstance(request, Receive):
-        return {"state": "waiting", "artifact": request.name}
-    return {"state": "waiting for news" if isinstance(request, News) else "between rounds"}
+        activity["state"] = "waiting" if missing else "fetching"
+        activity["artifact"] = request.name
+        if missing:
+            activity["waits_for"], activity["waits_for_more"] = missing[:NAMED], max(0, len(missing) - NAMED)
+    elif isinstance(request, Receive):
+        activity["state"], activity["artifact"] = "waiting", request.name
+    elif isinstance(request, News):
+        activity["state"] = "waiting for news"
+    return activity

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from coterie.core.artifact import Artifact
+from coterie.core.checkpoint import SavedArtifact, SavedPeer
 from coterie.core.peer import Peer
 from coterie.core.requests import Request
 from coterie.engines.measuring import Measured
@@ -57,6 +58,12 @@ class Reply:
     notes: dict[str, Any] = field(default_factory=dict)  # of a finished round
 
 
+class SavedActor(SavedPeer):
+    """The stage's part of a participant's snapshot for a checkpoint."""
+
+    inbox: dict[str, list[SavedArtifact]]
+
+
 class Stage(ABC):
     """Executes participants: their coroutines, the computations they request, and their measurements."""
 
@@ -98,11 +105,11 @@ class Stage(ABC):
         """Take a snapshot of this peer for the checkpoint of this round."""
 
     @abstractmethod
-    def kept(self, round: int) -> dict[int, dict[str, Any]]:
+    def kept(self, round: int) -> dict[int, SavedActor]:
         """The snapshots for this checkpoint, by peer."""
 
     @abstractmethod
-    def restore(self, saved: Mapping[int, dict[str, Any]]) -> None:
+    def restore(self, saved: Mapping[int, SavedActor]) -> None:
         """Restore the participants from the snapshots of a checkpoint, by peer."""
 
     @abstractmethod

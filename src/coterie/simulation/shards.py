@@ -15,23 +15,26 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from coterie.core import checkpoint
-from coterie.core.artifact import Artifact
+from coterie.core.artifact import Artifact, Fact
 from coterie.core.peer import Peer
 from coterie.core.requests import Fetch, Send
 from coterie.core.weights import Layout, Weights
 from coterie.engines.measuring import Measured
 from coterie.methods.base import Method
 from coterie.simulation.local_stage import LocalStage
-from coterie.simulation.protocol import Reply, Stage, Turn
+from coterie.simulation.protocol import Reply, SavedActor, Stage, Turn
 
+T = TypeVar("T")
 Key = tuple[int, int]  # of an artifact: its shard, and its number there
-Content = tuple[Layout, Any] | dict[str, Any]  # of an artifact, as arrays: they are transferred without pickling
+Array = Tensor | NDArray[Any]  # a tensor only if NumPy lacks its type
+Content = tuple[Layout, Array] | dict[str, Array]  # of an artifact, as arrays: they are transferred without pickling
 Order = tuple[str, tuple[Any, ...]]  # a deferred call of a shard's method, with its arguments
 Make = Callable[..., LocalStage]  # makes the stage of a shard, from its members and the common arguments
 
@@ -59,7 +62,7 @@ class Lent(NamedTuple):
     author: int
     round: int
     content: Content
-    facts: Mapping[str, Any]
+    facts: Mapping[str, Fact]
 
     @classmethod
     def of(cls, key: Key, a: Artifact) -> Lent:
@@ -79,11 +82,11 @@ class Lent(NamedTuple):
         return Artifact(self.name, self.author, self.round, content, self.facts)
 
 
-def _array(tensor: Tensor) -> Any:
+def _array(tensor: Tensor) -> Array:
     return tensor if tensor.dtype == torch.bfloat16 else tensor.detach().cpu().numpy()  # NumPy has no bfloat16
 
 
-def _tensor(array: Any) -> Tensor:
+def _tensor(array: Array) -> Tensor:
     if isinstance(array, Tensor):
         return array
     return torch.from_numpy(array if array.flags.writeable else array.copy())  # Ray's store is read-only
@@ -156,7 +159,7 @@ class Shard:
         """Call a method of the stage that needs no tickets."""
         return getattr(self.stage, call)(*arguments)
 
-    def states(self) -> dict[int, dict[str, Any]]:
+    def states(self) -> dict[int, checkpoint.SavedPeer]:
         """Snapshots of all participants."""
         return {id: checkpoint.of_peer(peer) for id, peer in self.stage.peers.items()}
 
@@ -275,10 +278,10 @@ class Sharded(Stage):
     def keep(self, peer: int, round: int) -> None:
         self._orders[self._shard_of[peer]].append(("keep", (peer, round)))
 
-    def kept(self, round: int) -> dict[int, dict[str, Any]]:
+    def kept(self, round: int) -> dict[int, SavedActor]:
         return _merged(self._call_all("on_stage", "kept", round))
 
-    def restore(self, saved: Mapping[int, dict[str, Any]]) -> None:
+    def restore(self, saved: Mapping[int, SavedActor]) -> None:
         shares = [{peer: saved[peer] for peer in members} for members in self.members]
         self._results([self._call(shard, "on_stage", "restore", share) for shard, share in enumerate(shares)])
 
@@ -291,7 +294,7 @@ class Sharded(Stage):
             self.method.revive(self.peers[id])
 
 
-def _merged(parts: Iterable[dict[int, Any]]) -> dict[int, Any]:
+def _merged(parts: Iterable[dict[int, T]]) -> dict[int, T]:
     return {peer: value for part in parts for peer, value in part.items()}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -14,8 +14,9 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from coterie.core.formatting import aligned, duration, percent, short_name, size
+from coterie.core.formatting import aligned, duration, percent, plain, short_name, size
 from coterie.core.summary import NeighbourScores, Spread, Summary
+from coterie.methods.declared import notes_of, predictor_label
 from coterie.report.gains import gain_counts, gains
 from coterie.report.tables import side_by_side
 from coterie.report.timing import time_to
@@ -23,6 +24,7 @@ from coterie.running.progress import RoundProgress
 from coterie.simulation.director import Simulation
 
 SECONDS_BETWEEN_LINES = 5.0
+LABEL = 35  # characters of a label in the results
 
 
 class Display:
@@ -107,21 +109,32 @@ def results(summary: Summary, folder: Path) -> str:
         lines.append(f"  neighbours from the same cluster    {scores}")
     if means := _scores(summary.neighbours_mean):
         lines.append(f"  the same, mean over rounds          {means}")
-    beside = summary.beside.spreads
-    if alone := beside.get("alone"):
-        change = alone.change
-        between = f", relative change per peer {change['least']:+.1%} to {change['most']:+.1%}" if change else ""
-        lines.append(f"  with its own models alone           {percent(alone.mean)}{between}")
-        lines.append(f"  own models among the chosen         {summary.beside.own_share or 0.0:.0%}")
-    also = {"mixture": "with the mixture of all its models", "own": "with its own model alone"}
-    for name, text in also.items():
-        if name in beside:
-            lines.append(f"  {text:<34}  {_accuracy(beside[name])}")
-    if summary.helped is not None:
-        lines.append(f"  rounds in which strong peers helped {summary.helped:.0%}")
+    lines += _beside(summary)
+    lines += _noted(summary)
     lines += [f"  MIXTURE of versions                 {change}" for change in summary.mixture]
     lines.append(f"  {duration(summary.seconds)}; all files are in {folder} (open report.html)")
     return "\n".join(lines)
+
+
+def _beside(summary: Summary) -> Iterator[str]:
+    """The other predictors that peers measured."""
+    for name, spread in summary.beside.spreads.items():
+        change = spread.change
+        between = f", relative change per peer {change['least']:+.1%} to {change['most']:+.1%}" if change else ""
+        label = f"with {predictor_label(summary.method, name)}"
+        yield f"  {plain(label, LABEL):<{LABEL}} {percent(spread.mean)}{between}"
+
+
+def _noted(summary: Summary) -> Iterator[str]:
+    """The figures that the method declares with a label."""
+    figures = {**summary.beside.noted, **summary.noted}
+    for note in notes_of(summary.method):
+        if not note.label or note.key not in figures:
+            continue
+        value = figures[note.key]
+        by_thing = value if isinstance(value, Mapping) else {"": value}
+        shown = ", ".join(f"{plain(thing)} {format(number, note.form)}".strip() for thing, number in by_thing.items())
+        yield f"  {plain(note.label, LABEL):<{LABEL}} {shown}"
 
 
 def _scores(scores: NeighbourScores) -> str:

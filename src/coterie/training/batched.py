@@ -17,16 +17,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.func import functional_call, grad_and_value, vmap
-from torch.optim.adam import adam
-from torch.optim.sgd import sgd
 
-from coterie.core.jobs import EvaluateJob, FitJob, Pool, Prediction, Score, TrainSettings, batches, step_inputs
+from coterie.core.jobs import EvaluateJob, FitJob, Measurement, Pool, Prediction, Score, positions_of, step_inputs
 from coterie.core.loss import Batch, Loss, sample_cross_entropy
 from coterie.core.model import Architecture
 from coterie.core.net import Net, Output
+from coterie.core.optimizers import OPTIMIZERS, Stepping
 from coterie.core.weights import Slot, lie_side_by_side, side_by_side
 from coterie.training.checking import MOST_LOSSES, guarded, value_of
-from coterie.training.plain import blame_loss, first_batch, memory_names, reset_foreign
+from coterie.training.plain import blame_loss, first_batch, probabilities_of
 from coterie.training.recording import Function, Repeated
 
 Stack = dict[str, Tensor]  # name -> (peers, *shape)
@@ -79,6 +78,7 @@ def fit(jobs: Sequence[FitJob]) -> list[float]:
     lanes = _lanes(jobs)
     steps = {j: len(lane.steps) for lane in lanes for j in lane.jobs}
     gradients = gradients_of(first.model.architecture, first.loss)
+    stepping = OPTIMIZERS[first.settings.optimizer].stepping(first.settings)
     totals = torch.zeros(len(jobs), device=device)
     for tick in range(max(steps.values())):
         for lane in _merged(lanes, tick):
@@ -86,7 +86,7 @@ def fit(jobs: Sequence[FitJob]) -> list[float]:
             part = stacks.at(index)
             batch = _batch([jobs[j] for j in lane.jobs], lane.steps[tick], tick)
             *grads, losses = gradients(part.trained, part.fixed, batch, part.given)
-            _step(first.settings, part, grads, tick + 1 + lane.steps_before)
+            _step(stepping, part, grads, tick + 1 + lane.steps_before)
             stacks.put(index, part)
             totals[slice(None) if index is None else index] += losses
     sums = totals.tolist()
@@ -130,17 +130,34 @@ def _batch(jobs: Sequence[FitJob], step: _Step, number: int) -> Batch:
     pool = jobs[0].split.pool
     x, y = _samples(pool, torch.from_numpy(step.rows).to(pool.x.device))
     inputs, views = step_inputs(jobs, x, number)
-    if jobs[0].targets is None:
-        return Batch(inputs, y, views)
-    chosen = [(job.targets, torch.from_numpy(at)) for job, at in zip(jobs, step.positions, strict=True)]
-    targets = [targets[at.to(targets.device)] for targets, at in chosen if targets is not None]
-    return Batch(inputs, y, views, torch.stack(targets))
+    return Batch(inputs, y, views, _chosen("targets", jobs, step), _chosen("weights", jobs, step))
+
+
+def _chosen(key: str, jobs: Sequence[FitJob], step: _Step) -> Tensor | None:
+    """These samples' rows of values that each job has for its samples; None if the jobs have none."""
+    if getattr(jobs[0], key) is None:
+        return None
+    values: list[Tensor] = [getattr(job, key) for job in jobs]
+    pairs = [(rows, torch.from_numpy(at)) for rows, at in zip(values, step.positions, strict=True)]
+    return torch.stack([rows[at.to(rows.device)] for rows, at in pairs])
 
 
 @torch.no_grad()
 def evaluate(jobs: Sequence[EvaluateJob]) -> list[Score]:
     """Measure jobs of one kind (architecture, pool, number of samples) together."""
     (logits, _), y = _outputs(jobs)
+    return _scores(logits, y)
+
+
+@torch.no_grad()
+def measure(jobs: Sequence[EvaluateJob]) -> list[Measurement]:
+    """As `evaluate`, with the probabilities and labels."""
+    (logits, _), y = _outputs(jobs)
+    both = zip(_scores(logits, y), probabilities_of(logits), y.cpu().numpy(), strict=True)
+    return [Measurement(*one) for one in both]
+
+
+def _scores(logits: Tensor, y: Tensor) -> list[Score]:
     losses = sample_cross_entropy(logits, y).mean(1)
     correct = (logits.argmax(2) == y).sum(1)
     return [Score(a, b / y.shape[1]) for a, b in zip(losses.tolist(), correct.tolist(), strict=True)]
@@ -232,13 +249,13 @@ def _lanes(jobs: Sequence[FitJob]) -> list[_Lane]:
     alike: dict[tuple[int, int], list[int]] = defaultdict(list)
     for j, job in enumerate(jobs):
         alike[len(job.split), _steps_before(job)].append(j)
-    return [_lane(jobs, members, *key) for key, members in alike.items()]
+    return [_lane(jobs, members, steps_before) for (_, steps_before), members in alike.items()]
 
 
-def _lane(jobs: Sequence[FitJob], members: list[int], samples: int, steps_before: int) -> _Lane:
-    rows = torch.stack([jobs[j].split.rows for j in members]).cpu().numpy()
-    positions = batches(samples, jobs[0].settings, [jobs[j].shuffle_key for j in members])
-    steps = {i: _Step(at, np.take_along_axis(rows, at, axis=1)) for i, at in enumerate(positions)}
+def _lane(jobs: Sequence[FitJob], members: list[int], steps_before: int) -> _Lane:
+    own = [jobs[j] for j in members]
+    rows = torch.stack([job.split.rows for job in own]).cpu().numpy()
+    steps = {i: _Step(at, np.take_along_axis(rows, at, axis=1)) for i, at in enumerate(positions_of(own))}
     return _Lane(members, steps, steps_before)
 
 
@@ -270,7 +287,7 @@ def _take(stack: Stack, index: Tensor) -> Stack:
     return {name: tensor[index] for name, tensor in stack.items()}
 
 
-def _step(settings: TrainSettings, part: _Stacks, grads: list[Tensor], steps: int) -> None:
+def _step(stepping: Stepping, part: _Stacks, grads: list[Tensor], number: int) -> None:
     """The optimiser's step of this number, in place.
 
     Torch's fused steps round the tail elements that do not fill a register differently. Which elements those are
@@ -279,29 +296,12 @@ def _step(settings: TrainSettings, part: _Stacks, grads: list[Tensor], steps: in
     names = list(part.trained)
     changed = {key: [stack[n] for n in names] for key, stack in (("", part.trained), *part.memory.items())}
     padded = {key: [_padded(tensor) for tensor in stack] for key, stack in changed.items()}
-    _fused(settings, padded, [_padded(gradient) for gradient in grads], steps)
+    gradients = [_padded(gradient) for gradient in grads]
+    stepping(padded[""], gradients, padded, number)
     for key, stack in changed.items():
         for tensor, longer in zip(stack, padded[key], strict=True):
             if longer is not tensor:
                 tensor.view(-1).copy_(longer[: tensor.numel()])
-
-
-def _fused(settings: TrainSettings, stacks: dict[str, list[Tensor]], gradients: list[Tensor], steps: int) -> None:
-    """One step on the parameters (named "") and their optimiser state."""
-    parameters = stacks[""]
-    if settings.optimizer == "adam":
-        adam(
-            parameters, gradients, stacks["exp_avg"], stacks["exp_avg_sq"], [],
-            [torch.tensor(float(steps - 1), device=p.device) for p in parameters],
-            fused=True, amsgrad=False, maximize=False, beta1=settings.betas[0], beta2=settings.betas[1],
-            lr=settings.lr, eps=1e-8, weight_decay=settings.weight_decay,
-        )  # fmt: skip
-        return
-    velocities: list[Tensor | None] = [*stacks.get("momentum_buffer", [None] * len(parameters))]
-    sgd(
-        parameters, gradients, velocities, fused=True, dampening=0.0, nesterov=False, maximize=False,
-        weight_decay=settings.weight_decay, momentum=settings.momentum, lr=settings.lr,
-    )  # fmt: skip
 
 
 def _padded(tensor: Tensor) -> Tensor:
@@ -314,8 +314,8 @@ def _recall(jobs: Sequence[FitJob], trained: Stack) -> dict[str, Stack]:
     settings, layout, memory = jobs[0].settings, jobs[0].model.layout, {}
     for job in jobs:
         if job.memory:
-            reset_foreign(job.memory, settings)
-    for key in memory_names(settings):
+            job.memory.reset_foreign(settings)
+    for key in OPTIMIZERS[settings.optimizer].names(settings):
         vectors = [job.memory.vectors.get(key) if job.memory else None for job in jobs]
         memory[key] = {name: torch.zeros_like(tensor) for name, tensor in trained.items()}
         for j, vector in enumerate(vectors):
@@ -339,4 +339,4 @@ def _remember(jobs: Sequence[FitJob], memory: dict[str, Stack], steps: Mapping[i
             for name, tensor in stack.items():
                 slot = job.model.layout.by_name[name]
                 vector[slot.start : slot.stop].view(slot.shape).copy_(tensor[j])
-        job.memory.step += steps[j]
+        job.memory.count(job.settings, steps[j])

@@ -15,7 +15,7 @@ import torch
 
 from coterie.core import repeatable
 from coterie.core.errors import ConfigError, LossError
-from coterie.core.jobs import AnyJob, EvaluateJob, FitJob, PortableJob, Prediction, Score
+from coterie.core.jobs import AnyJob, EvaluateJob, FitJob, Measurement, PortableJob, Prediction, Score
 from coterie.core.loss import Loss
 from coterie.core.model import Architecture, Model
 from coterie.core.weights import place_side_by_side
@@ -90,6 +90,10 @@ class Trainer:
 
     def evaluate(self, jobs: Sequence[AnyJob]) -> list[Score]:
         return self._each_kind(jobs, batched.evaluate, plain.evaluate, self._portables.evaluate)
+
+    def measure(self, jobs: Sequence[EvaluateJob]) -> list[Measurement]:
+        """As `evaluate`, with the probabilities and labels."""
+        return self._run(jobs, _evaluate_kind, batched.measure, plain.measure)
 
     def predict(self, jobs: Sequence[AnyJob]) -> list[Prediction]:
         return self._each_kind(jobs, batched.predict, plain.predict, self._portables.predict)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import cast
 
@@ -15,19 +15,19 @@ from torch import Tensor, nn
 from coterie.core.jobs import (
     EvaluateJob,
     FitJob,
-    OptimizerMemory,
+    Measurement,
     Pool,
     Prediction,
     Score,
     Split,
-    TrainSettings,
-    batches,
+    positions_of,
     rows_of,
     step_inputs,
 )
 from coterie.core.loss import Batch
 from coterie.core.model import Model
 from coterie.core.net import Net, Output
+from coterie.core.optimizers import OPTIMIZERS
 from coterie.core.randomness import torch_seeded
 from coterie.training.checking import MOST_LOSSES, check_draws, guarded, not_finite, value_of
 
@@ -66,11 +66,11 @@ def fit(job: FitJob) -> float:
     net = bind(job.model)
     _set_modes(net, job)
     trained = _freeze_all_but(net, job)
-    optimizer = _optimizer(job.settings, list(trained.values()))
+    optimizer = OPTIMIZERS[job.settings.optimizer].made(job.settings, list(trained.values()))
     _recall(optimizer, trained, job)
     bound, total, steps = _ModuleNet(net), torch.zeros((), device=job.model.vector.device), 0
     with _dropout_seeded(job):
-        for positions in batches(len(job.split), job.settings, [job.shuffle_key]):
+        for positions in positions_of([job]):
             batch = _batch(job, positions[0], steps)
             loss = _first_loss(job, bound, batch) if not steps else value_of(job.loss, bound, batch, job.given)
             optimizer.zero_grad()
@@ -117,22 +117,44 @@ def blame_loss(job: FitJob, batch: Batch, value: float) -> None:
 
 
 def first_batch(job: FitJob) -> Batch:
-    return _batch(job, batches(len(job.split), job.settings, [job.shuffle_key])[0][0], 0)
+    return _batch(job, positions_of([job])[0][0], 0)
 
 
 def _batch(job: FitJob, positions: np.ndarray, step: int) -> Batch:
     rows = rows_of(job.split, positions)
     x, views = step_inputs([job], job.split.pool.x[rows].unsqueeze(0), step)
-    targets = None if job.targets is None else job.targets[torch.from_numpy(positions).to(job.targets.device)]
-    return Batch(x[0], job.split.pool.y[rows], None if views is None else views[0], targets)
+    targets, weights = (
+        None if values is None else values[torch.from_numpy(positions).to(values.device)]
+        for values in (job.targets, job.weights)
+    )
+    return Batch(x[0], job.split.pool.y[rows], None if views is None else views[0], targets, weights)
 
 
-def evaluate(job: EvaluateJob) -> Score:
+def evaluate(job: EvaluateJob, see: Callable[[Tensor], None] = lambda _: None) -> Score:
+    """Loss and accuracy; `see` is called with the logits of each batch."""
     loss = correct = 0.0
     for outputs, y in _outputs(job):
         loss += float(F.cross_entropy(outputs.logits, y, reduction="sum"))
         correct += float((outputs.logits.argmax(1) == y).sum())
+        see(outputs.logits)
     return Score(loss / len(job.split), correct / len(job.split))
+
+
+def measure(job: EvaluateJob) -> Measurement:
+    logits: list[Tensor] = []
+    score = evaluate(job, logits.append)
+    return Measurement(score, probabilities_of(torch.cat(logits)), job.split.y.cpu().numpy())
+
+
+def probabilities_of(logits: Tensor) -> np.ndarray:
+    """Softmax of (..., classes) in float64, because metrics of many samples add up rounding errors.
+
+    Written out as a formula: torch's softmax takes four times as long on many short rows. NumPy's exp, unlike torch's,
+    rounds every number the same, wherever it is in the array: results must not depend on which models are stacked.
+    """
+    exact = logits.double().cpu()
+    powers = torch.from_numpy(np.exp((exact - exact.amax(-1, keepdim=True)).numpy()))
+    return (powers / powers.sum(-1, keepdim=True)).numpy()
 
 
 def predict(job: EvaluateJob) -> Prediction:
@@ -166,52 +188,29 @@ def _freeze_all_but(net: Net, job: FitJob) -> dict[str, nn.Parameter]:
     return trained
 
 
-def _optimizer(settings: TrainSettings, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
-    fused = parameters[0].device.type in ("cpu", "cuda")  # one pass over the weights instead of several
-    lr, decay = settings.lr, settings.weight_decay
-    if settings.optimizer == "adam":
-        return torch.optim.Adam(parameters, lr=lr, betas=settings.betas, weight_decay=decay, fused=fused)
-    return torch.optim.SGD(parameters, lr=lr, momentum=settings.momentum, weight_decay=decay, fused=fused)
-
-
-def memory_names(settings: TrainSettings) -> tuple[str, ...]:
-    """Torch's names of the optimiser state of each parameter."""
-    if settings.optimizer == "adam":
-        return ("exp_avg", "exp_avg_sq")
-    return ("momentum_buffer",) if settings.momentum else ()
-
-
-def reset_foreign(memory: OptimizerMemory, settings: TrainSettings) -> bool:
-    """Reset state that another optimiser left; returns whether there is no state to restore."""
-    if memory.vectors and set(memory.vectors) == set(memory_names(settings)):
-        return False
-    memory.vectors, memory.step = {}, 0
-    return True
-
-
 def _recall(optimizer: torch.optim.Optimizer, trained: Mapping[str, nn.Parameter], job: FitJob) -> None:
-    memory = job.memory
-    if memory is None or reset_foreign(memory, job.settings):
+    memory, kind = job.memory, OPTIMIZERS[job.settings.optimizer]
+    if memory is None or memory.reset_foreign(job.settings):
         return
     for name, parameter in trained.items():
         slot = job.model.layout.by_name[name]
         state = optimizer.state[parameter]
-        for key in memory_names(job.settings):
+        for key in kind.names(job.settings):
             state[key] = memory.vectors[key][slot.start : slot.stop].view(slot.shape)
-        if job.settings.optimizer == "adam":
-            state["step"] = torch.tensor(float(memory.step))
+        for key, value in kind.counters(job.settings, memory.step).items():
+            state[key] = torch.tensor(value)
 
 
 def _remember(optimizer: torch.optim.Optimizer, trained: Mapping[str, nn.Parameter], job: FitJob, steps: int) -> None:
-    memory = job.memory
+    memory, names = job.memory, OPTIMIZERS[job.settings.optimizer].names(job.settings)
     if memory is None or not steps:
         return
-    for key in memory_names(job.settings):
+    for key in names:
         memory.vectors.setdefault(key, torch.zeros_like(job.model.parameters))
     for name, parameter in trained.items():
         slot = job.model.layout.by_name[name]
-        for key in memory_names(job.settings):
+        for key in names:
             value = optimizer.state[parameter].get(key)
             if value is not None:  # else the loss does not depend on the parameter
                 memory.vectors[key][slot.start : slot.stop].view(slot.shape).copy_(value)
-    memory.step += steps
+    memory.count(job.settings, steps)

@@ -99,7 +99,9 @@ def similarities(mine: Tensor, heads: Mapping[int, Artifact], name: str, likenes
     `likeness` may be the user's function `name`. It is at fault if it returns a finite number for none of the heads;
     for a single one, that head may be: its model diverged, or an attacker sent it.
     """
-    values = {j: _one_number(name, call("likeness", name, likeness, mine, head["weight"])) for j, head in heads.items()}
+    values = {
+        j: _one_number(name, call("method.likeness", name, likeness, mine, head["weight"])) for j, head in heads.items()
+    }
     finite = {j: math.isfinite(value) for j, value in values.items()}
     if ":" in name and values and not any(finite.values()) and mine.isfinite().all():
         raise MethodError(

@@ -40,7 +40,7 @@ def taught_as_printed_loss(net: BoundNet, batch: Batch, given: Given) -> Tensor:
 
 def _aligned(out: Output, batch: Batch, given: Given) -> Tensor:
     squares = (out.features - given["anchors"][batch.y]).square().sum(1)
-    return negative_log_likelihood(out.logits, batch.y) + given["lam"] * squares.mean()
+    return negative_log_likelihood(out.logits, batch.y, batch.weights) + given["lam"] * squares.mean()
 
 
 KL: dict[str, Loss] = {"usual": taught_loss, "printed": taught_as_printed_loss}

@@ -54,12 +54,12 @@ class ExpertTraining:
         scores = await me.evaluate(models, "validation")
         me.state["accuracy"].update({kind: score.accuracy for kind, score in zip(kinds, scores, strict=True)})
 
-    async def train(self, me: Peer, kind: str, t: int, teachers: Collection[str], is_new: bool) -> None:
+    async def train(self, me: Peer, kind: str, teachers: Collection[str], is_new: bool) -> None:
         """Train the whole expert; `teachers` are the experts that have been trained enough to teach."""
         model = expert(me, kind)
         received, own = model.copy(), kind == me.kind
         me.note(trained=kind, **({"helped": not own} if len(can_train(me)) > 1 else {}))
-        targets = self.targets(me, kind, teachers) if self.mu and t > self.warmup else None
+        targets = self.targets(me, kind, teachers) if self.mu and me.round > self.warmup else None
         lam = 0.0 if is_new else self.lam  # an untrained representation is not worth staying close to
         loss: Loss = cross_entropy
         given: dict[str, Tensor] = {}

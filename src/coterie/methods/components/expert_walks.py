@@ -10,9 +10,9 @@ from coterie.core import randomness
 from coterie.core.artifact import Artifact
 from coterie.core.model_registry import labelled
 from coterie.core.peer import Peer
-from coterie.core.release import BOOKKEEPING
+from coterie.core.release import AVERAGE, BOOKKEEPING, PARAMETERS
 from coterie.core.weights import Weights
-from coterie.methods.components.experts import all_experts, backbone_of, load_backbone
+from coterie.methods.components.experts import all_experts, backbone_of, can_train, load_backbone
 from coterie.methods.components.random_walk import Sign, Walk
 from coterie.methods.figures import Routes
 
@@ -58,17 +58,17 @@ def shelve_signs(me: Peer) -> None:
     me.shelve("walks", signs, made_from=BOOKKEEPING)
 
 
-def merge_signs(me: Peer, kind: str, signs: Iterable[Artifact], t: int) -> None:
+def merge_signs(me: Peer, kind: str, signs: Iterable[Artifact]) -> None:
     """Update the walk from what others know of it, and re-send the client's copy if the expert is lost."""
     known = (_sign(rows.get(labelled(kind))) for rows in signs)
     walk = walk_of(me, kind).merge(sign for sign in known if sign is not None)
-    if walk.is_lost_to(me.id, reach(me), t):
-        walk = walk.resend(me.id, t)
+    if walk.is_lost_to(me.id, reach(me), me.round):
+        walk = walk.resend(me.id, me.round)
         me.note(**{f"found.{labelled(kind)}": walk.sign.hop})
     keep_walk(me, kind, walk)
 
 
-def take_in(me: Peer, kind: str, t: int) -> None:
+def take_in(me: Peer, kind: str) -> None:
     """Load the expert if it has arrived, one hop a round; not a duplicate, nor one of an abandoned lineage."""
     arrivals: list[tuple[dict[str, int], Weights]] = me.state["early"].pop(kind, [])
     for message in me.inbox(walker(kind)):
@@ -80,22 +80,24 @@ def take_in(me: Peer, kind: str, t: int) -> None:
             arrivals.append((asdict(sign), Weights.of(message)))
     for fields, backbone in arrivals:
         walk = walk_of(me, kind)
-        arrived = walk.arrive(Sign(**fields), t)
-        if fields["round"] >= t:  # its sender is a round ahead
+        arrived = walk.arrive(Sign(**fields), me.round)
+        if fields["round"] >= me.round:  # its sender is a round ahead
             me.state["early"].setdefault(kind, []).append((fields, backbone))
         elif arrived is not walk:
             keep_walk(me, kind, arrived)
             load_backbone(me, kind, backbone)
 
 
-async def send_on(me: Peer, kind: str, t: int, candidates: Iterable[int]) -> None:
-    """Send the expert to the first of these clients that acknowledges it."""
+async def send_on(me: Peer, kind: str, candidates: Iterable[int], before: Weights | None) -> None:
+    """Send the expert to the first of these clients that acknowledges it; `before` is the expert before training."""
     walk = walk_of(me, kind)
+    made_from = PARAMETERS if kind in can_train(me) else AVERAGE
     for j in candidates:
-        if await me.send(j, walker(kind), backbone_of(me, kind), **asdict(walk.next_sign())):
+        sign = asdict(walk.next_sign())
+        if await me.send(j, walker(kind), backbone_of(me, kind), made_from=made_from, reference=before, **sign):
             keep_walk(me, kind, walk.leave())
             return
-        walk = walk.resend(me.id, t)
+        walk = walk.resend(me.id, me.round)
         keep_walk(me, kind, walk)
 
 

@@ -78,13 +78,13 @@ class GraphLearning(Method):
         need(self.explore < peers, "explore", f"must be below the number of peers ({peers}), not {self.explore}")
         _ = self._likeness, self._graph_step  # raises if a function cannot be found
 
-    async def collaborators(self, me: Peer, t: int) -> Row:
+    async def collaborators(self, me: Peer) -> Row:
         """The peer's row of weights in this round: learned from heads, or equal as long as nothing is learned."""
-        if self.graph and (t >= self.t_thr or self.explore > 0):
-            return await self._compare(me, t)
+        if self.graph and (me.round >= self.t_thr or self.explore > 0):
+            return await self._compare(me)
         return collaboration.equal_weights({me.id: me.samples, **dict.fromkeys(me.peers, 0)})
 
-    async def _compare(self, me: Peer, t: int) -> Row:
+    async def _compare(self, me: Peer) -> Row:
         """Fetch the heads of acquaintances and of strangers, and learn their weights."""
         row = collaboration.load_row(me)
         known = neighbours(me, row)
@@ -94,7 +94,7 @@ class GraphLearning(Method):
         heads = await me.fetch(asked, "head", like={"weight": own_head}, facts=["samples"])
         similar = collaboration.similarities(own_head, heads, self.likeness, self._likeness)
         samples = {j: int(head.facts["samples"]) for j, head in heads.items()}
-        if t < self.t_thr:
+        if me.round < self.t_thr:
             kept = collaboration.highest(similar, self.explore)
             return collaboration.equal_weights({me.id: me.samples, **{j: samples[j] for j in kept}})
         if len(row) == 1:

@@ -73,7 +73,7 @@ GRAPH_STEPS: dict[str, GraphStep] = {"projected": along_gradient, "adam": by_ada
 
 def moved_weights(w: np.ndarray, own: int, pull: np.ndarray, graph: GraphLoss, name: str, step: Function) -> np.ndarray:
     """The weights after one step, which may be the user's function `name`; MethodError if it returns no weights."""
-    value: Any = call("graph_step", name, step, w, own, pull, graph)
+    value: Any = call("method.graph_step", name, step, w, own, pull, graph)
     moved = np.asarray(value, dtype=np.float64) if isinstance(value, np.ndarray | list | Tensor) else None
     if moved is None or moved.shape != w.shape or not np.isfinite(moved).all():
         what = f"a {type(value).__name__}" if moved is None else f"{moved.tolist()}"

@@ -15,7 +15,7 @@ TINY = 1e-12  # avoids division by zero
 def head_loss(net: BoundNet, batch: Batch, given: Given) -> Tensor:  # noqa: ARG001
     """Cross entropy of the head alone, on features."""
     logits = F.linear(batch.x, net.parameters["head.weight"], net.parameters["head.bias"])
-    return negative_log_likelihood(logits, batch.y)
+    return negative_log_likelihood(logits, batch.y, batch.weights)
 
 
 def head_from(means: Tensor, counts: Tensor) -> Mapping[str, Tensor]:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from coterie.core.ensemble import Member
 from coterie.core.errors import ModelError
-from coterie.core.loss import Batch, BoundNet, Given, sample_cross_entropy
+from coterie.core.loss import Batch, BoundNet, Given, negative_log_likelihood, sample_cross_entropy
 from coterie.core.model import Model
 from coterie.core.peer import Peer
 from coterie.core.portable_model import Portable
@@ -21,7 +21,7 @@ Own = dict[str, Any]
 STOPS = ("accuracy", "loss")
 
 
-async def remember_best(me: Peer, own: Own, model: Model | Portable, t: int, stop: str) -> None:
+async def remember_best(me: Peer, own: Own, model: Model | Portable, stop: str) -> None:
     """Keep the model if it is better than the best so far. A model that has diverged is never kept."""
     [prediction] = await me.predict([model], "validation")
     if prediction.trouble:
@@ -37,13 +37,12 @@ async def remember_best(me: Peer, own: Own, model: Model | Portable, t: int, sto
     before = own["merit"] if "merit" in own else own.get("accuracy")  # checkpoints of older versions have no merit
     if probabilities.isfinite().all() and (before is None or merit > before):
         best = frozen(model.copy() if isinstance(model, Model) else model)
-        own.update(best=best, probabilities=probabilities, accuracy=accuracy, merit=merit, stale=0, version=t)
+        own.update(best=best, probabilities=probabilities, accuracy=accuracy, merit=merit, stale=0, version=me.round)
 
 
 def weighted(net: BoundNet, batch: Batch, given: Given) -> Tensor:
     """Cross entropy in which each sample has the weight of its class: `given["weights"]`, one for each class."""
-    weights = given["weights"][batch.y]
-    return (weights * sample_cross_entropy(net(batch.x).logits, batch.y)).sum() / weights.sum()
+    return negative_log_likelihood(net(batch.x).logits, batch.y, given["weights"][batch.y])
 
 
 def class_weights(me: Peer) -> Tensor:
