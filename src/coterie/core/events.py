@@ -19,6 +19,19 @@ from coterie.core.json_values import Json
 
 
 @dataclass(frozen=True)
+class MeasuredMetric:
+    """What a report needs to know of a metric."""
+
+    name: str
+    label: str
+    higher_is_better: bool
+    unit: str  # "%" (a share of 1), "label" (that of the label), or none
+
+
+ACCURACY = MeasuredMetric("accuracy", "accuracy", higher_is_better=True, unit="%")
+
+
+@dataclass(frozen=True)
 class RunStarted:
     """The first record: what is run, and facts about the peers."""
 
@@ -35,8 +48,21 @@ class RunStarted:
     # measured besides accuracy: `name`, `label`, `higher_is_better` and `unit` of each; left out if there are none
     metrics: list[dict[str, Any]] = field(default_factory=list)
     select: str = ""  # the metric that selects a round; left out if it is accuracy
+    task: str = ""  # "regression"; left out for classification, which alone has an accuracy
+    label_unit: str = ""  # of the predicted numbers; left out where it is not declared
     names: list[str] = field(default_factory=list)  # of the peers' sites, by peer; left out where peers have no names
     event: str = "run"
+
+    @property
+    def measured(self) -> tuple[MeasuredMetric, ...]:
+        """All metrics of the run; the first is the main one, by which rounds are selected and runs are compared."""
+        given = [MeasuredMetric(m["name"], m["label"], m["higher_is_better"], m["unit"]) for m in self.metrics]
+        metrics = given if self.task else [ACCURACY, *given]
+        return tuple(sorted(metrics, key=lambda metric: metric.name != (self.select or ACCURACY.name)))
+
+    @property
+    def main(self) -> MeasuredMetric:
+        return self.measured[0]
 
     def called(self, peer: int) -> str:
         return peer_name(peer, self.names)
@@ -61,6 +87,16 @@ class PeerRound:
     # by metric other than accuracy: [on the validation split, on the test split]; left out if there are none
     scores: dict[str, list[float | None]] = field(default_factory=dict)
     event: str = "round"
+
+    @property
+    def is_measured(self) -> bool:
+        return self.test is not None or bool(self.scores)
+
+    def value(self, metric: str, split: str = "test") -> float | None:
+        """Of a metric on the "validation" or the "test" split; None if it was not measured, or is undefined there."""
+        if metric == ACCURACY.name:
+            return self.validation if split == "validation" else self.test
+        return self.scores.get(metric, (None, None))[split == "test"]
 
 
 @dataclass(frozen=True)
@@ -154,7 +190,8 @@ def _naming_file(path: Path) -> Iterator[None]:
         raise RunError(f"{path} could not be written ({reason}): free some disk space, then resume") from error
 
 
-_LEFT_OUT = frozenset(("metrics", "select", "scores", "names"))  # fields that are left out while they are empty
+# Fields that are left out while they are empty.
+_LEFT_OUT = frozenset(("metrics", "select", "task", "label_unit", "scores", "names"))
 _OPTIONS = orjson.OPT_NON_STR_KEYS | orjson.OPT_APPEND_NEWLINE
 
 
