@@ -77,7 +77,7 @@ def gain(me: Peer, benches: Benches, size: int, method: FedPAE) -> float:
     sizes = {"population": method.population, "generations": method.generations}
     choice = choose(fewer, method.k, vote=method.vote, seed=me.seed, **sizes)
     chosen = np.isin(np.arange(fewer.models), choice.members)
-    together, alone = benches.test.vote_accuracy(np.stack([chosen, fewer.own]), method.vote)
+    together, alone = benches.test.vote_merits(np.stack([chosen, fewer.own]), method.vote)
     return 100 * float(together - alone)
 
 

@@ -10,8 +10,9 @@ from typing import Any
 
 from coterie import data, models
 from coterie.config.loading import from_tables
-from coterie.config.sections import PROCESSES, RAY, Experiment
+from coterie.config.sections import PROCESSES, RAY, DataSettings, Experiment
 from coterie.core import randomness
+from coterie.core.balancing import NONE
 from coterie.core.errors import ConfigError, ModelError
 from coterie.core.events import RunStarted
 from coterie.core.formatting import short_name
@@ -19,19 +20,22 @@ from coterie.core.model import Architecture, Model
 from coterie.core.net import Net
 from coterie.core.others import Others
 from coterie.core.peer import Desk, Peer, held_by
+from coterie.core.task import REGRESSION
 from coterie.core.topology import links_of
 from coterie.core.version import version
 from coterie.data import Dataset, Share
 from coterie.data.dataset import INTEGERS
 from coterie.data.own import refuse_unknown_ids
 from coterie.data.pool import PooledData, pool_data
-from coterie.data.row_columns import RowColumns
+from coterie.data.row_columns import ONLY_FEATURES, RowColumns
+from coterie.methods import METHODS
 from coterie.methods.parts import resolved
 from coterie.metrics import Evaluation, evaluation_of
 from coterie.metrics.evaluation import AUTO
+from coterie.metrics.judging import judge_of
 from coterie.models import pretrained
 from coterie.models.registry import registry
-from coterie.portable.estimators import is_estimator
+from coterie.portable.estimators import check_task, is_estimator
 from coterie.simulation.local_stage import LocalStage
 from coterie.simulation.placement import sharded
 from coterie.simulation.processes import LOCAL, Processes
@@ -81,9 +85,15 @@ def divide(e: Experiment) -> tuple[Dataset, list[Share]]:
     if d.partition in data.SITES:
         dataset = data.load_sites(d)
         return dataset, data.partition_sites(dataset, e.peers, d, e.seed)
-    dataset = data.load(d.name, label=d.label, labels=d.labels, categories=d.categories, schema=d.schema)
+    dataset = _loaded(d)
     data.check_fits(dataset, e.data)
-    return dataset, list(data.partition(dataset.y, len(dataset.classes), e.peers, e.data, e.seed))
+    return dataset, list(data.partition(dataset.strata, dataset.outputs, e.peers, e.data, e.seed))
+
+
+def _loaded(d: DataSettings, rows: RowColumns = ONLY_FEATURES) -> Dataset:
+    return data.load(
+        d.name, label=d.label, labels=d.labels, categories=d.categories, schema=d.schema, task=d.task, rows=rows
+    )
 
 
 def own_data(e: Experiment, site: str = "") -> PooledData:
@@ -92,8 +102,7 @@ def own_data(e: Experiment, site: str = "") -> PooledData:
     if d.partition in data.SITES:
         dataset = data.load_site(d, site)
     else:
-        rows = RowColumns(group=d.group, time=d.time)
-        dataset = data.load(d.name, label=d.label, labels=d.labels, categories=d.categories, schema=d.schema, rows=rows)
+        dataset = _loaded(d, RowColumns(group=d.group, time=d.time))
     owner = f"site '{site}'" if site else short_name(d.name)
     return pool_data(dataset, [data.partition_alone(dataset, d, e.seed, owner)], d)
 
@@ -103,7 +112,8 @@ def gather(e: Experiment, pooled: PooledData | None = None) -> Population:
     pooled = pooled or pool_data(*divide(e), e.data)
     evaluation = _evaluation(e, pooled)
     dataset, held = pooled.dataset, pooled.splits(e.engine.device)
-    shape, classes = dataset.shape, len(dataset.classes)
+    shape, classes = dataset.shape, dataset.outputs
+    _check_task(e, dataset)
     if e.model.vocabulary:
         _check_ids(dataset, pooled.kind, e.model.vocabulary)
     rng = randomness.generator(e.seed, "architectures")
@@ -142,6 +152,7 @@ def gather(e: Experiment, pooled: PooledData | None = None) -> Population:
         Peer(
             i, e.seed, Others(count, i), placed(kinds.network(_network(names[i])).initial(e.seed)), e.train, desk,
             held[i], server, None if links is None else links[i], truth, rounds=e.rounds, kind=names[i], kinds=kinds,
+            judge=judge_of(evaluation, held[i].label_scaling),
         )
         for i in range(count)
     ]  # fmt: skip
@@ -156,12 +167,27 @@ def gather(e: Experiment, pooled: PooledData | None = None) -> Population:
     return Population(members, names, pooled, evaluation)
 
 
+def _check_task(e: Experiment, dataset: Dataset) -> None:
+    """Raise ConfigError or ModelError if the method, its settings or the models are not for what is predicted."""
+    task = dataset.task
+    if task not in e.method.tasks:
+        able = ", ".join(name for name, method in METHODS.items() if task in method.tasks)
+        raise ConfigError(f"method.name = {e.method_name} is not for {task}, but the labels are numbers: use {able}")
+    if task == REGRESSION and e.train.balance != NONE:
+        raise ConfigError(f"train.balance = {e.train.balance} is for classes, but the labels are numbers: remove it")
+    for name in e.model.zoo:
+        check_task(name, task)
+
+
 def _evaluation(e: Experiment, pooled: PooledData) -> Evaluation:
-    s, classes, table = e.evaluate, pooled.dataset.classes, pooled.dataset.is_table
+    s, dataset = e.evaluate, pooled.dataset
     measured_rows = sum(end - validation for _, validation, _, end in pooled.cuts)
-    moderate = measured_rows * len(classes) <= MOST_PREDICTED
-    saves = s.predictions == "always" or (s.predictions == AUTO and table and moderate)
-    return evaluation_of(s.metrics, s.select, str(s.positive), classes, table=table, predictions=saves)
+    moderate = measured_rows * dataset.outputs <= MOST_PREDICTED
+    saves = s.predictions == "always" or (s.predictions == AUTO and dataset.is_table and moderate)
+    return evaluation_of(
+        s.metrics, s.select, str(s.positive), dataset.classes, table=dataset.is_table, predictions=saves,
+        task=dataset.task,
+    )  # fmt: skip
 
 
 def _check_ids(dataset: Dataset, kind: str, vocabulary: int) -> None:
@@ -208,17 +234,17 @@ def run_started(e: Experiment, circle: Population, me: Peer | None = None) -> Ru
         architectures, classes, clusters = circle.architectures, circle.pooled.class_counts, circle.clusters
     else:
         samples = [] if held_by(me) is None else [me.samples]
-        classes = [] if held_by(me) is None else [_class_counts(me, len(circle.dataset.classes))]
+        classes = [] if held_by(me) is None else _class_counts(me, len(circle.dataset.classes))
         architectures, clusters = [me.kind or me.architecture.name], None
     return RunStarted(
         e.method_name, e.seed, e.peers, e.rounds, architectures, samples, classes, clusters, version(),
         f"{short_name(e.data.name)}, {e.data.partition}", names=[] if me else list(circle.dataset.site_names),
-        **circle.evaluation.described(),
+        label_unit=circle.dataset.label_unit, **circle.evaluation.described(),
     )  # fmt: skip
 
 
-def _class_counts(me: Peer, classes: int) -> list[int]:
-    return [int((me.labels() == c).sum()) for c in range(classes)]
+def _class_counts(me: Peer, classes: int) -> list[list[int]]:
+    return [[int((me.labels() == c).sum()) for c in range(classes)]] if classes else []
 
 
 # -- stages ------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ from coterie.core.errors import DivergedError, ModelError, RunError
 from coterie.core.jobs import EvaluateJob
 from coterie.core.peer import held_by
 from coterie.data.loading import _embedded_table
-from coterie.export.predicting import probabilities
+from coterie.export.predicting import predictions
 from coterie.running import saved_models, simulated
 from coterie.running.local_circle import LocalCircle
 from coterie.running.model_manifest import from_tree, to_tree
@@ -585,7 +585,7 @@ def test_predictions_that_are_no_numbers(digits: Path) -> None:
     assert not isinstance(content, bytes)
     largest = {key: np.full_like(tensor, 3e38) for key, tensor in content.items()}
     with pytest.raises(ModelError, match=r"the output of peer 0 in .* is not finite for 2 of 2 samples"):
-        probabilities(replace(personal, contents=(largest,)), np.full((2, 1, 8, 8), 255, dtype=np.uint8))
+        predictions(replace(personal, contents=(largest,)), np.full((2, 1, 8, 8), 255, dtype=np.uint8))
 
 
 # -- images ------------------------------------------------------------------------------------

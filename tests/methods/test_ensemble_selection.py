@@ -83,11 +83,11 @@ def test_small_benches_give_the_best_of_the_brute_force_front(seed: int, k: int,
     every = np.array([[i in c for i in range(7)] for c in combinations(range(7), k)])
     strength, diversity = objectives(bench, cosines_of_errors(bench), every)
     front = every[pareto(strength, diversity)]
-    best = max(bench.vote_accuracy(np.concatenate([front, bench.own[None]]), vote))
+    best = max(bench.vote_merits(np.concatenate([front, bench.own[None]]), vote))
     choice = choose(bench, k, vote=vote)
-    assert choice.accuracy == best
+    assert choice.merit == best
     mask = np.isin(np.arange(7), choice.members)
-    assert bench.vote_accuracy(mask[None], vote)[0] == best
+    assert bench.vote_merits(mask[None], vote)[0] == best
 
 
 @settings(max_examples=8, deadline=None)
@@ -102,16 +102,16 @@ def test_the_search_finds_the_best_of_the_brute_force_front(seed: int) -> None:
     expected = {(round(strength[i], 9), round(diversity[i], 9)) for i in front}
     got = {(round(s, 9), round(d, 9)) for s, d in found.front}
     assert len(expected & got) >= 0.8 * len(expected)
-    best = max(bench.vote_accuracy(np.concatenate([every[front], bench.own[None]])))
-    assert found.accuracy >= best - 1 / 30
+    best = max(bench.vote_merits(np.concatenate([every[front], bench.own[None]])))
+    assert found.merit >= best - 1 / 30
 
 
 @settings(max_examples=50, deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 6))
 def test_never_worse_than_alone_on_validation(seed: int, own: int) -> None:
     bench = a_bench(seed, own=own)
-    alone = bench.vote_accuracy(bench.own[None])[0]
-    assert choose(bench, 3).accuracy >= alone
+    alone = bench.vote_merits(bench.own[None])[0]
+    assert choose(bench, 3).merit >= alone
 
 
 def test_of_equals_more_of_ones_own_models() -> None:
@@ -126,8 +126,8 @@ def test_hard_vote_counts_names_and_soft_vote_weighs_them() -> None:
     p = np.array([[[0.51, 0.49]], [[0.51, 0.49]], [[0.0, 1.0]]])
     bench = Bench(p, np.array([0]), np.array([True, False, False]))
     everybody = np.ones((1, 3), dtype=bool)
-    assert bench.vote_accuracy(everybody, "hard")[0] == 1.0
-    assert bench.vote_accuracy(everybody, "soft")[0] == 0.0
+    assert bench.vote_merits(everybody, "hard")[0] == 1.0
+    assert bench.vote_merits(everybody, "soft")[0] == 0.0
 
 
 @settings(max_examples=50, deadline=None)

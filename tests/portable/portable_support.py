@@ -85,4 +85,4 @@ def digest_of(content: bytes) -> str:
 
 def run(sandbox: Sandbox, what: ModelProto | bytes, x: np.ndarray = ROWS, classes: int = CLASSES) -> np.ndarray:
     content = what if isinstance(what, bytes) else what.SerializeToString()
-    return sandbox.probabilities(content, digest_of(content), x, classes)
+    return sandbox.answers(content, digest_of(content), x, classes)

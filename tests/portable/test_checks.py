@@ -225,7 +225,7 @@ def passes(name: str, norm: str, shape: tuple[int, ...], dynamo: bool, sandbox: 
     x = torch.randn(4, *shape, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         expected = net(x)
-    said = sandbox.probabilities(content, digest_of(content), x.numpy(), 5)
+    said = sandbox.answers(content, digest_of(content), x.numpy(), 5)
     torch.testing.assert_close(torch.from_numpy(said), expected, rtol=0, atol=1e-5)
 
 

@@ -37,7 +37,7 @@ def flat(x: np.ndarray) -> np.ndarray:
 
 def answers(sandbox: Sandbox, made: Portable, x: np.ndarray, classes: int) -> np.ndarray:
     assert sandbox.check(made.bytes, made.digest, x.shape[1:], classes, LARGEST) == ""
-    return sandbox.probabilities(made.bytes, made.digest, x, classes)
+    return sandbox.answers(made.bytes, made.digest, x, classes)
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def fitted(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 @pytest.mark.parametrize("data", ["breast_cancer", "wine", "digits"])
-@pytest.mark.parametrize("name", estimators.names())
+@pytest.mark.parametrize("name", estimators.names("classification"))
 def test_it_says_what_scikit_learn_says(name: str, data: str, sandbox: Sandbox, fitted: list[Any]) -> None:
     x, y, classes = rows_of(data)
     step = 9 if data == "digits" else 2  # of ten classes: enough rows for a good model, few enough to be quick
@@ -67,7 +67,7 @@ def test_it_says_what_scikit_learn_says(name: str, data: str, sandbox: Sandbox, 
     assert made.kind == name
 
 
-@pytest.mark.parametrize("name", estimators.names())
+@pytest.mark.parametrize("name", estimators.names("classification"))
 def test_a_peer_without_some_classes_gives_them_nothing(name: str, sandbox: Sandbox, fitted: list[Any]) -> None:
     x, y, classes = rows_of("digits")
     mine = np.isin(y, [2, 5, 7]) & (np.arange(len(y)) < 600)
@@ -77,14 +77,14 @@ def test_a_peer_without_some_classes_gives_them_nothing(name: str, sandbox: Sand
     np.testing.assert_allclose(said[:, [2, 5, 7]], expected, rtol=0, atol=TOLERANCE)
 
 
-@pytest.mark.parametrize("name", estimators.names())
+@pytest.mark.parametrize("name", estimators.names("classification"))
 def test_a_peer_with_one_class_says_it_of_everything(name: str, sandbox: Sandbox) -> None:
     x, _, classes = rows_of("digits")
     said = answers(sandbox, estimators.fit(name, x[:9], np.full(9, 4), classes, seed=0), x[:70], classes)
     assert said.tolist() == [np.eye(10)[4].tolist()] * 70
 
 
-@pytest.mark.parametrize("name", estimators.names())
+@pytest.mark.parametrize("name", estimators.names("classification"))
 def test_a_class_with_a_single_row_is_enough(name: str, sandbox: Sandbox) -> None:
     x, y, classes = rows_of("wine")
     some = np.r_[0:20, 70:85, 150]
@@ -92,7 +92,7 @@ def test_a_class_with_a_single_row_is_enough(name: str, sandbox: Sandbox) -> Non
     assert (said.argmax(1) == y)[y < 2].mean() > 0.6
 
 
-@pytest.mark.parametrize("name", estimators.names())
+@pytest.mark.parametrize("name", estimators.names("classification"))
 def test_the_same_seed_gives_the_same_bytes(name: str) -> None:
     x, y, classes = (part[::3] if isinstance(part, np.ndarray) else part for part in rows_of("wine"))
     first, again, other = (estimators.fit(name, x, y, classes, seed).bytes for seed in (3, 3, 4))
@@ -107,7 +107,7 @@ def alike() -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.filterwarnings("ignore:invalid value encountered in divide")  # no input is of any importance
-@pytest.mark.parametrize("name", estimators.names())
+@pytest.mark.parametrize("name", estimators.names("classification"))
 def test_balanced_classes_count_the_same(name: str, sandbox: Sandbox) -> None:
     """Both classes have the same inputs, so the probability of the rare one is its share of the total weight.
 
@@ -201,7 +201,7 @@ def test_boosting_in_a_custom_pipeline(sandbox: Sandbox) -> None:
 @pytest.mark.parametrize(
     ("made_by", "reason"),
     [
-        ("with_categories", "gives other probabilities as ONNX: they are off by"),
+        ("with_categories", "gives other predictions as ONNX: they are off by"),
         ("without_probabilities", "returned a LinearSVC, which has no predict_proba"),
         ("Foreign", "cannot be converted to ONNX"),
         ("rows_of", "cannot be created and fitted"),

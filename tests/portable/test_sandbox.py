@@ -98,11 +98,11 @@ def test_the_same_rows_give_the_same_bits(sandbox: Sandbox) -> None:
 
 def test_a_model_is_sent_once_and_sent_again_if_it_was_forgotten(sandbox: Sandbox) -> None:
     first = run(sandbox, GOOD)
-    assert (sandbox.probabilities(b"", digest_of(GOOD), ROWS) == first).all()
+    assert (sandbox.answers(b"", digest_of(GOOD), ROWS) == first).all()
     for seed in range(1, 40):
         run(sandbox, linear(seed))
     with pytest.raises(PortableError):
-        sandbox.probabilities(b"", digest_of(GOOD), ROWS)
+        sandbox.answers(b"", digest_of(GOOD), ROWS)
     assert (run(sandbox, GOOD) == first).all()
 
 
@@ -207,7 +207,7 @@ def test_a_child_that_stands_still(impatient: Sandbox, monkeypatch: pytest.Monke
         patch.setattr(sandbox_module, "TIMEOUT_FACTOR", 1)
         os.kill(impatient.pid, signal.SIGSTOP)
         with pytest.raises(PortableError, match=r"it gave no answer for 1 s"):
-            impatient.probabilities(bytes(10**6), "another", np.zeros((10**5, FEATURES), np.float32))
+            impatient.answers(bytes(10**6), "another", np.zeros((10**5, FEATURES), np.float32))
     assert len(run(impatient, GOOD)) == len(ROWS)
 
 
@@ -266,7 +266,7 @@ def of(operator: str, constants: list[list[float]]) -> ModelProto:
         (of("Add", [[[0, 0, 1]]]), r"its answer for 50 rows has shape \[1, 50, 3\]; expected is \(rows, classes\)"),
         (
             model([node("MatMul", "x w", "z"), node("Softmax", "z", "p")], [tensor("w", np.zeros((FEATURES, 5)))]),
-            "its answer has 5 classes; expected are 3",
+            "its answer has 5 outputs per row; expected are 3",
         ),
         (
             model([node("ReduceMean", "x", "m", axes=[0]), node("MatMul", "m w", "z"), node("Softmax", "z", "p")],
@@ -322,7 +322,7 @@ def test_the_child_ends_with_its_parent(way: str) -> None:
         "import os, signal, numpy as np\n"
         "from coterie.portable.sandbox import Sandbox\n"
         "sandbox = Sandbox()\n"
-        f"sandbox.probabilities({GOOD!r}, 'good', np.zeros((2, {FEATURES}), np.float32))\n"
+        f"sandbox.answers({GOOD!r}, 'good', np.zeros((2, {FEATURES}), np.float32))\n"
         "print(sandbox.pid, flush=True)\n" + ("os.kill(os.getpid(), signal.SIGKILL)\n" if way == "killed" else "")
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=False)

@@ -20,7 +20,8 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "predict",
         help="predict with a peer's model",
         description="Predict with a peer's personal model or ensemble. The output is CSV with one row per sample: the "
-        "predicted class and the probability of each class. The input is a .csv or .parquet table with the columns of "
+        "predicted class and the probability of each class, or the predicted number. "
+        "The input is a .csv or .parquet table with the columns of "
         "the training data (a label column is ignored), a .npz file with an array x, an image, or a folder of images. "
         "Example: coterie predict runs/demo --peer 3 --input images/ --out predictions.csv",
     )
@@ -55,7 +56,7 @@ def _predict(options: argparse.Namespace) -> None:
     from coterie.core.errors import RunError
     from coterie.core.formatting import count
     from coterie.export.inputs import read_samples
-    from coterie.export.predicting import probabilities
+    from coterie.export.predicting import predictions as predictions_of
 
     if options.out and options.out.exists() and not options.overwrite:
         raise RunError(f"{options.out} already exists: choose another --out, or replace it with --overwrite")
@@ -63,7 +64,7 @@ def _predict(options: argparse.Namespace) -> None:
     samples = read_samples(options.input, personal.manifest)
     for warning in samples.warnings:
         print(f"warning: {warning}", file=sys.stderr)
-    predictions = probabilities(personal, samples.raw)
+    predictions = predictions_of(personal, samples.raw)
     if not options.out:
         _write(sys.stdout, personal, samples, predictions)
         return
@@ -111,6 +112,11 @@ def _write(file: TextIO, personal: Personal, samples: Samples, predictions: Arra
 
     classes = personal.manifest.classes
     writer = csv.writer(file, lineterminator="\n")
+    if not classes:
+        unit = personal.manifest.label_unit
+        writer.writerow([samples.heading, f"prediction ({unit})" if unit else "prediction"])
+        writer.writerows([name, f"{number:.6g}"] for name, number in zip(samples.names, predictions[:, 0], strict=True))
+        return
     writer.writerow([samples.heading, "class", *(f"probability of {name}" for name in classes)])
     for name, row in zip(samples.names, predictions, strict=True):
         writer.writerow([name, classes[int(row.argmax())], *(f"{p:.6g}" for p in row.tolist())])

@@ -18,6 +18,7 @@ from coterie.core.cores import usable_cores
 from coterie.core.errors import DataError
 from coterie.core.jobs import TrainSettings
 from coterie.core.settings import setting
+from coterie.core.task import CLASSIFICATION, REGRESSION
 from coterie.core.topology import TopologySettings
 from coterie.data import PartitionSettings, Views
 from coterie.data.partitions.settings import FILES
@@ -52,6 +53,15 @@ class DataSettings(PartitionSettings):
             "unit": "images: 0 to 1",
             "schema": "by the mean and deviation that the schema declares for each column",
             "none": "",
+        },
+    )
+    task: str = setting(
+        AUTO,
+        "what is predicted",
+        choices={
+            AUTO: "numbers if the label column has fractions, classes if it has few different values, else an error",
+            CLASSIFICATION: "the class of a sample",
+            REGRESSION: "a number",
         },
     )
     label: str = setting("label", "name of the label column in a CSV or Parquet file")
@@ -153,9 +163,13 @@ class EvaluateSettings:
     metrics: tuple[str, ...] = setting(
         (),
         "what is measured besides loss and accuracy: metrics by name, or your own as file.py:name; empty: for tables "
-        "balanced_accuracy and auroc, else nothing",
+        "balanced_accuracy and auroc, for regression rmse, mae and r2, else nothing",
     )
-    select: str = setting(AUTO, "the metric that selects each peer's round on its validation data; auto: accuracy")
+    select: str = setting(
+        AUTO,
+        "the metric that selects each peer's round on its validation data, and what methods choose by; auto: accuracy, "
+        "for regression rmse",
+    )
     positive: str | int = setting("", "the positive class; empty: the last of two")
     predictions: str = setting(
         AUTO,

@@ -30,7 +30,7 @@ class Ensemble:
 
 
 def voted(probabilities: Sequence[Tensor], vote: str, weights: Sequence[float] = ()) -> Tensor:
-    """The ensemble's probabilities, (samples, classes), from those of its members.
+    """The ensemble's probabilities, (samples, classes), from those of its members; or its numbers, (samples, 1).
 
     A soft vote is their mean (weighted, if there are weights). A hard vote is the share of members that predict each
     class, with ties broken by the mean.

@@ -18,6 +18,7 @@ from coterie.core.optimizers import OPTIMIZERS
 from coterie.core.randomness import number, permutations, uniforms
 from coterie.core.schedules import CONSTANT, COSINE, STEP
 from coterie.core.settings import setting
+from coterie.core.task import answers
 
 if TYPE_CHECKING:
     from coterie.core.loss import Loss
@@ -219,7 +220,7 @@ class PortableJob:
 
     model: Portable
     split: Split
-    classes: int  # number of classes that it must predict
+    classes: int  # number of classes that it must predict; 1: a number
 
 
 AnyJob = EvaluateJob | PortableJob
@@ -229,7 +230,7 @@ class Score(NamedTuple):
     """Loss and accuracy of a model on a split."""
 
     loss: float
-    accuracy: float
+    accuracy: float  # NaN where labels are numbers
 
     @property
     def rank(self) -> float:
@@ -246,16 +247,21 @@ class Measurement(NamedTuple):
     """A model's score on a split with what it was computed from, for further metrics."""
 
     score: Score
-    probabilities: np.ndarray  # (samples, classes), float64
+    answers: np.ndarray  # float64: probabilities (samples, classes), or predicted numbers (samples,), scaled
     labels: np.ndarray
 
 
 class Prediction(NamedTuple):
     """A model's outputs for every sample of a split, in the split's order."""
 
-    logits: Tensor  # (samples, classes)
+    logits: Tensor  # (samples, classes); for regression (samples, 1), predicted numbers
     features: Tensor  # (samples, d_z); a portable model has none: (samples, 0)
     trouble: str = ""  # why a portable model could not be run; its logits are then NaN
+
+    @property
+    def answers(self) -> Tensor:
+        """The probability of each class (samples, classes), or the predicted numbers (samples, 1)."""
+        return answers(self.logits)
 
 
 def positions_of(jobs: Sequence[FitJob]) -> list[np.ndarray]:

@@ -29,12 +29,14 @@ from coterie.core.jobs import (
     OptimizerMemory,
     Pool,
     PortableJob,
+    Prediction,
     Split,
     TrainSettings,
     rows_of,
 )
-from coterie.core.loss import Loss, cross_entropy
+from coterie.core.loss import Loss, task_loss
 from coterie.core.merging import Rule, merge, weighted_mean
+from coterie.core.merit import Judge, by_accuracy
 from coterie.core.model import Architecture, Model
 from coterie.core.model_registry import NO_KINDS, ModelRegistry
 from coterie.core.notes import json_value
@@ -89,6 +91,7 @@ class Peer:
     requested: dict[Request[Any], Call] = field(default_factory=dict)  # for the engine: requests not awaited so far
     rule: Rule | None = None  # for the engine: how the method merges models; None: by the weighted mean
     release_steps: Sequence[Step] = ()  # for the engine: what everything passes that leaves the peer
+    judge: Judge = by_accuracy  # the metric that selects rounds, for `merits`
     circle: Sequence[int] = field(init=False)  # all other peers that are present, neighbours or not
     _edges: frozenset[int] = field(init=False)  # `links` as a set, for fast lookups
     _draws: dict[str, int] = field(default_factory=dict)
@@ -145,7 +148,7 @@ class Peer:
 
     def train(
         self,
-        loss: Loss = cross_entropy,
+        loss: Loss = task_loss,
         *,
         model: Model | None = None,
         given: Mapping[str, Tensor] | None = None,
@@ -196,6 +199,15 @@ class Peer:
         """
         data = self._split(split, "predict")
         return self._requested("predict", Predict([self.job(m, data) for m in models or [self.model]]))
+
+    def merits(self, predictions: Iterable[Prediction], split: str = "validation") -> list[float]:
+        """How good predictions for this peer's samples are, by the metric that selects rounds; higher is better.
+
+        That is `evaluate.select`: by default accuracy, for regression the negative root mean squared error.
+        """
+        answers = torch.stack([prediction.answers for prediction in predictions])
+        merits = self.judge(answers.cpu().double().numpy(), self.labels(split).cpu().numpy())
+        return [float(merit) for merit in merits]
 
     def fit(self, kind: str) -> Compute[Portable]:
         """An estimator (a forest, say), fitted to this peer's training data, as a portable model."""

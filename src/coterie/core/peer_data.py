@@ -30,6 +30,7 @@ class PeerData:
     test: Split
     scaling: Scaling | None = field(default=None, kw_only=True)  # how raw samples were scaled; None: they are raw
     preparation: Preparation | None = field(default=None, kw_only=True)  # of tables with a schema, before scaling
+    label_scaling: Scaling | None = field(default=None, kw_only=True)  # of numbers to predict; None: classes
     # Predictions of ensembles' members, by name and split: they are test predictions too, so not for methods.
     predicted: dict[tuple[str, str], Tensor] = field(default_factory=dict, kw_only=True, repr=False)
 

@@ -270,6 +270,7 @@ EMBEDDED: dict[str, str] = {
     "digits": "handwritten digits, 1,797 grey images of 8x8; ships with scikit-learn",
     "breast-cancer": "569 tumours, 30 features, 2 classes; ships with scikit-learn",
     "wine": "178 wines, 13 features, 3 classes; ships with scikit-learn",
+    "diabetes": "442 patients, 10 features, progression of the disease (regression); ships with scikit-learn",
 }
 """The datasets that need no download, with a one-line description."""
 

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from coterie.core.errors import DataError
 from coterie.core.files import replacing
+from coterie.core.task import OF_A_NUMBER, task_of
 from coterie.data.schema import Schema
 
 Array = npt.NDArray[Any]
@@ -48,8 +49,9 @@ class Dataset:
     x: Array
     """Raw: uint8 (N, C, H, W) for images; other numbers of any shape (N, ...)."""
     y: Array
-    """int64 (N,), from 0 to len(classes) - 1."""
+    """int64 (N,), from 0 to len(classes) - 1; for regression float64 (N,), the numbers to predict."""
     classes: tuple[str, ...]
+    """The names of the classes; empty for regression."""
     columns: tuple[FeatureColumn, ...] = ()
     """The named columns of a table, without the label column; empty for images and arrays."""
     sites: Array | None = None
@@ -70,6 +72,25 @@ class Dataset:
     def is_table(self) -> bool:
         """Whether it has named columns."""
         return bool(self.columns or self.schema)
+
+    @property
+    def outputs(self) -> int:
+        """How many outputs a model of these labels has: one per class, or one number."""
+        return len(self.classes) or OF_A_NUMBER
+
+    @property
+    def task(self) -> str:
+        return task_of(self.outputs)
+
+    @property
+    def strata(self) -> Array:
+        """What splits are stratified by: the classes; for regression nothing, so all rows are in one stratum."""
+        return self.y if self.classes else np.zeros(len(self.y), dtype=np.int64)
+
+    @property
+    def label_unit(self) -> str:
+        """The unit of the numbers to predict, if a schema declares it."""
+        return self.schema.label.unit if self.schema else ""
 
     @property
     def shape(self) -> tuple[int, ...]:

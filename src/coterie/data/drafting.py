@@ -62,9 +62,22 @@ def _cells(tables: Sequence[tuple[Path, Any]], name: str) -> list[str]:
 
 
 def _label(name: str, cells: Sequence[str]) -> str:
-    classes = sorted({cell for cell in cells if cell not in MARKERS})
+    present = [cell for cell in cells if cell not in MARKERS]
+    classes = sorted(set(present))
     if len(classes) > MOST_CATEGORIES:
-        raise DataError(f"the label column '{name}' has {len(classes)} different values: choose another with --label")
+        if any(_as_number(cell) is None for cell in present):
+            raise DataError(
+                f"the label column '{name}' has {len(classes)} different values: choose another with --label"
+            )
+        return "\n".join(
+            [
+                f"[label]  # {len(classes)} different numbers: regression",
+                f"column = {_text(name)}",
+                f"type = {_text(NUMBER)}",
+                *_number(present)[:3],
+                "",
+            ]
+        )
     return (
         f"[label]\ncolumn = {_text(name)}\nclasses = {_listed(classes)}\n"
         '# Other spellings, at other sites:\n# synonyms = { "M" = "malignant" }\n'

@@ -1,4 +1,4 @@
-"""Converts a label column to classes; a column of measurements is an error."""
+"""Reads a label column as classes or, for regression, as numbers. Which of the two is said, or clear, or an error."""
 
 from __future__ import annotations
 
@@ -7,11 +7,46 @@ from collections.abc import Sequence
 import numpy as np
 
 from coterie.core.errors import DataError
+from coterie.core.task import AUTO, REGRESSION
 from coterie.data.dataset import Array
 
 FEW_CLASSES = 10  # plausible in a table of any size
 ROWS_PER_CLASS = 10  # required on average if there are more than FEW_CLASSES
 MOST_CLASSES = 1000
+
+
+def read_labels_as(
+    task: str, where: object, what: str, labels: Array, declared: Sequence[str] = ()
+) -> tuple[Array, tuple[str, ...]]:
+    """Labels by their task: numbers (float64) without classes for regression, else class numbers and names.
+
+    Without a declared task or classes (AUTO), a column with fractions is a regression, and a column that could be
+    either is an error. Raises DataError, beginning with `where`.
+    """
+    if task == REGRESSION and declared:
+        raise DataError("data.labels lists classes, but data.task = regression has none: remove one of the two")
+    if task == REGRESSION or (task == AUTO and not declared and _has_fractions(labels)):
+        return _numbers(where, what, labels), ()
+    return encode_labels(where, what, labels, declared)
+
+
+def _has_fractions(labels: Array) -> bool:
+    return labels.dtype.kind == "f" and bool((labels != np.floor(labels)).any())
+
+
+def _numbers(where: object, what: str, labels: Array) -> Array:
+    try:
+        numbers = np.asarray(labels, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise DataError(
+            f"{where}: {what} has labels that are not numbers, which data.task = regression needs: correct them, or "
+            "name another column in data.label"
+        ) from error
+    if not np.isfinite(numbers).all():
+        raise DataError(f"{where}: {what} has missing or infinite numbers {which_rows(~np.isfinite(numbers))}")
+    if (numbers == numbers[0]).all():
+        raise DataError(f"{where}: all rows have the same label, so there is nothing to predict")
+    return numbers
 
 
 def encode_labels(
@@ -52,16 +87,16 @@ def name_of(value: object) -> str:
 
 def _refuse_measurement(where: object, what: str, values: Array, rows: int) -> None:
     """Raise DataError for values that look like measurements. Classes are few, and each has several rows."""
-    if values.dtype.kind == "f" and (values != np.floor(values)).any():
+    if _has_fractions(values):
         raise DataError(
-            f"{where}: {what} contains fractions, so it is a measurement and not a class. Coterie only "
-            "classifies: bin the values into classes (pandas.cut), or name another column in data.label"
+            f"{where}: {what} contains fractions, so it is a measurement and not a class. Set data.task = regression, "
+            "bin the values into classes (pandas.cut), or name another column in data.label"
         )
     count = len(values)
     too_many = count > FEW_CLASSES and (rows < ROWS_PER_CLASS * count or count > MOST_CLASSES)
     if too_many or count > max(2, rows // 2):
         raise DataError(
-            f"{where}: {what} has {count} distinct values in {rows} rows, too many for classes. Name "
-            "another column in data.label, or group the values (pandas.cut); if they are classes, list them in "
-            "data.labels"
+            f"{where}: {what} has {count} distinct values in {rows} rows, too many for classes. If they are numbers "
+            "to predict, set data.task = regression; if they are classes, list them in data.labels; or name another "
+            "column in data.label"
         )

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from coterie.core.errors import DataError, unknown
+from coterie.core.task import AUTO
 from coterie.data.catalog import DOWNLOADED, EMBEDDED, file_of, find_entry, views_of
 from coterie.data.dataset import Dataset, FeatureColumn, data_home, read_arrays
 from coterie.data.fetching import check_form
@@ -28,6 +29,7 @@ def load(
     labels: Sequence[str] = (),
     categories: Categories | None = None,
     schema: str = "",
+    task: str = AUTO,
     rows: RowColumns = ONLY_FEATURES,
     home: Path | None = None,
 ) -> Dataset:
@@ -35,7 +37,8 @@ def load(
 
     For your own data, `label` is the label column of a table, `labels` lists all classes in order if the data may lack
     some, and `categories` lists the values that each text column may have. `schema` is the path of a declared schema,
-    which replaces all three. `rows` names columns that describe rows and are not features.
+    which replaces all three. `task` is "classification", "regression" or "auto": by the labels. `rows` names columns
+    that describe rows and are not features.
 
     The official train and test parts of a named dataset are merged into one pool, train rows first. Values are raw:
     images are uint8 (N, C, H, W), anything else is numbers (N, ...). A run scales them for each peer (see
@@ -45,12 +48,18 @@ def load(
         if given and name_or_path in (*EMBEDDED, *DOWNLOADED):
             raise DataError(f"data.{key} only applies to your own tables, not to {name_or_path}: remove it")
     if name_or_path in EMBEDDED:
-        return _load_embedded(name_or_path)
+        return _of_task(_load_embedded(name_or_path), task)
     if name_or_path in DOWNLOADED:
-        return _load_downloaded(name_or_path, data_home(home))
+        return _of_task(_load_downloaded(name_or_path, data_home(home)), task)
     check_there(name_or_path)
     declared = declared_schema(schema, labels, categories)
-    return load_own(Path(name_or_path).expanduser(), label, labels, categories, declared, rows=rows)
+    return load_own(Path(name_or_path).expanduser(), label, labels, categories, declared, rows=rows, task=task)
+
+
+def _of_task(dataset: Dataset, task: str) -> Dataset:
+    if task not in (AUTO, dataset.task):
+        raise DataError(f"data.task = {task}, but {dataset.name} is for {dataset.task}: remove data.task")
+    return dataset
 
 
 def check_there(name_or_path: str) -> None:
@@ -113,6 +122,10 @@ def _load_embedded(name: str) -> Dataset:
         # Grey levels 0..16 become 0..255, as in every other image dataset.
         x = np.rint(table[:, :-1].reshape(-1, 1, 8, 8) * (255 / 16)).astype(np.uint8)
         return Dataset(name, x, table[:, -1].astype(np.int64), tuple("0123456789"))
+    if name == "diabetes":
+        x, y = (_embedded_table(f"diabetes_{part}.csv.gz", skip=0, separator=None) for part in ("data_raw", "target"))
+        columns = tuple(map(FeatureColumn, ("age", "sex", "bmi", "bp", *(f"s{i}" for i in range(1, 7)))))
+        return Dataset(name, x.copy(), y.copy(), (), columns)
     file = {"breast-cancer": "breast_cancer.csv", "wine": "wine_data.csv"}[name]
     table = _embedded_table(file, skip=1)
     _, _, *classes = (_embedded_folder() / file).read_text(encoding="utf-8").partition("\n")[0].split(",")
@@ -120,9 +133,9 @@ def _load_embedded(name: str) -> Dataset:
 
 
 @cache  # parsing digits takes 20 ms, as long as a round of a small run
-def _embedded_table(file: str, skip: int) -> np.ndarray:
+def _embedded_table(file: str, skip: int, separator: str | None = ",") -> np.ndarray:
     try:
-        return np.loadtxt(_embedded_folder() / file, delimiter=",", skiprows=skip)
+        return np.loadtxt(_embedded_folder() / file, delimiter=separator, skiprows=skip)
     except OSError as error:
         raise DataError(f"scikit-learn's {file} cannot be read ({error}): install scikit-learn again") from error
 

@@ -11,10 +11,11 @@ from pathlib import Path
 import numpy as np
 
 from coterie.core.errors import DataError
+from coterie.core.task import AUTO, REGRESSION
 from coterie.data import tables, untidy
 from coterie.data.dataset import Array, Dataset, read_arrays
 from coterie.data.images import first_side, image_files, stack_images
-from coterie.data.labels import encode_labels, which_rows
+from coterie.data.labels import read_labels_as, which_rows
 from coterie.data.row_columns import ONLY_FEATURES, RowColumns
 from coterie.data.schema import Schema
 from coterie.data.tables import Categories
@@ -44,29 +45,35 @@ def load_own(
     schema: Schema | None = None,
     *,
     rows: RowColumns = ONLY_FEATURES,
+    task: str = AUTO,
 ) -> Dataset:
     """Read the user's file or folder; `labels` lists all classes if this file may lack some that other peers have, and
     `rows` names the columns that describe rows. A schema says how a table is read, including label and categories.
+    `task` is what the label column is for.
 
     Raises DataError that names the problem.
     """
     check_path(path)
     if schema:
+        if task not in (AUTO, schema.label.task):
+            raise DataError(f"data.task = {task}, but data.schema declares a label for {schema.label.task}: remove one")
         return _load_by_schema(path, schema, rows)
     if categories and path.suffix not in tables.SUFFIXES:
         raise DataError(f"data.categories only applies to tables, and {path} is not a table: remove it")
     if path.is_dir():
         if rows.by_key:
             raise DataError(f"{min(rows.by_key)} only applies to tables and .npz files, not to the folder {path}")
+        if task == REGRESSION:
+            raise DataError(f"data.task = regression needs labels that are numbers, but {path} has folders of classes")
         return _load_folder(path, labels)
     if path.suffix not in SUFFIXES:
         valid = ", ".join(SUFFIXES)
         raise DataError(f"{path}: cannot read '{path.suffix}' files; give a folder of images or one of: {valid}")
     if path.suffix == ".npz":
-        dataset = _load_npz(path, labels, rows)
+        dataset = _load_npz(path, labels, rows, task)
     else:
-        dataset = tables.load_table(path, label, labels, categories or {}, rows)
-    if len(dataset.classes) < 2:
+        dataset = tables.load_table(path, label, labels, categories or {}, rows, task)
+    if len(dataset.classes) == 1:
         raise DataError(f"{path}: all rows have the same label; at least two classes are needed")
     return dataset
 
@@ -157,14 +164,14 @@ def _arrays(path: Path, others: Sequence[str]) -> dict[str, Array]:
     return arrays
 
 
-def _load_npz(path: Path, labels: Sequence[str], rows: RowColumns) -> Dataset:
+def _load_npz(path: Path, labels: Sequence[str], rows: RowColumns, task: str) -> Dataset:
     arrays = _arrays(path, list(rows.by_key.values()))
     x, y = arrays["x"], arrays["y"]
     if y.ndim != 1 or x.ndim < 1 or len(x) != len(y) or len(y) == 0:
         raise DataError(f"{path}: x has shape {x.shape}, y {y.shape}; y needs one label for every row of x")
     if y.dtype.kind == "f" and not np.isfinite(y).all():
         raise DataError(f"{path}: y has {int((~np.isfinite(y)).sum())} missing or infinite labels")
-    numbers, classes = encode_labels(path, "y", y, labels)
+    numbers, classes = read_labels_as(task, path, "y", y, labels)
     return Dataset(path.stem, _rows_of(path, x), numbers, classes, **rows.read(path, arrays))
 
 

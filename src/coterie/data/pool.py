@@ -38,11 +38,11 @@ class PooledData:
 
     dataset: Dataset
     x: Array  # the samples of all peers, peer by peer
-    y: Array
+    y: Array  # class numbers; for regression float32, scaled
     cuts: list[
         tuple[int, int, int, int]
     ]  # by peer: where its train, validation and test rows begin, and where they end
-    class_counts: list[list[int]]  # training samples of each class, by peer
+    class_counts: list[list[int]]  # training samples of each class, by peer; empty for regression
     clusters: list[int] | None  # the true clusters by peer, if the partition makes clusters
     augment: Augmentation  # how a view of a sample is made
     scalings: list[Scaling]  # by peer: from its features to what its model sees
@@ -50,6 +50,7 @@ class PooledData:
     kind: str  # of the scaled samples: images, features, or integers
     division: str  # a digest of which rows each peer has
     rows: Array  # of the samples: their row numbers in the dataset, or in the file of their site
+    label_scalings: list[Scaling | None]  # by peer: of the numbers to predict; None: classes
 
     def without_raw(self) -> PooledData:
         """The same without the raw rows of the dataset, which peers do not need."""
@@ -60,25 +61,27 @@ class PooledData:
         with warnings.catch_warnings():  # a pool is never written to, and may be read-only memory
             warnings.filterwarnings("ignore", "The given NumPy array is not writable")
             pool = Pool(torch.from_numpy(self.x).to(device), torch.from_numpy(self.y).to(device), self.augment)
-        by_peer = zip(self.cuts, self.scalings, self.preparations, strict=True)
-        return [self._of_peer(pool, *of_peer, device) for of_peer in by_peer]
+        return [self._of_peer(pool, peer, device) for peer in range(len(self.cuts))]
 
-    def _of_peer(
-        self, pool: Pool, cuts: tuple[int, ...], scaling: Scaling, preparation: Preparation | None, device: str
-    ) -> PeerData:
-        train, validation, test = (Split(pool, torch.arange(a, b, device=device)) for a, b in itertools.pairwise(cuts))
-        return PeerData(train, validation, test, scaling=scaling, preparation=preparation)
+    def _of_peer(self, pool: Pool, peer: int, device: str) -> PeerData:
+        bounds = itertools.pairwise(self.cuts[peer])
+        train, validation, test = (Split(pool, torch.arange(a, b, device=device)) for a, b in bounds)
+        return PeerData(
+            train, validation, test, scaling=self.scalings[peer], preparation=self.preparations[peer],
+            label_scaling=self.label_scalings[peer],
+        )  # fmt: skip
 
 
 def pool_data(dataset: Dataset, shares: Sequence[Share], settings: DataSettings) -> PooledData:
     """The samples of all shares, transformed as the shares say, and scaled."""
     total = sum(len(s.train) + len(s.validation) + len(s.test) for s in shares)
     pool_x = np.empty((total, *dataset.shape), dtype=np.float32)
-    pool_y = np.empty(total, dtype=np.int64)
+    pool_y = np.empty(total, dtype=np.int64 if dataset.classes else np.float32)
     pool_rows = np.empty(total, dtype=np.int64)
     kind, at, cuts, counts, scalings = _kind(dataset, settings), 0, [], [], []
     _refuse_missing(dataset)
     preparations: list[Preparation | None] = []
+    label_scalings: list[Scaling | None] = []
     for share in shares:
         rows = np.concatenate([share.train, share.validation, share.test])
         x, y = share.transform.apply(dataset.x[rows], dataset.y[rows])
@@ -89,10 +92,12 @@ def pool_data(dataset: Dataset, shares: Sequence[Share], settings: DataSettings)
             scalings.append(_scaling(dataset.name, kind, x[: len(share.train)], settings, prepared))
             x = _scaled(dataset.name, kind, x, scalings[-1])
         place = slice(at, at + len(rows))
-        pool_x[place], pool_y[place] = x, y
+        label_scalings.append(_label_scaling(dataset, y[: len(share.train)], settings))
+        pool_x[place], pool_y[place] = x, _scaled_labels(dataset, y, label_scalings[-1])
         pool_rows[place] = rows if dataset.row_ids is None else dataset.row_ids[rows]
         cuts.append((at, at + len(share.train), at + len(share.train) + len(share.validation), at + len(rows)))
-        counts.append(np.bincount(y[: len(share.train)], minlength=len(dataset.classes)).tolist())
+        if dataset.classes:
+            counts.append(np.bincount(y[: len(share.train)], minlength=len(dataset.classes)).tolist())
         at += len(rows)
     augment: Augmentation
     if kind == IMAGES:
@@ -104,7 +109,7 @@ def pool_data(dataset: Dataset, shares: Sequence[Share], settings: DataSettings)
         augment = FeatureAugmentation(math.prod(pool_x.shape[1:]), settings.noise, settings.drop)
     return PooledData(
         dataset, pool_x, pool_y, cuts, counts, _clusters(shares), augment, scalings, preparations, kind,
-        _division(shares), pool_rows,
+        _division(shares), pool_rows, label_scalings,
     )  # fmt: skip
 
 
@@ -160,6 +165,34 @@ def _scaling(
     if not np.isfinite([*scaling.mean, *scaling.deviation]).all():
         raise DataError(f"{name}: {TOO_LARGE}")
     return scaling
+
+
+def _label_scaling(dataset: Dataset, train: Array, settings: DataSettings) -> Scaling | None:
+    """The scaling of numbers to predict, by the same rule as that of features; None for classes.
+
+    A peer's model predicts scaled numbers, which its own constants turn back, so models of peers with other ranges of
+    labels can be merged.
+    """
+    if dataset.classes:
+        return None
+    if settings.scale == "none":
+        return Scaling.none(1)
+    if settings.scale == "schema" and dataset.schema:
+        label = dataset.schema.label
+        if label.mean is None or label.deviation is None:
+            raise DataError("data.scale = 'schema' needs the agreed mean and deviation of the label, too: [label]")
+        return Scaling((label.mean,), (label.deviation,))
+    return Scaling.standard(train[:, None])
+
+
+def _scaled_labels(dataset: Dataset, y: Array, scaling: Scaling | None) -> Array:
+    if scaling is None:
+        return y
+    with np.errstate(over="ignore", invalid="ignore"):
+        scaled = scaling.of_numbers(y[:, None])[:, 0]
+    if not np.isfinite(scaled).all():
+        raise DataError(f"{dataset.name}: the label {TOO_LARGE}")
+    return scaled
 
 
 def _scaled(name: str, kind: str, x: Array, scaling: Scaling) -> Array:

@@ -44,6 +44,11 @@ class Scaling:
         scaled: Array = (values.astype(np.float64) - mean) / deviation
         return scaled.astype(np.float32)
 
+    def restored(self, scaled: Array) -> Array:
+        """Scaled numbers (N,) of a single feature, such as a label, in their own unit; float64."""
+        numbers: Array = scaled.astype(np.float64) * self.deviation[0] + self.mean[0]
+        return numbers
+
     def of_raw(self, raw: Array) -> Array:
         """Images (bytes) or rows, scaled to float32; the input is not changed."""
         are_images = raw.dtype == np.uint8 and raw.ndim == 4

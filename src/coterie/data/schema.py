@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from coterie.core.errors import DataError, unknown
+from coterie.core.task import CLASSIFICATION, REGRESSION
 
 NUMBER, CATEGORY, ORDERED, DATE, IGNORE = "number", "category", "ordered", "date", "ignore"
 TYPES = {
@@ -28,6 +29,7 @@ TYPES = {
 MEDIAN, MEAN, MOST_FREQUENT, INDICATOR = "median", "mean", "most frequent", "indicator"
 FILLS = {NUMBER: (MEDIAN, MEAN), ORDERED: (MEDIAN, MEAN), DATE: (MEDIAN, MEAN), CATEGORY: (INDICATOR, MOST_FREQUENT)}
 MARKERS = ("", "?", "NA", "N/A", "NaN", "nan", "null", "None")  # of missing values, unless the schema lists others
+NUMBER_KEYS = ("least", "most", "mean", "deviation")
 COMMAND = "coterie data schema FILE --out schema.toml"
 
 
@@ -69,11 +71,28 @@ class Column:
 
 @dataclass(frozen=True)
 class Label:
-    """The label column: its classes, and their other spellings."""
+    """The label column: its classes and their other spellings, or the range of the numbers to predict."""
 
     column: str
-    classes: tuple[str, ...]
+    classes: tuple[str, ...] = ()  # empty: numbers
     synonyms: Mapping[str, str] = field(default_factory=dict)
+    unit: str = ""  # of numbers
+    least: float | None = None  # the plausible range of numbers: rows outside are left out
+    most: float | None = None
+    mean: float | None = None  # agreed constants of numbers, for data.scale = "schema"
+    deviation: float | None = None
+
+    @property
+    def task(self) -> str:
+        return CLASSIFICATION if self.classes else REGRESSION
+
+    @property
+    def as_number(self) -> Column:
+        """The declaration of its numbers."""
+        return Column(
+            self.column, NUMBER, unit=self.unit, least=self.least, most=self.most, mean=self.mean,
+            deviation=self.deviation,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -172,10 +191,23 @@ class _Reader:
         return Schema(label, used, ignored, tuple(dict.fromkeys(("", *missing))))
 
     def _label(self, table: dict[str, Any]) -> Label:
-        self._known("label", table, [f.name for f in fields(Label)])
-        column, classes = table.get("column"), self._texts("label", table, "classes")
-        if not isinstance(column, str) or len(classes) < 2 or len(set(classes)) < len(classes):
-            raise self._error("label", "needs `column`, a name, and `classes`, a list of two or more different names")
+        column, kind = table.get("column"), table.get("type", CATEGORY)
+        if not isinstance(column, str):
+            raise self._error("label", "needs `column`, the name of the label column")
+        if kind == NUMBER:
+            self._known("label", table, ("column", "type", "unit", *NUMBER_KEYS))
+            least, most, mean, deviation = (self._number("label", table, key) for key in NUMBER_KEYS)
+            label = Label(column, (), {}, str(table.get("unit", "")), least, most, mean, deviation)
+            self._checked("label", label.as_number)
+            return label
+        if kind != CATEGORY:
+            raise self._error("label", str(unknown("type", str(kind), (CATEGORY, NUMBER))))
+        self._known("label", table, ("column", "type", "classes", "synonyms"))
+        classes = self._texts("label", table, "classes")
+        if len(classes) < 2 or len(set(classes)) < len(classes):
+            raise self._error(
+                "label", f'needs `classes`, a list of two or more different names; or type = "{NUMBER}" for regression'
+            )
         return Label(column, classes, self._synonyms("label", table, classes))
 
     def _column(self, name: str, table: Any) -> Column:
@@ -194,7 +226,7 @@ class _Reader:
         fill = table.get("fill", "")
         if fill and fill not in FILLS[kind]:
             raise self._error(where, str(unknown("fill", str(fill), FILLS[kind])))
-        least, most, mean, deviation = (self._number(where, table, k) for k in ("least", "most", "mean", "deviation"))
+        least, most, mean, deviation = (self._number(where, table, k) for k in NUMBER_KEYS)
         column = Column(
             name, kind, values, self._synonyms(where, table, values), self._texts(where, table, "missing"), fill,
             self._flag(where, table, "indicator"), self._flag(where, table, "optional"), str(table.get("unit", "")),

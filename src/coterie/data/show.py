@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import textwrap
+from dataclasses import replace
 from html import escape
+from itertools import pairwise
 
 import numpy as np
 
@@ -11,6 +13,7 @@ from coterie.core.formatting import peer_label, peer_name, plain
 from coterie.data.dataset import Array, Dataset
 from coterie.data.partitions.shares import Share, Shares
 
+_BINS = 10  # ranges of labels that are numbers
 _SHADES = "·░▒▓█"
 _COLUMNS = 100
 _MOST_LINES = 40
@@ -18,6 +21,16 @@ _MOST_ROWS = 200
 _MOST_NAME_LINES = 8
 _LONGEST_NAME = 24
 _CLUSTER_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")  # distinguishable with colour blindness
+
+
+def binned(dataset: Dataset) -> Dataset:
+    """The same with ranges as classes, if its labels are numbers: what peers have is shown in classes."""
+    if dataset.classes:
+        return dataset
+    edges = np.linspace(dataset.y.min(), dataset.y.max(), _BINS + 1)
+    y = np.clip(np.searchsorted(edges, dataset.y, side="right") - 1, 0, _BINS - 1)
+    names = tuple(f"{low:.3g} to {high:.3g}" for low, high in pairwise(edges.tolist()))
+    return replace(dataset, y=y, classes=names)
 
 
 def class_counts(dataset: Dataset, shares: Shares) -> Array:
@@ -28,11 +41,12 @@ def class_counts(dataset: Dataset, shares: Shares) -> Array:
 
 def describe_shares(dataset: Dataset, shares: Shares) -> str:
     """A table at most 100 characters wide: per peer its sizes, cluster, transform and classes as shades."""
+    classes = f"{len(dataset.classes)} classes" if dataset.classes else f"numbers in {_BINS} ranges"
+    dataset = binned(dataset)
     counts = class_counts(dataset, shares)
     used = np.unique(np.concatenate([np.concatenate(_splits(share)) for share in shares]))
     lines = [
-        f"{dataset.name}: {len(dataset.y):,} rows, {len(dataset.classes)} classes, {len(shares)} peers, "
-        f"{len(used):,} rows in use",
+        f"{dataset.name}: {len(dataset.y):,} rows, {classes}, {len(shares)} peers, {len(used):,} rows in use",
         f"Shades: training rows of a class, from few ({_SHADES[0]}) to {counts.max()} ({_SHADES[-1]})",
         *_class_names(dataset.classes),
         *dataset.remarks,
@@ -127,6 +141,7 @@ def _prefix(*fields: object) -> str:
 
 def draw_shares(dataset: Dataset, shares: Shares) -> str:
     """A self-contained SVG: one row per peer, one column per class; more training rows are darker."""
+    dataset = binned(dataset)
     shown = _spread(len(shares), _MOST_ROWS)
     counts = class_counts(dataset, shares)[shown]
     peers, classes = counts.shape

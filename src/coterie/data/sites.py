@@ -15,9 +15,10 @@ import numpy as np
 
 from coterie.core.errors import ConfigError, DataError
 from coterie.core.formatting import count, plain
+from coterie.core.task import CLASSIFICATION, REGRESSION
 from coterie.data.catalog import DOWNLOADED, EMBEDDED
 from coterie.data.dataset import Array, Dataset
-from coterie.data.labels import encode_labels, name_of
+from coterie.data.labels import name_of, read_labels_as
 from coterie.data.own import SUFFIXES, check_path, load_own, read_labels
 from coterie.data.partitions.settings import COLUMN, FILES, check_sites
 from coterie.data.row_columns import RowColumns, natural
@@ -40,8 +41,8 @@ def load_sites(d: DataSettings) -> Dataset:
         sizes = np.bincount(dataset.sites, minlength=len(dataset.site_names))
         return _with_sites(dataset, np.flatnonzero(sizes >= d.least))
     files = site_files(d.name)
-    labels = () if d.schema else d.labels or _all_labels(files, d)  # a schema declares them
-    return _joined(d, files, [_load_file(d, path, labels) for path in files.values()])
+    labels, task = _labels_and_task(files, d)
+    return _joined(d, files, [_load_file(d, path, labels, task) for path in files.values()])
 
 
 def load_site(d: DataSettings, site: str) -> Dataset:
@@ -52,7 +53,7 @@ def load_site(d: DataSettings, site: str) -> Dataset:
         return _with_sites(dataset, [_index(site, dataset.site_names, "peer.site")])
     files = site_files(d.name)
     name = list(files)[_index(site, tuple(files), "peer.site")]
-    return _joined(d, {name: files[name]}, [_load_file(d, files[name], d.labels)])
+    return _joined(d, {name: files[name]}, [_load_file(d, files[name], d.labels, d.task)])
 
 
 def count_sites(d: DataSettings) -> int:
@@ -122,11 +123,12 @@ def _rows(d: DataSettings) -> RowColumns:
 
 
 def _load_table(d: DataSettings) -> Dataset:
-    return load_own(Path(d.name).expanduser(), d.label, d.labels, d.categories, _schema(d), rows=_rows(d))
+    path = Path(d.name).expanduser()
+    return load_own(path, d.label, d.labels, d.categories, _schema(d), rows=_rows(d), task=d.task)
 
 
-def _load_file(d: DataSettings, path: Path, labels: Sequence[str]) -> Dataset:
-    return _sorted_columns(load_own(path, d.label, labels, d.categories, _schema(d), rows=_rows(d)))
+def _load_file(d: DataSettings, path: Path, labels: Sequence[str], task: str) -> Dataset:
+    return _sorted_columns(load_own(path, d.label, labels, d.categories, _schema(d), rows=_rows(d), task=task))
 
 
 def _schema(d: DataSettings) -> Schema | None:
@@ -144,15 +146,17 @@ def _sorted_columns(dataset: Dataset) -> Dataset:
     return replace(dataset, x=dataset.x[:, features], columns=tuple(dataset.columns[i] for i in order))
 
 
-def _all_labels(files: dict[str, Path], d: DataSettings) -> tuple[str, ...]:
-    """The labels of all files: a file may lack some of them."""
+def _labels_and_task(files: dict[str, Path], d: DataSettings) -> tuple[Sequence[str], str]:
+    """The labels of all files, because a file may lack some of them, and the task that all files together show."""
+    if d.schema or d.labels or d.task == REGRESSION:  # declared
+        return d.labels, d.task
     found = [read_labels(path, d.label) for path in files.values()]
     if len({labels.dtype.kind in "iufb" for labels in found}) > 1:  # names of numbers, as of texts
         found = [np.array([name_of(label) for label in labels]) for labels in found]
-    classes = encode_labels(d.name, "the label", np.concatenate(found))[1]
-    if len(classes) < 2:
+    classes = read_labels_as(d.task, d.name, "the label", np.concatenate(found))[1]
+    if len(classes) == 1:
         raise DataError(f"{d.name}: all rows of all files have the same label; at least two classes are needed")
-    return classes
+    return classes, CLASSIFICATION if classes else REGRESSION
 
 
 def _joined(d: DataSettings, files: dict[str, Path], parts: Sequence[Dataset]) -> Dataset:

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from coterie.core.errors import DataError
+from coterie.core.task import AUTO
 from coterie.data.dataset import Array, Dataset, FeatureColumn
-from coterie.data.labels import encode_labels, which_rows
+from coterie.data.labels import read_labels_as, which_rows
 from coterie.data.row_columns import ONLY_FEATURES, RowColumns
 from coterie.data.untidy import read_texts
 
@@ -21,7 +22,12 @@ MOST_NAMED = 20  # columns listed in an error
 
 
 def load_table(
-    path: Path, label: str, labels: Sequence[str], categories: Categories, rows: RowColumns = ONLY_FEATURES
+    path: Path,
+    label: str,
+    labels: Sequence[str],
+    categories: Categories,
+    rows: RowColumns = ONLY_FEATURES,
+    task: str = AUTO,
 ) -> Dataset:
     """The dataset of a table; `label` is its label column, `labels` lists all classes if it may lack some. The columns
     `rows` describe the rows and are not features."""
@@ -38,7 +44,7 @@ def load_table(
     rows.check(path, label, categories)
     _check_categories(path, table, label, categories)
     refuse_missing(path, table)
-    y, classes = encode_labels(path, f"column '{label}'", table[label].to_numpy(), labels)
+    y, classes = read_labels_as(task, path, f"column '{label}'", table[label].to_numpy(), labels)
     columns = tuple(_describe(path, table[name], categories) for name in table.columns if name not in apart)
     x = np.concatenate([encode(path, table[column.name], column) for column in columns], axis=1)
     return Dataset(path.stem, x, y, classes, columns, **rows.read(path, table))

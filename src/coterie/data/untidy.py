@@ -84,7 +84,7 @@ class Coded:
     """The columns of a schema as numbers: a measurement, or the number of a category; NaN where missing."""
 
     x: Array  # (rows, columns); a value of no declared category has the number after the last
-    y: Array | None  # None: the file has no label column, or it was not asked for
+    y: Array | None  # class numbers, or numbers; None: the file has no label column, or it was not asked for
     kept: Array  # the row numbers of the file that are in x
     reading: Reading
     row_fields: dict[str, Any] = field(default_factory=dict)  # of a Dataset: sites, groups and times of the rows
@@ -103,7 +103,7 @@ def read_by_schema(path: Path, schema: Schema, *, labelled: bool = True, rows: R
     columns = [coder.coded(column, table[column.name]) if column.name in names else None for column in schema.columns]
     x = np.stack([np.full(len(table), np.nan) if c is None else c for c in columns], axis=1)
     y = coder.labels(table[schema.label.column]) if labelled else None
-    kept = np.arange(len(table)) if y is None else np.flatnonzero(y >= 0)
+    kept = np.arange(len(table)) if y is None else np.flatnonzero(np.isfinite(y))
     declared = [*(c.name for c in schema.columns), *schema.ignored, schema.label.column, *rows.by_key.values()]
     order = [name for name in names if name in {c.name for c in schema.columns}]
     reading = Reading(
@@ -113,7 +113,11 @@ def read_by_schema(path: Path, schema: Schema, *, labelled: bool = True, rows: R
         coder.missing, coder.unlikely, coder.unknown, coder.respelled, len(table) - len(kept), tuple(coder.faults),
     )  # fmt: skip
     fields = rows.read(path, table.iloc[kept]) if rows.by_key else {}
-    return Coded(x[kept], None if y is None else y[kept].astype(np.int64), kept, reading, fields)
+    return Coded(x[kept], None if y is None else _labels_of(schema, y[kept]), kept, reading, fields)
+
+
+def _labels_of(schema: Schema, y: Array) -> Array:
+    return y.astype(np.int64) if schema.label.classes else y
 
 
 def read_texts(path: Path) -> tuple[Any, str]:
@@ -219,15 +223,20 @@ class _Coder:
         return np.where(unknown & (column.type == ORDERED), np.nan, codes)  # no rank
 
     def labels(self, cells: Any) -> Array:
-        """Class numbers; -1 for a row without a label."""
+        """Class numbers, or the numbers to predict; NaN for a row without a label."""
         label = self.schema.label
+        if not label.classes:
+            numbers = self.coded(label.as_number, cells)
+            for counts in (self.missing, self.unlikely):  # such rows are left out, and counted as unlabelled
+                counts.pop(label.column, None)
+            return numbers
         texts, place = np.unique([tidy(cell) for cell in cells], return_inverse=True)
         number = {name: i for i, name in enumerate(label.classes)}
-        found = np.array([number.get(label.synonyms.get(text, text), -2) for text in texts.tolist()], dtype=np.int64)
-        found[(found == -2) & np.isin(texts, self.schema.missing)] = -1
+        found = np.array([number.get(label.synonyms.get(text, text), np.inf) for text in texts.tolist()], dtype=float)
+        found[np.isinf(found) & np.isin(texts, self.schema.missing)] = np.nan
         spelled = np.array([text in label.synonyms for text in texts.tolist()], dtype=bool)
         self._count(self.respelled, label.column, spelled[place])
-        self._fault(label.column, "a label that is neither a class nor a synonym", (found == -2)[place])
+        self._fault(label.column, "a label that is neither a class nor a synonym", np.isinf(found)[place])
         return found[place]
 
     def _numbers(self, texts: Array) -> Array:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
+from torch import Tensor
 
 from coterie.core.ensemble import Ensemble, Member, voted
 from coterie.core.events import PeerRound
@@ -15,6 +17,7 @@ from coterie.core.jobs import AnyJob, EvaluateJob, Score, Split
 from coterie.core.model import Model
 from coterie.core.peer import Peer, held_by
 from coterie.core.peer_data import PeerData
+from coterie.core.task import REGRESSION, task_of
 from coterie.metrics import ACCURACY_ONLY, Evaluation
 from coterie.metrics.computing import ByMetric, Outputs, scores_of
 from coterie.metrics.metric import Array
@@ -57,11 +60,15 @@ class Measured(NamedTuple):
 
     def onto(self, record: PeerRound) -> PeerRound:
         notes = {**record.notes, "beside": self.beside} if self.beside else record.notes
-        validation, test, loss = self.validation.accuracy, self.test.accuracy, self.validation.finite_loss
+        (validation, test), loss = map(_accuracy, (self.validation, self.test)), self.validation.finite_loss
         return PeerRound(
             record.peer, record.round, record.time, validation, test, loss, record.bytes, record.messages, notes,
             self.scores or {},
         )  # fmt: skip
+
+
+def _accuracy(score: Score) -> float | None:
+    return None if math.isnan(score.accuracy) else score.accuracy  # predicted numbers have none
 
 
 class _Outcome(NamedTuple):
@@ -97,7 +104,7 @@ def score_all(
     """The scores of each, all computed at once; None for a server."""
     with_model = [m for m in measures if m.model is not None]
     # One split after the other, so that models that are adjacent in memory stay adjacent in the batch.
-    outcomes = _of_models([m.job(split) for split in SPLITS for m in with_model], trainer, evaluation)
+    outcomes = _of_models([(m, split) for split in SPLITS for m in with_model], trainer, evaluation)
     of_models = iter(zip(outcomes[: len(with_model)], outcomes[len(with_model) :], strict=True))
     _predict_members([m for m in measures if m.ensembles], trainer)
     predictors: list[dict[str, list[_Outcome]]] = []  # by measure, then by name: on each split
@@ -113,10 +120,18 @@ def score_all(
     ]
 
 
-def _of_models(jobs: Sequence[EvaluateJob], trainer: Trainer, evaluation: Evaluation) -> list[_Outcome]:
+def _of_models(measures: Sequence[tuple[Measure, str]], trainer: Trainer, evaluation: Evaluation) -> list[_Outcome]:
+    jobs = [m.job(split) for m, split in measures]
     if not evaluation.needs_outputs:
         return [_Outcome(score) for score in trainer.evaluate(jobs)]
-    return [_Outcome(m.score, Outputs(m.probabilities, m.labels)) for m in trainer.measure(jobs)]
+    measured = zip(measures, trainer.measure(jobs), strict=True)
+    return [_Outcome(done.score, _outputs(m.me, done.answers, done.labels)) for (m, _), done in measured]
+
+
+def _outputs(me: Peer, answers: Array, labels: Array) -> Outputs:
+    """With numbers in their own unit."""
+    scaling = _data(me).label_scaling
+    return Outputs(answers, labels) if scaling is None else Outputs(scaling.restored(answers), scaling.restored(labels))
 
 
 def _further_scores(predictors: Sequence[dict[str, list[_Outcome]]], evaluation: Evaluation) -> list[ByMetric]:
@@ -133,7 +148,7 @@ def _measured(
     validation, test = by_name.pop("")
     beside: dict[str, dict[str, Any]] = {}
     for name, both in by_name.items():
-        beside[name] = dict(zip(SPLITS, [o.score.accuracy for o in both], strict=True))
+        beside[name] = dict(zip(SPLITS, [_accuracy(o.score) for o in both], strict=True))
         if scores[name]:
             beside[name]["scores"] = scores[name]
     predicted = None
@@ -161,23 +176,28 @@ def _predict_members(measures: Sequence[Measure], trainer: Trainer) -> None:
                 pending.append((m.me, (member.name, split), m.me.job(member.model, _split(m.me, split))))
     for (me, key, _), prediction in zip(pending, trainer.predict([job for *_, job in pending]), strict=True):
         # A member that cannot be run has no vote.
-        _data(me).predicted[key] = (
-            prediction.logits.new_empty(0) if prediction.trouble else prediction.logits.softmax(1)
-        )
+        _data(me).predicted[key] = prediction.logits.new_empty(0) if prediction.trouble else prediction.answers
 
 
 def _vote(me: Peer, ensemble: Ensemble, split: str, evaluation: Evaluation) -> _Outcome:
-    """The score of an ensemble's voted probabilities; a vote without members predicts nothing."""
-    probabilities = [_data(me).predicted[member.name, split] for member in ensemble.members]
-    voting = [i for i, of_member in enumerate(probabilities) if len(of_member)]
+    """The score of an ensemble's voted answers; a vote without members predicts nothing."""
+    answers = [_data(me).predicted[member.name, split] for member in ensemble.members]
+    voting = [i for i, of_member in enumerate(answers) if len(of_member)]
     labels = _split(me, split).y
     if not voting:
-        nothing = np.full((len(labels), evaluation.classes), np.nan)
-        return _Outcome(Score(float("nan"), 0.0), Outputs(nothing, labels.cpu().numpy()))
+        accuracy = math.nan if evaluation.task == REGRESSION else 0.0
+        nothing = np.full((len(labels), evaluation.classes) if evaluation.classes else len(labels), np.nan)
+        return _Outcome(Score(math.nan, accuracy), _outputs(me, nothing, labels.cpu().numpy()))
     weights = [ensemble.weights[i] for i in voting] if ensemble.weights else ()
-    vote = voted([probabilities[i] for i in voting], ensemble.vote, weights)
+    vote = voted([answers[i] for i in voting], ensemble.vote, weights)
     if not evaluation.needs_outputs:
         return _Outcome(score(vote, labels))
+    return _Outcome(score(vote, labels), _outputs(me, _exact(vote), labels.cpu().numpy()))
+
+
+def _exact(vote: Tensor) -> Array:
+    """In double precision: float32 probabilities sum to 1 only approximately."""
     exact = vote.double()
-    exact /= exact.sum(1, keepdim=True)  # float32 sums to 1 only approximately
-    return _Outcome(score(vote, labels), Outputs(exact.cpu().numpy(), labels.cpu().numpy()))
+    if task_of(vote.shape[1]) == REGRESSION:
+        return exact.squeeze(1).cpu().numpy()
+    return (exact / exact.sum(1, keepdim=True)).cpu().numpy()

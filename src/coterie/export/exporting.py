@@ -16,7 +16,7 @@ from coterie.core.files import replacing_folder
 from coterie.data.dataset import INTEGERS
 from coterie.export.predicting import network, of_network, run_onnx
 from coterie.portable.columns import taking_columns
-from coterie.portable.networks import taking_raw, to_onnx
+from coterie.portable.networks import giving_numbers, taking_raw, to_onnx
 from coterie.report.summary import write_json
 from coterie.running import finite
 from coterie.running.model_manifest import RAW, SCALED, Manifest, Part, from_tree, to_tree
@@ -70,7 +70,7 @@ def _files(personal: Personal, form: str) -> list[tuple[Part, bytes]]:
     m, files = personal.manifest, []
     for number, (part, content) in enumerate(zip(m.parts, personal.contents, strict=True)):
         if isinstance(content, bytes):
-            takes, suffix, data = RAW, ONNX, content if part.takes == RAW else taking_raw(content, m.scaling)
+            takes, suffix, data = RAW, ONNX, content if part.takes == RAW else _raw_to_raw(content, m)
         elif form == ONNX:
             takes, suffix, data = RAW, ONNX, _as_onnx(part, content, m)
         else:
@@ -80,11 +80,17 @@ def _files(personal: Personal, form: str) -> list[tuple[Part, bytes]]:
     return files
 
 
+def _raw_to_raw(content: bytes, m: Manifest) -> bytes:
+    """The model for raw values, which gives a number in the unit of its label."""
+    taking = taking_raw(content, m.scaling)
+    return giving_numbers(taking, m.label_scaling) if m.label_scaling else taking
+
+
 def _as_onnx(part: Part, tensors: Tensors, m: Manifest) -> bytes:
     """The network as ONNX, after checking that it agrees with the network on some samples."""
     model = network(part, tensors, m)
     try:
-        content = to_onnx(bind(model), m.shape, m.scaling)
+        content = _raw_to_raw(to_onnx(bind(model), m.shape), m)
     except ModelError as error:
         raise ModelError(f"'{part.name}' ({part.architecture}): {error}. Use --format safetensors") from error
     raw = _synthetic_samples(m)
@@ -93,7 +99,10 @@ def _as_onnx(part: Part, tensors: Tensors, m: Manifest) -> bytes:
         raise ModelError(
             f"'{part.name}' of {m.who} has diverged: its outputs are not finite. Train it with a lower learning rate"
         )
-    differences = np.abs(run_onnx(content, raw, part.name) - expected)
+    answers, scale = run_onnx(content, raw, part.name), 1.0
+    if m.label_scaling:
+        expected, scale = m.label_scaling.restored(expected), m.label_scaling.deviation[0]
+    differences = np.abs(answers - expected) / scale
     if not differences.max() <= TOLERANCE:
         raise ModelError(
             f"'{part.name}' ({part.architecture}) as ONNX differs from the network by up to {differences.max():.3g}: "

@@ -1,4 +1,4 @@
-"""Predict class probabilities with a peer's model or ensemble."""
+"""Predict class probabilities, or numbers, with a peer's model or ensemble."""
 
 from __future__ import annotations
 
@@ -28,8 +28,9 @@ from coterie.running.saved_models import Personal, Tensors
 from coterie.training.plain import predict
 
 
-def probabilities(personal: Personal, raw: Array) -> Array:
-    """The probability of each class for raw samples (N, ...): float32 (N, classes)."""
+def predictions(personal: Personal, raw: Array) -> Array:
+    """For raw samples (N, ...) the probability of each class, float32 (N, classes); or a number in the unit of the
+    label, (N, 1)."""
     finite.check(personal)
     manifest = personal.manifest
     scaled = manifest.scaling.of_raw(raw)
@@ -41,6 +42,8 @@ def probabilities(personal: Personal, raw: Array) -> Array:
         else:
             outputs.append(of_network(network(part, content, manifest), inputs))
         _check(outputs[-1], part, manifest, len(raw))
+        if manifest.label_scaling and part.takes != RAW:
+            outputs[-1] = torch.from_numpy(manifest.label_scaling.restored(outputs[-1].numpy())).float()
     answer = voted(outputs, manifest.vote, manifest.weights) if manifest.vote else outputs[0]
     not_finite = (~answer.isfinite()).any(1).nonzero()
     if len(not_finite):
@@ -68,7 +71,7 @@ def network(part: Part, tensors: Tensors, manifest: Manifest) -> Model:
 
 
 def _network(part: Part, tensors: Tensors, manifest: Manifest, table: ModelSettings) -> Model:
-    build = partial(models.build, part.architecture, manifest.shape, len(manifest.classes), table)
+    build = partial(models.build, part.architecture, manifest.shape, manifest.outputs, table)
     architecture = Architecture(part.architecture, build)
     if more := {name.partition(".")[0] for name in set(tensors) - set(architecture.layout.by_name)}:
         added = parts.predicting(manifest.method, more)
@@ -88,13 +91,13 @@ def _network(part: Part, tensors: Tensors, manifest: Manifest, table: ModelSetti
 def of_network(model: Model, samples: Array) -> Tensor:
     x = torch.from_numpy(samples)
     job = EvaluateJob(model, Split(Pool(x, torch.zeros(len(x), dtype=torch.int64)), torch.arange(len(x))))
-    return torch.softmax(predict(job).logits, 1)
+    return predict(job).answers
 
 
 def run_onnx(content: bytes, samples: Array, name: str) -> Array:
     """The probabilities of an ONNX model, run in a sandbox because it may come from any peer."""
     try:
-        return _sandbox().probabilities(content, hashlib.sha256(content).hexdigest(), samples)
+        return _sandbox().answers(content, hashlib.sha256(content).hexdigest(), samples)
     except PortableError as error:
         raise ModelError(f"'{name}' cannot be run: {error}") from error
 
@@ -105,7 +108,7 @@ def _sandbox() -> Sandbox:
 
 
 def _check(output: Tensor, part: Part, manifest: Manifest, count: int) -> None:
-    if output.shape != (count, len(manifest.classes)):
+    if output.shape != (count, manifest.outputs):
         raise ModelError(
-            f"'{part.name}' has output shape {tuple(output.shape)}, but expected {(count, len(manifest.classes))}"
+            f"'{part.name}' has output shape {tuple(output.shape)}, but expected {(count, manifest.outputs)}"
         )

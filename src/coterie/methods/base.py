@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from coterie.core.errors import ConfigError
 from coterie.core.settings import properties
+from coterie.core.task import CLASSIFICATION
 from coterie.methods.figures import Described
 from coterie.methods.notes import Declared
 from coterie.models.parts import Part
@@ -84,6 +85,7 @@ class Method(ABC):
     same_features: ClassVar[bool] = False  # whether mixed architectures must have the same number of features
     # of a model beside backbone and head: a Part that the method brings, or the name of one that a Net defines
     parts: ClassVar[tuple[str | Part, ...]] = ()
+    tasks: ClassVar[tuple[str, ...]] = (CLASSIFICATION,)  # what its models can predict: classes, numbers, or both
     views: ClassVar[int] = 0  # augmented views of every batch that it asks for with `me.train(views=)`
     any_model: ClassVar[bool] = False  # whether peers may have models that no gradient trains: estimators, ONNX files
     # whether the weights that it notes are learned: the report then shows them as a heat map

@@ -12,6 +12,7 @@ from typing import ClassVar
 from coterie.core.model_registry import ModelRegistry, labelled
 from coterie.core.peer import Peer
 from coterie.core.release import BOOKKEEPING
+from coterie.core.task import CLASSIFICATION
 from coterie.core.topology import check_connected, within
 from coterie.core.weights import Weights
 from coterie.methods.base import need, parameter
@@ -43,6 +44,7 @@ class CompFL(ExpertTraining, FedAvg):
     paper: ClassVar[str] = "Xu et al., Cooperative Multiple Model Training for Personalized Federated Learning, 2024"
     shared: ClassVar[tuple[str, ...]] = ("backbone",)
     same_zoo: ClassVar[bool] = True
+    tasks: ClassVar[tuple[str, ...]] = (CLASSIFICATION,)  # experts are aligned and adapted class by class
     figures: ClassVar[tuple[Described, ...]] = (walks.ROUTES,)
     notes: ClassVar[tuple[Declared, ...]] = (
         Predictor("mixture", "a mixture of a peer's models"),

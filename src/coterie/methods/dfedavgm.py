@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from coterie.core.peer import Peer
+from coterie.core.task import TASKS
 from coterie.methods.base import Method, need, parameter
 from coterie.methods.gossip import metropolis, neighbourhood
 
@@ -14,6 +15,7 @@ from coterie.methods.gossip import metropolis, neighbourhood
 class DFedAvgM(Method):
     summary: ClassVar[str] = "average with the neighbours in a fixed ring, by a doubly stochastic matrix"
     paper: ClassVar[str] = "Sun et al., Decentralized Federated Averaging, 2022"
+    tasks: ClassVar[tuple[str, ...]] = TASKS
 
     k: int = parameter(
         2,

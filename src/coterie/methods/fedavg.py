@@ -17,6 +17,7 @@ from coterie.core.model_registry import labelled
 from coterie.core.peer import Peer
 from coterie.core.randomness import number, uniforms
 from coterie.core.release import AVERAGE
+from coterie.core.task import TASKS
 from coterie.core.weights import Weights
 from coterie.methods.base import Method, parameter
 
@@ -28,6 +29,7 @@ class FedAvg(Method):
     server: ClassVar[bool] = True
     mixed: ClassVar[bool] = True
     grouped: ClassVar[bool] = True
+    tasks: ClassVar[tuple[str, ...]] = TASKS
 
     fraction: float = parameter(
         1.0, "share of the peers that train in a round", common="participation", above=0, most=1

@@ -129,7 +129,7 @@ class FedPAE(ModelBench, LocalEnsemble):
     def keep_above_own(self, me: Peer, names: list[str], bench: Bench) -> None:
         """Fall back to the peer's own models, which may have improved since the search, if they do better alone."""
         chosen = np.isin(names, me.state["chosen"])
-        together, alone = bench.vote_accuracy(np.stack([chosen, bench.own]), self.vote)
+        together, alone = bench.vote_merits(np.stack([chosen, bench.own]), self.vote)
         if bench.own.any() and (not chosen.any() or alone > together):
             chosen, together = bench.own, alone
         me.state["chosen"] = [name for name, is_chosen in zip(names, chosen, strict=True) if is_chosen]

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from coterie.core.loss import Batch, BoundNet, Given, negative_log_likelihood
 from coterie.core.net import Output, Seen
 from coterie.core.peer import Peer
+from coterie.core.task import CLASSIFICATION
 from coterie.methods.private_heads import WithOwnHead
 from coterie.models.parts import Part, Site
 
@@ -52,6 +53,7 @@ class FedRoD(WithOwnHead):
     paper: ClassVar[str] = "Chen and Chao, On Bridging Generic and Personalized Federated Learning, 2022"
     shared: ClassVar[tuple[str, ...]] = ("backbone", "head")
     parts: ClassVar[tuple[str | Part, ...]] = (PRIVATE,)
+    tasks: ClassVar[tuple[str, ...]] = (CLASSIFICATION,)
 
     async def train_head(self, me: Peer, on: tuple[Tensor, Tensor]) -> None:
         await me.train(private_head_loss, on=on, only="private", epochs=self.head_epochs)

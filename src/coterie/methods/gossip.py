@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from coterie.core.artifact import Artifact
 from coterie.core.peer import Peer
+from coterie.core.task import TASKS
 from coterie.methods.base import Method, need_others, parameter
 
 WORTH_A_WORKER = 50_000  # parameters: models of this size are averaged in parallel, on all cores
@@ -46,6 +47,8 @@ def metropolis(me: Peer, sizes: Mapping[int, float]) -> dict[int, float]:
 @dataclass(frozen=True)
 class _Neighbours(Method):
     """Train, share the model, average with k neighbours."""
+
+    tasks: ClassVar[tuple[str, ...]] = TASKS
 
     k: int = parameter(
         5,

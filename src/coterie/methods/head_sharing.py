@@ -10,6 +10,7 @@ from coterie.core.artifact import sample_counts
 from coterie.core.loss import Batch, BoundNet, Given, negative_log_likelihood
 from coterie.core.peer import Peer
 from coterie.core.release import AVERAGE
+from coterie.core.task import CLASSIFICATION, TASKS
 from coterie.methods.base import Method, parameter
 from coterie.training.losses import supervised_contrastive
 
@@ -21,6 +22,7 @@ class FedSim(Method):
     server: ClassVar[bool] = True
     mixed: ClassVar[bool] = True
     same_features: ClassVar[bool] = True
+    tasks: ClassVar[tuple[str, ...]] = TASKS
 
     async def round(self, me: Peer) -> None:
         before = me.reference("head")
@@ -70,6 +72,7 @@ class FedClassAvg(FedSim):
     summary: ClassVar[str] = "FedSim with a contrastive loss, and a pull of the head towards the average"
     paper: ClassVar[str] = "Jang et al., FedClassAvg: Local Representation Learning, 2022"
     views: ClassVar[int] = 2
+    tasks: ClassVar[tuple[str, ...]] = (CLASSIFICATION,)
 
     rho: float = parameter(
         0.1, "strength of the pull of the head towards the average (the authors' example: 0.1)", least=0

@@ -6,6 +6,7 @@ from typing import ClassVar
 from coterie.core.artifact import sample_counts
 from coterie.core.peer import Peer
 from coterie.core.release import AVERAGE
+from coterie.core.task import TASKS
 from coterie.methods.base import Method, need, parameter
 from coterie.methods.notes import Declared, Note
 
@@ -15,6 +16,7 @@ class IFCA(Method):
     summary: ClassVar[str] = "a server keeps c models; each client trains and improves the one that fits it best"
     paper: ClassVar[str] = "Ghosh et al., An Efficient Framework for Clustered Federated Learning, 2020"
     server: ClassVar[bool] = True
+    tasks: ClassVar[tuple[str, ...]] = TASKS
     notes: ClassVar[tuple[Declared, ...]] = (Note("cluster", curve=False),)  # an identifier
 
     c: int = parameter(2, "models that the server keeps: a guess at the number of clusters, at most `peers`", least=1)

@@ -1,15 +1,17 @@
 """The local ensemble: several models of one peer, each stopped at its best epoch (also FedPAE's local part)."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from coterie.core.ensemble import VOTES, Ensemble, Member
 from coterie.core.jobs import OptimizerMemory
-from coterie.core.loss import cross_entropy
+from coterie.core.loss import task_loss
 from coterie.core.model import Model
+from coterie.core.model_registry import ModelRegistry
 from coterie.core.peer import Peer
-from coterie.methods.base import Method, parameter
+from coterie.core.task import REGRESSION, TASKS, task_of
+from coterie.methods.base import Method, need, parameter
 from coterie.methods.components.own_models import (
     STOPS,
     Own,
@@ -32,6 +34,7 @@ class LocalEnsemble(Method):
     any_model: ClassVar[bool] = True
     ensembles: ClassVar[bool] = True
     asynchronous: ClassVar[bool] = True
+    tasks: ClassVar[tuple[str, ...]] = TASKS
     unforeseen: ClassVar[str] = (
         "when models stop improving and training ends: training to the last round is an upper bound"
     )
@@ -47,6 +50,14 @@ class LocalEnsemble(Method):
     stop: str = parameter("accuracy", "measure of the best epoch, on the validation data", choices=STOPS)
     balanced: bool = parameter(False, "weight training samples by class, so that all classes of a peer count alike")
     vote: str = parameter("soft", "how members vote", choices=VOTES)
+
+    def check_circle(
+        self, architectures: Sequence[str], kinds: ModelRegistry, links: Sequence[Sequence[int]] | None
+    ) -> None:
+        super().check_circle(architectures, kinds, links)
+        if task_of(kinds.classes) == REGRESSION:
+            need(self.vote == "soft", "vote", "must be soft for regression: the mean of the predicted numbers")
+            need(not self.balanced, "balanced", "is for classes, but the labels are numbers")
 
     async def setup(self, me: Peer) -> None:
         me.state["own"] = [{"kind": kind, "ready": False, "stale": 0} for kind in kinds_of(me, self.models)]
@@ -74,7 +85,7 @@ class LocalEnsemble(Method):
         model = model_of(me, own["kind"], own["model"]) if "model" in own else self.initial(me, slot, own)
         assert isinstance(model, Model)
         memory = OptimizerMemory(**own.get("optimizer", {}))  # rounds are slices of one training
-        loss, given = (weighted, {"weights": class_weights(me)}) if self.balanced else (cross_entropy, {})
+        loss, given = (weighted, {"weights": class_weights(me)}) if self.balanced else (task_loss, {})
         await me.train(loss, model=model, given=given, epochs=1, memory=memory)
         own.update(model=model, optimizer=dict(vars(memory)), stale=own["stale"] + 1)
         await remember_best(me, own, model, self.stop)

@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from coterie.core.artifact import Artifact
 from coterie.core.peer import Peer
 from coterie.core.release import UPDATE
+from coterie.core.task import TASKS
 from coterie.core.weights import Weights
 from coterie.methods.base import Method, need, need_others, parameter
 from coterie.methods.components.two_gaussians import EM, Similarities
@@ -34,6 +35,7 @@ SIMILARITY: dict[str, Callable[[float], float]] = {
 class PANM(Method):
     summary: ClassVar[str] = "find peers of the same cluster by loss or gradient similarity, and average with them"
     paper: ClassVar[str] = "Li et al., Mining Latent Relationships among Clients, 2022"
+    tasks: ClassVar[tuple[str, ...]] = TASKS
     unforeseen: ClassVar[str] = "how many neighbours peers find in stage two: with fewer than k, they exchange less"
 
     metric: str = parameter("loss", "what peers are compared by", choices=METRICS)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from coterie.core.peer import Peer
+from coterie.core.task import TASKS
 from coterie.methods.base import Method, need, need_others, parameter
 from coterie.methods.gossip import average, average_with
 
@@ -19,6 +20,7 @@ EXPECTED = {
 class PENS(Method):
     summary: ClassVar[str] = "average with the k of l random peers whose models have the lowest loss on own data"
     paper: ClassVar[str] = "Onoszko et al., Decentralized Federated Learning of Deep Neural Networks, 2021"
+    tasks: ClassVar[tuple[str, ...]] = TASKS
     unforeseen: ClassVar[str] = "how many neighbours peers keep after stage one: with fewer than k, they exchange less"
 
     l: int = parameter(  # noqa: E741 (the paper's name)

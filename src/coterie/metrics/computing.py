@@ -18,7 +18,7 @@ ByMetric = dict[str, list[float | None]]  # by metric: its value on the validati
 class Outputs(NamedTuple):
     """What one model predicts for the samples of one split."""
 
-    values: Array  # (samples, classes)
+    values: Array  # (samples, classes); for regression (samples,), in the unit of the label
     labels: Array
 
 

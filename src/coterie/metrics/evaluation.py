@@ -8,12 +8,14 @@ from typing import Any
 
 from coterie.core.errors import ConfigError
 from coterie.core.formatting import short_name
-from coterie.metrics.metric import CLASSIFICATION, Metric
+from coterie.core.task import CLASSIFICATION, REGRESSION
+from coterie.metrics.metric import Metric
 from coterie.metrics.registry import METRICS, SETTING, find
 from coterie.metrics.selection import ACCURACY, BY_ACCURACY, Selection
 
 AUTO = "auto"
 OF_TABLES = ("accuracy", "balanced_accuracy", "auroc")
+OF_NUMBERS = ("rmse", "mae", "r2")
 
 
 @dataclass(frozen=True)
@@ -21,10 +23,14 @@ class Evaluation:
     """What a run measures besides loss and accuracy, and by which metric it selects a round."""
 
     metrics: tuple[Metric, ...] = ()
-    classes: int = 2  # how many
+    classes: int = 2  # how many; 0: numbers are predicted
     positive: int = 1  # the number of the positive class
     selection: Selection = BY_ACCURACY
     predictions: bool = False  # whether predictions are kept, to be saved
+
+    @property
+    def task(self) -> str:
+        return CLASSIFICATION if self.classes else REGRESSION
 
     @property
     def needs_outputs(self) -> bool:
@@ -37,7 +43,10 @@ class Evaluation:
             return {}
         keys = ("name", "label", "higher_is_better", "unit")
         chosen = "" if self.selection.metric == ACCURACY else self.selection.metric
-        return {"metrics": [{key: getattr(m, key) for key in keys} for m in self.metrics], "select": chosen}
+        return {
+            "metrics": [{key: getattr(m, key) for key in keys} for m in self.metrics], "select": chosen,
+            "task": "" if self.task == CLASSIFICATION else self.task,
+        }  # fmt: skip
 
 
 ACCURACY_ONLY = Evaluation()
@@ -56,7 +65,7 @@ def evaluation_of(
     """What a run with these settings measures.
 
     Args:
-        names: evaluate.metrics; empty: accuracy, and for a table the metrics OF_TABLES.
+        names: evaluate.metrics; empty: OF_NUMBERS for regression, OF_TABLES for a table, else accuracy.
         select: evaluate.select.
         positive: evaluate.positive, a class; empty: the last of two.
         classes: of the data.
@@ -67,13 +76,25 @@ def evaluation_of(
     Raises:
         ConfigError: the settings do not fit the data; the message names the key.
     """
-    metrics = found(names or (OF_TABLES if table else (ACCURACY,)))
+    if task == REGRESSION and positive:
+        raise ConfigError("evaluate.positive names a class, but the labels are numbers: remove it")
+    metrics = found(names or _by_default(task, table))
+    if task == REGRESSION and select == AUTO:
+        select = next(iter(metrics)) if "rmse" not in metrics else "rmse"
     for metric in metrics.values():
         if metric.task != task:
             raise ConfigError(f"{SETTING}: {metric.name} is for {metric.task}, but this is {task}: {_valid_for(task)}")
-    number = _positive(positive, classes, [m.name for m in metrics.values() if m.needs_positive])
+    number = 0
+    if task == CLASSIFICATION:
+        number = _positive(positive, classes, [m.name for m in metrics.values() if m.needs_positive])
     others = tuple(metric for metric in metrics.values() if metric.name != ACCURACY)
-    return Evaluation(others, len(classes), number, selection(select, metrics), predictions)
+    return Evaluation(others, len(classes), number, selection(select, metrics, task), predictions)
+
+
+def _by_default(task: str, table: bool) -> tuple[str, ...]:
+    if task == REGRESSION:
+        return OF_NUMBERS
+    return OF_TABLES if table else (ACCURACY,)
 
 
 def found(names: Sequence[str]) -> dict[str, Metric]:
@@ -88,14 +109,15 @@ def found(names: Sequence[str]) -> dict[str, Metric]:
     return metrics
 
 
-def selection(select: str, metrics: dict[str, Metric]) -> Selection:
+def selection(select: str, metrics: dict[str, Metric], task: str = CLASSIFICATION) -> Selection:
     """By which of the metrics a run selects."""
-    if select in (AUTO, ACCURACY):  # accuracy is always measured
+    always = (ACCURACY,) if task == CLASSIFICATION else ()  # what is always measured
+    if select in always or (always and select == AUTO):
         return BY_ACCURACY
     for name, metric in metrics.items():
         if select in (name, metric.name):
             return Selection(metric.name, metric.higher_is_better)
-    names = ", ".join(sorted({ACCURACY, *(metric.name for metric in metrics.values())}))
+    names = ", ".join(sorted({*always, *(metric.name for metric in metrics.values())}))
     raise ConfigError(f"evaluate.select = '{short_name(select)}' is not measured: add it to {SETTING} ({names})")
 
 

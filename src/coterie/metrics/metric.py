@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from coterie.core.task import CLASSIFICATION
+
 Array = npt.NDArray[Any]
 
-TASKS = CLASSIFICATION, REGRESSION = "classification", "regression"
 UNITS = {
     "%": "a share, from 0 to 1, shown in percent",
     "": "a number without a unit",

@@ -23,6 +23,7 @@ from coterie.core.formatting import plain
 from coterie.core.model_registry import labelled
 from coterie.core.named_code import function_parameters
 from coterie.core.peer import Peer
+from coterie.core.task import REGRESSION
 from coterie.core.topology import COMPLETE, links_of
 from coterie.data import Dataset
 from coterie.data.dataset import FeatureColumn
@@ -69,6 +70,8 @@ def agreement(e: Experiment, dataset: Dataset, me: Peer, server: str, division: 
         "engine.asynchronous": e.engine.asynchronous, "server": server, "number of labels": len(dataset.classes),
         RANDOM_NUMBERS: _short(_random_numbers(e.seed)),
     }  # fmt: skip
+    if dataset.task == REGRESSION:
+        terms["data.task"] = dataset.task
     if division:
         terms[DIVISION] = f"{e.data.name} {division}"
     if e.graph.kind != COMPLETE:

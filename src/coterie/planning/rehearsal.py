@@ -10,7 +10,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from math import ceil, inf
+from math import ceil, inf, nan
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,13 +20,14 @@ from torch import Tensor
 from coterie.config.sections import Experiment
 from coterie.core.jobs import AnyJob, EvaluateJob, FitJob, Measurement, PortableJob, Prediction, Score, Split
 from coterie.core.peer import held_by
+from coterie.core.task import REGRESSION, task_of
 from coterie.planning import work
 from coterie.planning.leaps import FOR_ROUNDS, Leaps
 from coterie.planning.prices import Call, Do, Price, Prices, of_call
 from coterie.simulation.director import Simulation
 from coterie.simulation.participants import Participant
 from coterie.training import Trainer
-from coterie.training.plain import probabilities_of
+from coterie.training.plain import exact_answers
 
 TRAINING, EVALUATING, MEASURING = "training", "evaluating", "measuring"
 PREDICTING, COMPUTING = "predicting", "other computing"
@@ -210,11 +211,12 @@ class Rehearsal(Trainer):
 
     def _score(self, split: Split) -> Score:
         progress = self._progress(split)
-        return Score(2 - progress + NOISE * self._rng.random(), progress)
+        accuracy = nan if split.y.is_floating_point() else progress
+        return Score(2 - progress + NOISE * self._rng.random(), accuracy)
 
     def _measurement(self, split: Split, classes: int) -> Measurement:
         logits = torch.from_numpy(self._logits(split, classes))
-        return Measurement(self._score(split), probabilities_of(logits), split.y.cpu().numpy())
+        return Measurement(self._score(split), exact_answers(logits), split.y.cpu().numpy())
 
     def _prediction(self, split: Split, example: Prediction) -> Prediction:
         """A synthetic prediction; features are those of the example."""
@@ -225,8 +227,10 @@ class Rehearsal(Trainer):
         return Prediction(torch.from_numpy(logits).to(example.logits), example.features[rows], example.trouble)
 
     def _logits(self, split: Split, classes: int) -> np.ndarray:
-        """Logits whose accuracy is the peer's progress, whatever the model."""
+        """Logits whose accuracy is the peer's progress, whatever the model; or numbers ever closer to the labels."""
         labels = split.y.cpu().numpy()
+        if task_of(classes) == REGRESSION:
+            return (labels + self._rng.normal(size=len(labels)) * (1 - self._progress(split)))[:, None]
         away = self._rng.integers(1, max(classes, 2), len(labels))
         right = np.arange(len(labels)) < self._progress(split) * len(labels)
         predicted = np.where(right, labels, (labels + away) % classes)

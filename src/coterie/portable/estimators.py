@@ -19,6 +19,7 @@ import numpy as np
 from coterie.core.errors import ModelError, unknown
 from coterie.core.named_code import find_callable
 from coterie.core.portable_model import Portable
+from coterie.core.task import REGRESSION, task_of
 
 Shape = tuple[int, ...]
 
@@ -32,7 +33,8 @@ _ONE_AT_A_TIME = threading.Lock()
 @dataclass(frozen=True)
 class _Estimator:
     about: str
-    make: Callable[[int, int], Any]  # arguments: a seed, and the number of rows of the rarest class
+    make: Callable[[int, int], Any] | None  # a classifier, from a seed and the number of rows of the rarest class
+    regressor: Callable[[int], Any] | None = None  # from a seed
     cross_validates: bool = False
     holds_rows: bool = False  # whether rows of the training data can be read from it
 
@@ -86,25 +88,77 @@ def _svm(seed: int, rarest: int) -> Any:
     return make_pipeline(StandardScaler(), machine)
 
 
+def _ridge(seed: int) -> Any:  # noqa: ARG001
+    from sklearn.linear_model import Ridge
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    return make_pipeline(StandardScaler(), Ridge())
+
+
+def _forest_of_numbers(seed: int) -> Any:
+    from sklearn.ensemble import RandomForestRegressor
+
+    return RandomForestRegressor(random_state=seed)
+
+
+def _extra_trees_of_numbers(seed: int) -> Any:
+    from sklearn.ensemble import ExtraTreesRegressor
+
+    return ExtraTreesRegressor(random_state=seed)
+
+
+def _boosting_of_numbers(seed: int) -> Any:
+    from sklearn.ensemble import HistGradientBoostingRegressor
+
+    return HistGradientBoostingRegressor(min_samples_leaf=5, early_stopping=False, random_state=seed)
+
+
+def _tree_of_numbers(seed: int) -> Any:
+    from sklearn.tree import DecisionTreeRegressor
+
+    return DecisionTreeRegressor(random_state=seed)
+
+
+def _svm_of_numbers(seed: int) -> Any:  # noqa: ARG001
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+    from sklearn.svm import SVR
+
+    return make_pipeline(StandardScaler(), SVR())
+
+
 _ESTIMATORS = {
     "logistic": _Estimator("logistic regression on standardised inputs", _logistic),
+    "ridge": _Estimator("linear regression with an L2 penalty on standardised inputs", None, _ridge),
     "naive-bayes": _Estimator("naive Bayes, each input normally distributed in each class", _naive_bayes),
-    "tree": _Estimator("one decision tree, fully grown", _tree),
-    "forest": _Estimator("random forest of 100 trees", _forest),
-    "extra-trees": _Estimator("extremely randomised trees, 100 of them", _extra_trees),
-    "boosting": _Estimator("histogram-based gradient boosting, 100 rounds", _boosting),
+    "tree": _Estimator("one decision tree, fully grown", _tree, _tree_of_numbers),
+    "forest": _Estimator("random forest of 100 trees", _forest, _forest_of_numbers),
+    "extra-trees": _Estimator("extremely randomised trees, 100 of them", _extra_trees, _extra_trees_of_numbers),
+    "boosting": _Estimator("histogram-based gradient boosting, 100 rounds", _boosting, _boosting_of_numbers),
     "svm": _Estimator(
-        "support vector machine (RBF) on standardised inputs, calibrated by cross-validation",
+        "support vector machine (RBF) on standardised inputs; as a classifier, calibrated by cross-validation",
         _svm,
+        _svm_of_numbers,
         cross_validates=True,
         holds_rows=True,  # its support vectors
     ),
 }
 
 
-def names() -> list[str]:
-    """The named estimators."""
-    return list(_ESTIMATORS)
+def names(task: str = "") -> list[str]:
+    """The named estimators, or those for a task."""
+    return [name for name, kind in _ESTIMATORS.items() if not task or _for_task(kind, task)]
+
+
+def _for_task(kind: _Estimator, task: str) -> bool:
+    return (kind.regressor if task == REGRESSION else kind.make) is not None
+
+
+def check_task(name: str, task: str) -> None:
+    """Raise ModelError if a named estimator cannot predict what the task is about."""
+    if name in _ESTIMATORS and not _for_task(_ESTIMATORS[name], task):
+        raise ModelError(f"model.zoo: '{name}' is not for {task}: use {', '.join(names(task))}")
 
 
 def is_estimator(name: str) -> bool:
@@ -127,11 +181,14 @@ def describe(name: str) -> str:
 def fit(name: str, x: np.ndarray, y: np.ndarray, classes: int, seed: int, balanced: bool = False) -> Portable:
     """The estimator `name`, fitted to rows `x` (n, *input_shape) with classes `y`; determined by the seed.
 
-    If balanced, all classes present count the same, whatever their numbers of rows.
+    If balanced, all classes present count the same, whatever their numbers of rows. With one class, `y` are numbers.
     """
     input_shape = x.shape[1:]
     if name.endswith(SUFFIX):
         return _finished(name, input_shape, classes)
+    check_task(name, task_of(classes))
+    if task_of(classes) == REGRESSION:
+        return _fitted_to_numbers(name, x, y, seed)
     present = np.unique(y)
     if not len(present) or present[0] < 0 or present[-1] >= classes:
         raise ModelError(f"model.zoo: '{name}' needs rows with classes from 0 to {classes - 1}, not {present.tolist()}")
@@ -143,6 +200,21 @@ def fit(name: str, x: np.ndarray, y: np.ndarray, classes: int, seed: int, balanc
     with _ONE_AT_A_TIME, _one_thread(), _without_warnings():
         estimator = _fitted(name, rows, np.asarray(y), seed, balanced)
         content = conversion.convert(name, estimator, rows, input_shape, classes)
+    return Portable.of(content, name)
+
+
+def _fitted_to_numbers(name: str, x: np.ndarray, y: np.ndarray, seed: int) -> Portable:
+    from coterie.portable import conversion
+
+    rows = np.ascontiguousarray(x, dtype=np.float32).reshape(len(x), -1)
+    with _ONE_AT_A_TIME, _one_thread(), _without_warnings():
+        if name.startswith(PREFIX):
+            estimator = _fit_custom(name, rows, np.asarray(y), seed, balanced=False, needs="predict")
+        else:
+            make = _named(name).regressor
+            assert make is not None  # checked
+            estimator = make(seed).fit(rows, np.asarray(y))
+        content = conversion.convert_regressor(name, estimator, rows, x.shape[1:])
     return Portable.of(content, name)
 
 
@@ -172,6 +244,7 @@ def _fitted(name: str, rows: np.ndarray, y: np.ndarray, seed: int, balanced: boo
     kind = _named(name)
     if kind.cross_validates:
         rows, y = _each_class_twice(rows, y)
+    assert kind.make is not None  # checked
     estimator = kind.make(seed, np.unique(y, return_counts=True)[1].min())
     return estimator.fit(rows, y, **(_class_weights(name, estimator, y) if balanced else {}))
 
@@ -200,7 +273,9 @@ def _each_class_twice(rows: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.n
     return np.concatenate([rows, rows[alone]]), np.concatenate([y, y[alone]])
 
 
-def _fit_custom(name: str, rows: np.ndarray, y: np.ndarray, seed: int, balanced: bool) -> Any:
+def _fit_custom(
+    name: str, rows: np.ndarray, y: np.ndarray, seed: int, balanced: bool, needs: str = "predict_proba"
+) -> Any:
     make = find_callable(name.removeprefix(PREFIX))
     try:
         accepted = inspect.signature(make).parameters
@@ -210,8 +285,8 @@ def _fit_custom(name: str, rows: np.ndarray, y: np.ndarray, seed: int, balanced:
         raise
     except Exception as error:  # the user's code
         raise ModelError(f"model.zoo: '{name}' cannot be created and fitted: {error}") from error
-    if not hasattr(estimator, "predict_proba"):
-        raise ModelError(f"model.zoo: '{name}' returned a {type(estimator).__name__}, which has no predict_proba")
+    if not hasattr(estimator, needs):
+        raise ModelError(f"model.zoo: '{name}' returned a {type(estimator).__name__}, which has no {needs}")
     return estimator
 
 

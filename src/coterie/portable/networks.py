@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from coterie.core.errors import ModelError
+from coterie.core.errors import ModelError, first_line
+from coterie.core.task import answers
 from coterie.data.scaling import Scaling
 
 if TYPE_CHECKING:
     from coterie.core.net import Net
 
-INPUT, OUTPUT = "input", "probabilities"
+INPUT, OUTPUT, NUMBER = "input", "probabilities", "prediction"
 # torch's exporter and Python's warning filters are process-wide.
 _ONE_AT_A_TIME = threading.Lock()
 OPSET = 17
@@ -32,22 +33,22 @@ WARNINGS = (
 )
 
 
-class _Probabilities(nn.Module):
+class _Answers(nn.Module):
     def __init__(self, net: Net) -> None:
         super().__init__()
         self.net = net
 
     def forward(self, x: Tensor) -> Tensor:
-        logits: Tensor = self.net(x).logits
-        return torch.softmax(logits, 1)
+        return answers(self.net(x).logits)
 
 
 def to_onnx(net: Net, input_shape: Sequence[int], scaling: Scaling | None = None) -> bytes:
     """An ONNX file: float32 (N, *input_shape) as "input" to "probabilities" (N, classes), for any N.
 
+    A network that predicts a number has the output (N, 1), scaled; `giving_numbers` turns it back.
     With a scaling it takes raw values (pixels from 0 to 255, the numbers of a table), and scales them itself.
     """
-    module = _Probabilities(net).eval()
+    module = _Answers(net).eval()
     device = next(net.parameters()).device
     samples = torch.zeros(2, *input_shape, device=device)  # torch would make a batch of one a constant
     written: Any = io.BytesIO()  # torch's type hints only allow paths
@@ -104,6 +105,34 @@ def _begin_with(model: Any, scaling: Scaling) -> None:
     graph.initializer.extend(numbers)
     if not any(opset.domain in ("", "ai.onnx") for opset in model.opset_import):
         model.opset_import.append(helper.make_opsetid("", OPSET))
+
+
+def giving_numbers(content: bytes, label_scaling: Scaling) -> bytes:
+    """The same model with its predicted numbers in the unit of the label, as output "prediction" (N, 1)."""
+    import onnx
+    from onnx import TensorProto, helper
+
+    try:
+        model = onnx.load_model_from_string(content)
+        graph = model.graph
+        [given] = graph.output
+        mark = _unused(graph)
+        mean, deviation, exact, spread, number = (f"{mark}label {i}" for i in range(5))
+        numbers = {mean: label_scaling.mean, deviation: label_scaling.deviation}
+        graph.initializer.extend(helper.make_tensor(n, TensorProto.DOUBLE, (1,), v) for n, v in numbers.items())
+        graph.node.extend(
+            [
+                helper.make_node("Cast", [given.name], [exact], to=TensorProto.DOUBLE),
+                helper.make_node("Mul", [exact, deviation], [spread]),
+                helper.make_node("Add", [spread, mean], [number]),
+                helper.make_node("Cast", [number], [NUMBER], to=TensorProto.FLOAT),
+            ]
+        )
+        given.name = NUMBER
+        onnx.checker.check_model(model)
+    except Exception as error:  # the model is untrusted, and onnx's errors have no common class
+        raise ModelError(f"the unit of the label cannot be added to the model: {first_line(error)}") from error
+    return bytes(model.SerializeToString())
 
 
 def _unused(graph: Any) -> str:

@@ -17,6 +17,7 @@ import numpy as np
 
 from coterie.core.errors import PortableError, SandboxError
 from coterie.core.formatting import plain
+from coterie.core.task import REGRESSION, task_of
 from coterie.portable.worker import Header, receive, send
 
 MEMORY = 4 * 2**30  # bytes of address space; the child itself needs 0.2 of the 4 GiB
@@ -46,10 +47,10 @@ class Sandbox:
         self._lock = threading.Lock()
         self._closing = False
 
-    def probabilities(self, content: bytes, digest: str, x: np.ndarray, classes: int = 0) -> np.ndarray:
-        """The model's probabilities for each row of `x`: float32 (rows, classes). `digest` identifies the content.
+    def answers(self, content: bytes, digest: str, x: np.ndarray, classes: int = 0) -> np.ndarray:
+        """The model's probabilities for each row of `x`: float32 (rows, classes); or its numbers, (rows, 1).
 
-        If `classes` is given, another number of classes is an error.
+        `digest` identifies the content. If `classes` is given, another number of outputs is an error.
         """
         rows = np.ascontiguousarray(x, dtype=np.float32)
         if len(rows) == 0:
@@ -236,10 +237,12 @@ def _ask_batch(child: _Child, digest: str, batch: np.ndarray) -> np.ndarray:
 
 
 def _checked(answer: np.ndarray, classes: int) -> np.ndarray:
-    """The answer if it is probabilities, clipped to 0 to 1; else PortableError."""
+    """The answer if it is one finite number per row, or probabilities, clipped to 0 to 1; else PortableError."""
     if classes and answer.shape[1] != classes:
-        raise PortableError(f"its answer has {answer.shape[1]} classes; expected are {classes}")
+        raise PortableError(f"its answer has {answer.shape[1]} outputs per row; expected are {classes}")
     _need(np.isfinite(answer), "numbers that are not finite")
+    if task_of(answer.shape[1]) == REGRESSION:
+        return answer
     _need(np.greater_equal(answer, -_ROUNDING), "negative numbers, not probabilities")
     off = np.abs(answer.sum(1, keepdims=True, dtype=np.float64) - 1)
     _need(np.less_equal(off, _ROUNDING), "numbers whose sum is not 1, not probabilities")

@@ -27,6 +27,7 @@ from coterie.report.figure import Figure, Key, NothingToDraw
 from coterie.report.marks import colour_and_dash
 from coterie.report.matrix import Scale, heat_map
 from coterie.report.predictions import SavedPredictions
+from coterie.report.regression import is_regression, no_better_than_the_mean
 from coterie.report.scores import shown
 from coterie.report.svg import Plot, tick
 from coterie.report.tables import table
@@ -35,6 +36,7 @@ Predicted = Mapping[int, SavedPredictions]
 MOST_MATRICES = 12  # confusion matrices on a page
 MOST_LINES = 24  # curves in a figure
 MOST_NAMED = 5  # peers in a warning
+NOT_CLASSES = "The labels are numbers, not classes."
 NONE_SAVED = "No predictions were saved: set evaluate.predictions=always."
 
 
@@ -96,6 +98,8 @@ def _positive(predicted: Predicted) -> str:
     if not predicted:
         raise NothingToDraw(NONE_SAVED)
     first = next(iter(predicted.values()))
+    if not first.classes:
+        raise NothingToDraw(NOT_CLASSES)
     if len(first.classes) != 2:
         raise NothingToDraw(f"The data have {len(first.classes)} classes: these curves are for two.")
     return first.classes[first.positive]
@@ -105,6 +109,8 @@ def confusion_matrices(predicted: Predicted, start: RunStarted) -> list[Figure]:
     """The confusion matrix of each peer on its test data."""
     if not predicted:
         raise NothingToDraw(NONE_SAVED)
+    if is_regression(start):
+        raise NothingToDraw(NOT_CLASSES)
     figures = []
     for peer, p in list(predicted.items())[:MOST_MATRICES]:
         counts = confusion(p.scores(), p.test.labels)
@@ -129,26 +135,31 @@ def intervals_table(predicted: Predicted, start: RunStarted) -> str:
     """Each metric of each peer with its bootstrap interval; empty without predictions."""
     if not predicted:
         return ""
-    metrics = [find("accuracy"), *_metrics(start)]
-    head = ["peer", "test samples", "of each class", *(metric.label for metric in metrics)]
+    metrics = list(_metrics(start))
+    of_classes = [] if is_regression(start) else ["of each class"]
+    head = ["peer", "test samples", *of_classes, *(metric.label for metric in metrics)]
     rows = []
     for peer, p in predicted.items():
-        counts = np.bincount(p.test.labels, minlength=len(p.classes))
-        by_class = ", ".join(f"{name} {n}" for name, n in zip(p.classes, counts, strict=True))
         cells = [_with_interval(metric, p, start.seed, peer) for metric in metrics]
-        rows.append([start.called(peer), str(len(p.test.labels)), by_class, *cells])
+        by_class = [_class_counts(p)] if of_classes else []
+        rows.append([start.called(peer), str(len(p.test.labels)), *by_class, *cells])
     caption = (
         f"On each peer's own test data, last round, with 95% intervals over {REPEATS} bootstrap samples of its rows. "
         "They say how much the figure depends on which rows were drawn, not how much on the seed."
     )
-    return table("Peer by peer, with intervals", caption, head, rows, names=(0, 2))
+    return table("Peer by peer, with intervals", caption, head, rows, names=(0, 2) if of_classes else (0,))
+
+
+def _class_counts(p: SavedPredictions) -> str:
+    counts = np.bincount(p.test.labels, minlength=len(p.classes))
+    return ", ".join(f"{name} {n}" for name, n in zip(p.classes, counts, strict=True))
 
 
 def _metrics(start: RunStarted) -> Iterator[Metric]:
     """The metrics of a run that can still be found: a user's file may be gone."""
-    for described in start.metrics:
+    for measured in start.measured:
         try:
-            yield find(str(described["name"]))
+            yield find(measured.name)
         except CoterieError:
             continue
 
@@ -171,6 +182,8 @@ def _with_interval(metric: Metric, p: SavedPredictions, seed: int, peer: int) ->
 
 def warnings(predicted: Predicted, start: RunStarted) -> list[str]:
     """What a reader must know before reading any figure."""
+    if is_regression(start):
+        return no_better_than_the_mean(predicted, start)
     return [*_useless(predicted, start), *_few_samples(predicted, start)]
 
 

@@ -67,6 +67,8 @@ def sections(run: Run) -> pages.Sections:
     for metric in run.start.metrics:
         figures.add(partial(_metric, run, str(metric["name"])), f"{_capital(str(metric['label']))} over rounds")
     measured = bool(run.start.metrics)
+    if run.start.task:
+        figures.add(run.predicted, "Predicted against label")
     figures.add(partial(_confusion, run), "Confusion matrices", "wide", list_missing=measured)
     figures.add(partial(_curves, run), "Curves of the test predictions", "wide", list_missing=measured)
     figures.add(partial(_architectures, run), "Accuracy by architecture", list_missing=False)

@@ -17,7 +17,7 @@ from coterie.core.run_folder import ComparisonFolder, RunFolder
 from coterie.core.summary import Summary
 from coterie.methods.declared import figures_of, no_curves
 from coterie.methods.figures import Described, Front, Lines, Plane, Routes
-from coterie.report import charts, diagnostics, graph_figures, holdings
+from coterie.report import charts, diagnostics, graph_figures, holdings, regression
 from coterie.report.embedding import embedding
 from coterie.report.figure import Figure, NothingToDraw, drawn_from
 from coterie.report.fronts import fronts
@@ -129,6 +129,10 @@ class Run:
     def confusion(self) -> list[Figure]:
         """The confusion matrix of each peer on its test data."""
         return diagnostics.confusion_matrices(self.predictions, self.start)
+
+    def predicted(self) -> Figure:
+        """Of a regression: the predicted numbers against the labels, at each peer."""
+        return regression.predicted_against_label(self.predictions, self.start)
 
     def classes(self) -> Figure:
         """The share of each class in each peer's training data."""

@@ -114,8 +114,9 @@ class LocalCircle:
 
     def _write_file(self, member: PeerProcess, port: int, seeds: list[str], site: str) -> None:
         tables = self.e.tables()
-        if site and not (self.e.data.labels or self.e.data.schema):  # a site may lack some labels
-            tables["data"]["labels"] = self._circle.dataset.classes
+        if site and not (self.e.data.labels or self.e.data.schema):  # a site may lack some labels, or fractions
+            dataset = self._circle.dataset
+            tables["data"] |= {"labels": dataset.classes} if dataset.classes else {"task": dataset.task}
         peer = {
             "keys": f"../keys/{member.name}", "listen": f"127.0.0.1:{port}", "seeds": seeds, "out": member.name,
             "server": SERVER if self.e.method.with_server() else "", "site": site,

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from coterie.core.ensemble import VOTES
 from coterie.core.formatting import LONGEST_NAME, plain
-from coterie.core.json_values import Json, items, subtable, table, text, whole
+from coterie.core.json_values import Json, items, number, subtable, table, text, whole
+from coterie.core.task import OF_A_NUMBER, REGRESSION
 from coterie.data.dataset import IMAGES, KINDS, FeatureColumn
 from coterie.data.preparation import Preparation
 from coterie.data.scaling import Scaling
@@ -42,7 +43,7 @@ class Manifest:
     peer: int
     name: str  # of a real peer or of a simulated peer's site; empty if it has none
     round: int
-    classes: tuple[str, ...]
+    classes: tuple[str, ...]  # empty: it predicts a number
     kind: str  # of samples: images, features, or integers
     shape: tuple[int, ...]  # of one sample
     columns: tuple[FeatureColumn, ...]  # of tables whose columns have names
@@ -53,6 +54,12 @@ class Manifest:
     parts: tuple[Part, ...]
     version: str  # of Coterie
     preparation: Preparation | None = None  # of tables with a schema: from its columns to features, before scaling
+    label_scaling: Scaling | None = None  # of a predicted number: from its unit to what networks give
+    label_unit: str = ""  # of a predicted number
+
+    @property
+    def outputs(self) -> int:
+        return len(self.classes) or OF_A_NUMBER
 
     @property
     def are_images(self) -> bool:
@@ -97,7 +104,15 @@ def to_tree(m: Manifest) -> dict[str, object]:
                 "mean": list(m.scaling.mean), "deviation": list(m.scaling.deviation),
             },
         },
+        **({"output": _output(m, m.label_scaling)} if m.label_scaling else {}),
         "model": dict(m.model), "vote": m.vote, "members": list(map(_plain, m.parts)),
+    }  # fmt: skip
+
+
+def _output(m: Manifest, scaling: Scaling) -> dict[str, object]:
+    return {
+        "task": REGRESSION, "unit": m.label_unit, "formula": "prediction * deviation + mean",
+        "mean": scaling.mean[0], "deviation": scaling.deviation[0],
     }  # fmt: skip
 
 
@@ -121,12 +136,22 @@ def from_tree(tree: object) -> Manifest:
             text(given, "label"), Scaling(_numbers(scaling, "mean"), _numbers(scaling, "deviation")),
             subtable(content, "model"), text(content, "vote"), tuple(map(_part, items(content, "members"))),
             text(content, "coterie"), Preparation.of_tree(given["preparation"]) if "preparation" in given else None,
+            *_label(content),
         )  # fmt: skip
     except (KeyError, TypeError, OverflowError) as error:
         raise ValueError(f"its manifest is invalid ({error!r})") from error
     if fault := _fault(manifest):
         raise ValueError(f"its manifest is invalid ({fault})")
     return manifest
+
+
+def _label(content: Json) -> tuple[Scaling | None, str]:
+    """How a predicted number is scaled, and its unit."""
+    if "output" not in content:
+        return None, ""
+    output = subtable(content, "output")
+    mean, deviation = (float(number(output, key)) for key in ("mean", "deviation"))
+    return Scaling((mean,), (deviation,)), text(output, "unit")
 
 
 def _column(value: object) -> FeatureColumn:
@@ -176,6 +201,8 @@ def _fault(m: Manifest) -> str:
         return f"{len(m.parts)} members that vote '{m.vote}'"
     if m.weights and (len(m.weights) != len(m.parts) or not all(map(_is_weight, m.weights)) or not sum(m.weights)):
         return f"invalid vote weights {', '.join(str(part.weight) for part in m.parts)}"
-    if not m.classes or any(part.takes not in (RAW, SCALED) for part in m.parts):
-        return "no classes, or members with invalid inputs"
+    if bool(m.classes) == bool(m.label_scaling) or any(part.takes not in (RAW, SCALED) for part in m.parts):
+        return "neither classes nor a number to predict, or members with invalid inputs"
+    if m.label_scaling and not all(map(math.isfinite, (*m.label_scaling.mean, *m.label_scaling.deviation))):
+        return "a label that is not scaled by finite numbers"
     return ""

@@ -83,6 +83,7 @@ def _personal(me: Peer, round: int, e: Experiment, circle: Population, name: str
         e.method_name, e.seed, me.id, name, round, dataset.classes, circle.pooled.kind, shape, dataset.columns,
         e.data.label, scaling, dataclasses.asdict(e.model),
         "" if me.ensemble is None else me.ensemble.vote, _parts(me), version(), data.preparation if data else None,
+        data.label_scaling if data else None, dataset.label_unit,
     )  # fmt: skip
     return Personal(manifest, tuple(_content(member.model) for member in members))
 

@@ -35,14 +35,15 @@ def keep(out: Path, circle: Population, peers: Iterable[Peer], predictions: Pred
 
 def _arrays(circle: Population, data: PeerData, of_peer: LastAndSelected) -> dict[str, Array]:
     arrays: dict[str, Array] = {
-        "classes": np.array(circle.dataset.classes), "positive": np.array(circle.evaluation.positive),
+        "classes": np.array(circle.dataset.classes, dtype=str), "positive": np.array(circle.evaluation.positive),
     }  # fmt: skip
     for which in WHICH:
         arrays[f"{which}_round"] = np.array(getattr(of_peer, which).record.round)
     for number, name in enumerate(SPLITS):
         split = getattr(data, name)
         arrays[f"{name}_rows"] = circle.pooled.rows[split.rows.cpu().numpy()]
-        arrays[f"{name}_labels"] = split.y.cpu().numpy()
+        labels = split.y.cpu().numpy()
+        arrays[f"{name}_labels"] = data.label_scaling.restored(labels) if data.label_scaling else labels
         for which in WHICH:
             arrays[f"{name}_{which}"] = getattr(of_peer, which).probabilities[number]
     return arrays

@@ -19,13 +19,13 @@ from torch import Tensor
 from torch.func import functional_call, grad_and_value, vmap
 
 from coterie.core.jobs import EvaluateJob, FitJob, Measurement, Pool, Prediction, Score, positions_of, step_inputs
-from coterie.core.loss import Batch, Loss, sample_cross_entropy
+from coterie.core.loss import Batch, Loss, sample_losses
 from coterie.core.model import Architecture
 from coterie.core.net import Net, Output
 from coterie.core.optimizers import OPTIMIZERS, Stepping
 from coterie.core.weights import Slot, lie_side_by_side, side_by_side
 from coterie.training.checking import MOST_LOSSES, guarded, value_of
-from coterie.training.plain import blame_loss, first_batch, probabilities_of
+from coterie.training.plain import blame_loss, exact_answers, first_batch
 from coterie.training.recording import Function, Repeated
 
 Stack = dict[str, Tensor]  # name -> (peers, *shape)
@@ -151,16 +151,18 @@ def evaluate(jobs: Sequence[EvaluateJob]) -> list[Score]:
 
 @torch.no_grad()
 def measure(jobs: Sequence[EvaluateJob]) -> list[Measurement]:
-    """As `evaluate`, with the probabilities and labels."""
+    """As `evaluate`, with the answers and labels."""
     (logits, _), y = _outputs(jobs)
-    both = zip(_scores(logits, y), probabilities_of(logits), y.cpu().numpy(), strict=True)
+    both = zip(_scores(logits, y), exact_answers(logits), y.cpu().numpy(), strict=True)
     return [Measurement(*one) for one in both]
 
 
 def _scores(logits: Tensor, y: Tensor) -> list[Score]:
-    losses = sample_cross_entropy(logits, y).mean(1)
+    losses = sample_losses(logits, y).mean(1).tolist()
+    if y.is_floating_point():
+        return [Score(loss, math.nan) for loss in losses]
     correct = (logits.argmax(2) == y).sum(1)
-    return [Score(a, b / y.shape[1]) for a, b in zip(losses.tolist(), correct.tolist(), strict=True)]
+    return [Score(a, b / y.shape[1]) for a, b in zip(losses, correct.tolist(), strict=True)]
 
 
 @torch.no_grad()

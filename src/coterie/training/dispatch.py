@@ -92,7 +92,7 @@ class Trainer:
         return self._each_kind(jobs, batched.evaluate, plain.evaluate, self._portables.evaluate)
 
     def measure(self, jobs: Sequence[EvaluateJob]) -> list[Measurement]:
-        """As `evaluate`, with the probabilities and labels."""
+        """As `evaluate`, with the answers and labels."""
         return self._run(jobs, _evaluate_kind, batched.measure, plain.measure)
 
     def predict(self, jobs: Sequence[AnyJob]) -> list[Prediction]:

@@ -8,12 +8,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from coterie.core.loss import Batch, BoundNet, Given, cross_entropy
+from coterie.core.loss import Batch, BoundNet, Given, task_loss
 from coterie.core.weights import Weights
 
 
 def proximal(net: BoundNet, batch: Batch, given: Given) -> Tensor:
-    """Cross entropy + mu/2 ||w - w_ref||^2, as in FedProx.
+    """The loss of the task (cross entropy, or squared error) + mu/2 ||w - w_ref||^2, as in FedProx.
 
     Args:
         net: the model that is trained.
@@ -24,7 +24,7 @@ def proximal(net: BoundNet, batch: Batch, given: Given) -> Tensor:
         The loss, a tensor of one number.
     """
     distance = sum((p - given[f"ref.{name}"]).square().sum() for name, p in net.parameters.items())
-    return cross_entropy(net, batch, given) + given["mu"] / 2 * distance
+    return task_loss(net, batch, given) + given["mu"] / 2 * distance
 
 
 def pulled_to(model: Weights, mu: float) -> dict[str, Tensor]:

@@ -24,11 +24,12 @@ from coterie.core.jobs import (
     rows_of,
     step_inputs,
 )
-from coterie.core.loss import Batch
+from coterie.core.loss import Batch, sample_losses
 from coterie.core.model import Model
 from coterie.core.net import Net, Output
 from coterie.core.optimizers import OPTIMIZERS
 from coterie.core.randomness import torch_seeded
+from coterie.core.task import REGRESSION, task_of
 from coterie.training.checking import MOST_LOSSES, check_draws, guarded, not_finite, value_of
 
 EVALUATION_BATCH = 512
@@ -134,8 +135,11 @@ def evaluate(job: EvaluateJob, see: Callable[[Tensor], None] = lambda _: None) -
     """Loss and accuracy; `see` is called with the logits of each batch."""
     loss = correct = 0.0
     for outputs, y in _outputs(job):
-        loss += float(F.cross_entropy(outputs.logits, y, reduction="sum"))
-        correct += float((outputs.logits.argmax(1) == y).sum())
+        if y.is_floating_point():
+            loss, correct = loss + float(sample_losses(outputs.logits, y).sum()), math.nan
+        else:
+            loss += float(F.cross_entropy(outputs.logits, y, reduction="sum"))
+            correct += float((outputs.logits.argmax(1) == y).sum())
         see(outputs.logits)
     return Score(loss / len(job.split), correct / len(job.split))
 
@@ -143,16 +147,19 @@ def evaluate(job: EvaluateJob, see: Callable[[Tensor], None] = lambda _: None) -
 def measure(job: EvaluateJob) -> Measurement:
     logits: list[Tensor] = []
     score = evaluate(job, logits.append)
-    return Measurement(score, probabilities_of(torch.cat(logits)), job.split.y.cpu().numpy())
+    return Measurement(score, exact_answers(torch.cat(logits)), job.split.y.cpu().numpy())
 
 
-def probabilities_of(logits: Tensor) -> np.ndarray:
-    """Softmax of (..., classes) in float64, because metrics of many samples add up rounding errors.
+def exact_answers(logits: Tensor) -> np.ndarray:
+    """In float64, because metrics of many samples add up rounding errors: the softmax (..., samples, classes) of
+    logits, or the predicted numbers (..., samples).
 
     Written out as a formula: torch's softmax takes four times as long on many short rows. NumPy's exp, unlike torch's,
     rounds every number the same, wherever it is in the array: results must not depend on which models are stacked.
     """
     exact = logits.double().cpu()
+    if task_of(logits.shape[-1]) == REGRESSION:
+        return exact.squeeze(-1).numpy()
     powers = torch.from_numpy(np.exp((exact - exact.amax(-1, keepdim=True)).numpy()))
     return (powers / powers.sum(-1, keepdim=True)).numpy()
 

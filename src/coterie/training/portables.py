@@ -11,6 +11,8 @@ from torch import Tensor
 
 from coterie.core.errors import PortableError
 from coterie.core.jobs import PortableJob, Prediction, Score
+from coterie.core.loss import sample_losses
+from coterie.core.task import CLASSIFICATION, task_of
 
 if TYPE_CHECKING:
     from coterie.core.portable_model import Portable
@@ -25,15 +27,18 @@ class PortableRunner:
         self._checked: dict[tuple[str, tuple[int, ...], int], str] = {}  # by model: why it cannot be used, or ""
 
     def predict(self, job: PortableJob) -> Prediction:
-        """The logarithms of its probabilities; if it fails, NaN and the reason."""
+        """The logarithms of its probabilities, or its numbers; if it fails, NaN and the reason."""
         x, device = job.split.x.cpu().numpy(), job.split.rows.device
         features = torch.empty(len(x), 0, device=device)
         try:
             self._check(job.model, x.shape[1:], job.classes)
-            probabilities = self._started().probabilities(job.model.bytes, job.model.digest, x, job.classes)
+            answers = self._started().answers(job.model.bytes, job.model.digest, x, job.classes)
         except PortableError as error:
             return Prediction(torch.full((len(x), job.classes), math.nan, device=device), features, str(error))
-        return Prediction(_logarithms(probabilities).to(device), features)
+        outputs = torch.from_numpy(np.array(answers, dtype=np.float32))
+        if task_of(job.classes) == CLASSIFICATION:
+            outputs = outputs.clamp(min=LEAST).log()
+        return Prediction(outputs.to(device), features)
 
     def _check(self, model: Portable, shape: tuple[int, ...], classes: int) -> None:
         """Validate a model once, before it runs for the first time."""
@@ -47,7 +52,8 @@ class PortableRunner:
         prediction = self.predict(job)
         if prediction.trouble:
             return Score(math.nan, 0.0)
-        return score(prediction.logits.exp(), job.split.y)
+        logits = prediction.logits  # of probabilities, their logarithms
+        return score(logits.exp() if task_of(job.classes) == CLASSIFICATION else logits, job.split.y)
 
     def close(self) -> None:
         if self._sandbox is not None:
@@ -61,13 +67,11 @@ class PortableRunner:
         return self._sandbox
 
 
-def _logarithms(probabilities: np.ndarray) -> Tensor:
-    return torch.from_numpy(np.array(probabilities, dtype=np.float32)).clamp(min=LEAST).log()
-
-
-def score(probabilities: Tensor, labels: Tensor) -> Score:
-    """Cross entropy and accuracy of predicted probabilities."""
+def score(answers: Tensor, labels: Tensor) -> Score:
+    """Cross entropy and accuracy of predicted probabilities, or the mean squared error of predicted numbers."""
     if not len(labels):
         return Score(math.nan, 0.0)
-    of_label = probabilities.gather(1, labels[:, None])[:, 0].clamp(min=LEAST)
-    return Score(float(-of_label.log().mean()), float((probabilities.argmax(1) == labels).double().mean()))
+    if labels.is_floating_point():
+        return Score(float(sample_losses(answers, labels).mean()), math.nan)
+    of_label = answers.gather(1, labels[:, None])[:, 0].clamp(min=LEAST)
+    return Score(float(-of_label.log().mean()), float((answers.argmax(1) == labels).double().mean()))

@@ -44,7 +44,7 @@ def with_private_labels(shares: Shares, classes: int, seed: int) -> Shares:
 
 def check_fits(dataset: Dataset, settings: PartitionSettings) -> None:
     """Raise ConfigError if this dataset is not of the kind that the partition needs."""
-    check_settings(settings, len(dataset.classes))
+    check_settings(settings, dataset.outputs)
     if settings.partition != "rotation":
         return
     if dataset.kind != IMAGES:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from coterie.core.errors import ConfigError
 from coterie.core.settings import check_values, setting
+from coterie.core.task import REGRESSION, task_of
 
 PARTITIONS: dict[str, str] = {
     "iid": "every peer has the pool's mix of classes, and the same number of images",
@@ -27,6 +28,9 @@ PARTITIONS: dict[str, str] = {
 
 SITES = COLUMN, FILES = "column", "files"
 """The partitions that take the peers from the data; all others divide one pool artificially."""
+
+OF_NUMBERS = ("iid", "quantity", "rotation", *SITES)
+"""The partitions that need no classes."""
 
 _SPLITS = ("train", "validation", "test")
 
@@ -84,6 +88,10 @@ def check_settings(settings: PartitionSettings, classes: int) -> None:
     """Raise ConfigError for settings that are impossible with this many classes, before any row is read."""
     check_values(settings, "data.")
     name = settings.partition
+    if task_of(classes) == REGRESSION and (name not in OF_NUMBERS or settings.private_labels):
+        key = "data.private_labels" if settings.private_labels else f"data.partition = {name}"
+        valid = ", ".join(OF_NUMBERS)
+        raise ConfigError(f"{key} needs classes, but these labels are numbers: use data.partition = {valid}")
     exact = exact_sizes(settings)
     if name in ("rotation", "label-swap") and settings.clusters not in (2, 4):
         raise ConfigError(f"data.clusters: must be 2 or 4 for {name}, not {settings.clusters}")

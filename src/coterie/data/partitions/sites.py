@@ -25,7 +25,7 @@ _SPLITS = 3
 
 def partition_sites(dataset: Dataset, peers: int, settings: PartitionSettings, seed: int) -> Shares:
     """One share for each site of the dataset. Raises ConfigError if there are not as many sites as `peers`."""
-    classes, names = len(dataset.classes), dataset.site_names
+    classes, names = dataset.outputs, dataset.site_names
     check_settings(settings, classes)
     if peers != len(names):
         raise ConfigError(
@@ -58,7 +58,7 @@ def _split(dataset: Dataset, rows: Array, settings: PartitionSettings, seed: int
         rng = randomness.generator(seed, "groups")
         parts = _by_group(dataset.groups[rows], _wanted(len(rows), settings, owner), rng, owner)
     else:
-        parts = _by_class(dataset.y[rows], len(dataset.classes), settings, seed, owner)
+        parts = _by_class(dataset.strata[rows], dataset.outputs, settings, seed, owner)
     train, validation, test = (np.sort(rows[part]) for part in parts)
     return Share(train, validation, test)
 

@@ -10,10 +10,13 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import combinations
 from math import comb
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.core.merit import Judge, by_accuracy
+from coterie.core.task import REGRESSION, task_of
 from coterie.methods.components import nsga2
 from coterie.methods.components.nsga2 import Floats, Masks
 
@@ -28,9 +31,10 @@ TINY = 1e-12  # avoids division by zero
 class Bench:
     """The predictions of models on the validation samples, and which models are the peer's own."""
 
-    probabilities: Floats  # (models, samples, classes)
-    labels: Indices  # (samples,)
+    probabilities: Floats  # (models, samples, classes); for regression (models, samples, 1), scaled numbers
+    labels: NDArray[Any]  # (samples,)
     own: Masks  # (models,)
+    judge: Judge = by_accuracy
 
     def __post_init__(self) -> None:
         models, samples, _ = self.probabilities.shape
@@ -41,17 +45,15 @@ class Bench:
     def models(self) -> int:
         return len(self.own)
 
-    def accuracies(self) -> Floats:
-        """The accuracy of each model alone."""
-        accuracies: Floats = (self.probabilities.argmax(2) == self.labels).mean(1)
-        return accuracies
+    def merits(self) -> Floats:
+        """The merit of each model alone."""
+        return self.judge(self.probabilities, self.labels)
 
-    def vote_accuracy(self, masks: Masks, vote: str = "soft") -> Floats:
-        """The accuracy of each ensemble: by mean probability (soft), or by the class that most members predict."""
+    def vote_merits(self, masks: Masks, vote: str = "soft") -> Floats:
+        """The merit of each ensemble: by mean answer (soft), or by the class that most members predict."""
         votes = self.probabilities if vote == "soft" else _hard_votes(self.probabilities)
-        summed = np.tensordot(masks.astype(np.float64), votes, axes=1)  # (ensembles, samples, classes)
-        accuracies: Floats = (summed.argmax(2) == self.labels).mean(1)
-        return accuracies
+        shares = masks / np.maximum(masks.sum(1, keepdims=True), 1)
+        return self.judge(np.tensordot(shares, votes, axes=1), self.labels)  # of (ensembles, samples, classes)
 
 
 def _hard_votes(probabilities: Floats) -> Floats:
@@ -64,9 +66,15 @@ def _hard_votes(probabilities: Floats) -> Floats:
 def cosines_of_errors(bench: Bench) -> Floats:
     """The cosines between any two models' predictions without the true class: (models, models, samples).
 
-    Diversity is disagreement about the wrong classes (Pang et al. 2019).
+    Diversity is disagreement about the wrong classes (Pang et al. 2019). Of predicted numbers, it is disagreement
+    about the error: the mean over samples is the cosine between two models' errors.
     """
     _, samples, classes = bench.probabilities.shape
+    if task_of(classes) == REGRESSION:
+        errors = bench.probabilities[:, :, 0] - bench.labels
+        unit = errors * (np.sqrt(samples) / np.maximum(np.linalg.norm(errors, axis=1, keepdims=True), TINY))
+        products: Floats = unit[:, None] * unit[None]
+        return products
     others = np.arange(classes)[None] != bench.labels[:, None]
     rest = bench.probabilities.transpose(1, 0, 2)[np.broadcast_to(others[:, None], (samples, bench.models, classes))]
     rest = rest.reshape(samples, bench.models, classes - 1)
@@ -113,7 +121,7 @@ class Choice:
     """The ensemble that was chosen, and the front it came from."""
 
     members: tuple[int, ...]
-    accuracy: float  # of its vote, on the validation samples
+    merit: float  # of its vote, on the validation samples
     place: Place
     front: tuple[Place, ...]  # all ensembles on it
     alone: Place | None  # of the peer's own models
@@ -142,20 +150,20 @@ def choose(
         masks = np.concatenate([masks, own[None]])
         own_strength, own_diversity = objectives(bench, cosines, own[None])
         strength, diversity = np.append(strength, own_strength), np.append(diversity, own_diversity)
-    accuracy = bench.vote_accuracy(masks, vote)
-    order = np.lexsort((-diversity, masks.sum(1), -(masks & own).sum(1), -accuracy))
+    merits = bench.vote_merits(masks, vote)
+    order = np.lexsort((-diversity, masks.sum(1), -(masks & own).sum(1), -merits))
     best = int(order[0])
     places: list[Place] = list(zip(strength.tolist(), diversity.tolist(), strict=True))
     members = tuple(np.flatnonzero(masks[best]).tolist())
     alone = places[-1] if own.any() else None
-    return Choice(members, float(accuracy[best]), places[best], front, alone)
+    return Choice(members, float(merits[best]), places[best], front, alone)
 
 
 def objectives(bench: Bench, cosines: Floats, masks: Masks) -> tuple[Floats, Floats]:
-    """Strength (the mean accuracy of the members) and diversity, of ensembles of one size."""
+    """Strength (the mean merit of the members) and diversity, of ensembles of one size."""
     k = int(masks[0].sum())
     members = np.nonzero(masks)[1].reshape(len(masks), k)
-    strength = bench.accuracies()[members].mean(1)
+    strength = bench.merits()[members].mean(1)
     return strength, diversities(cosines, members, bench.probabilities.shape[2])
 
 

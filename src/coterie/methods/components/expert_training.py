@@ -18,7 +18,7 @@ from coterie.methods.components.prototypes import class_means
 
 class ExpertTraining:
     """A mixin of methods with these parameters. By expert, `me.state` holds its "anchors", "said" and "accuracy": the
-    class means of its features, its predictions on the training data, and its validation accuracy."""
+    class means of its features, its predictions on the training data, and the merit of those on the validation data."""
 
     lam: float
     per_feature: bool
@@ -51,8 +51,8 @@ class ExpertTraining:
                 alignment = self.strength(anchors, self.lam) * heads.distance(features, labels, anchors)
                 entropy = heads.cross_entropy_of(me.state["said"][kind], labels)
                 me.note(**{f"lf_over_ce.{labelled(kind)}": alignment / entropy})
-        scores = await me.evaluate(models, "validation")
-        me.state["accuracy"].update({kind: score.accuracy for kind, score in zip(kinds, scores, strict=True)})
+        merits = me.merits(await me.predict(models, "validation")) if models else []
+        me.state["accuracy"].update(dict(zip(kinds, merits, strict=True)))
 
     async def train(self, me: Peer, kind: str, teachers: Collection[str], is_new: bool) -> None:
         """Train the whole expert; `teachers` are the experts that have been trained enough to teach."""

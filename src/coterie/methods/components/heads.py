@@ -6,16 +6,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from coterie.core.loss import Batch, BoundNet, Given, negative_log_likelihood
+from coterie.core.loss import Batch, BoundNet, Given, sample_losses, weighted_mean
 from coterie.methods.components.distillation import LEAST
 
 TINY = 1e-12  # avoids division by zero
 
 
 def head_loss(net: BoundNet, batch: Batch, given: Given) -> Tensor:  # noqa: ARG001
-    """Cross entropy of the head alone, on features."""
+    """The loss of the head alone, on features."""
     logits = F.linear(batch.x, net.parameters["head.weight"], net.parameters["head.bias"])
-    return negative_log_likelihood(logits, batch.y, batch.weights)
+    return weighted_mean(sample_losses(logits, batch.y), batch.weights)
 
 
 def head_from(means: Tensor, counts: Tensor) -> Mapping[str, Tensor]:

@@ -55,14 +55,14 @@ class ModelBench:
         return artifacts, declined
 
     async def predictions(self, me: Peer, models: Mapping[int, Model | Portable]) -> dict[int, Tensor]:
-        """Each model's probabilities on the peer's validation data; models without usable predictions are declined."""
+        """Each model's answers on the peer's validation data; models without usable predictions are declined."""
         if not models:
             return {}
         outputs = dict(zip(models, await me.predict(models.values(), "validation"), strict=True))
         unusable = {j: output for j, output in outputs.items() if not output.logits.isfinite().all()}
         reasons = {j: output.trouble or "its predictions are not numbers" for j, output in unusable.items()}
         me.decline(reasons)
-        return {j: output.logits.softmax(1) for j, output in outputs.items() if j not in reasons}
+        return {j: output.answers for j, output in outputs.items() if j not in reasons}
 
     def keep(self, me: Peer, name: str, model: Model | Portable, probabilities: Tensor) -> None:
         me.state["bench"][name] = probabilities
@@ -117,7 +117,7 @@ def bench_of(me: Peer, own: Mapping[str, Own], others: Sequence[str]) -> Bench:
     """The predictions of the peer's own models and of these others, in this order."""
     rows = torch.stack([*(model["probabilities"] for model in own.values()), *(me.state["bench"][n] for n in others)])
     labels = me.labels("validation").cpu().numpy()
-    return Bench(rows.cpu().double().numpy(), labels, np.arange(len(rows)) < len(own))
+    return Bench(rows.cpu().double().numpy(), labels, np.arange(len(rows)) < len(own), me.judge)
 
 
 def count_of(facts: Mapping[str, Fact]) -> int:

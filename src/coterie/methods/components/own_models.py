@@ -4,6 +4,7 @@ Each model has a table in `me.state["own"]`: its kind, its current weights and i
 the best weights' predictions on the validation data, and whether its training has ended ("ready").
 """
 
+import math
 from typing import Any
 
 import torch
@@ -11,14 +12,14 @@ from torch import Tensor
 
 from coterie.core.ensemble import Member
 from coterie.core.errors import ModelError
-from coterie.core.loss import Batch, BoundNet, Given, negative_log_likelihood, sample_cross_entropy
+from coterie.core.loss import Batch, BoundNet, Given, negative_log_likelihood, sample_losses
 from coterie.core.model import Model
 from coterie.core.peer import Peer
 from coterie.core.portable_model import Portable
 from coterie.core.weights import Frozen, Weights
 
 Own = dict[str, Any]
-STOPS = ("accuracy", "loss")
+STOPS = {"accuracy": "or the metric that evaluate.select names", "loss": ""}
 
 
 async def remember_best(me: Peer, own: Own, model: Model | Portable, stop: str) -> None:
@@ -26,18 +27,15 @@ async def remember_best(me: Peer, own: Own, model: Model | Portable, stop: str) 
     [prediction] = await me.predict([model], "validation")
     if prediction.trouble:
         raise ModelError(f"model.zoo: '{own['kind']}' cannot be used: {prediction.trouble}")
-    probabilities = prediction.logits.softmax(1)
-    labels = me.labels("validation")
-    accuracy = float((probabilities.argmax(1) == labels).cpu().double().mean())
-    merit = (
-        accuracy
-        if stop == "accuracy"
-        else -float(sample_cross_entropy(prediction.logits, labels).cpu().double().mean())
-    )
+    answers = prediction.answers
+    [accuracy] = me.merits([prediction]) if answers.isfinite().all() else [-math.inf]
+    merit = accuracy
+    if stop == "loss":
+        merit = -float(sample_losses(prediction.logits, me.labels("validation")).cpu().double().mean())
     before = own["merit"] if "merit" in own else own.get("accuracy")  # checkpoints of older versions have no merit
-    if probabilities.isfinite().all() and (before is None or merit > before):
+    if answers.isfinite().all() and (before is None or merit > before):
         best = frozen(model.copy() if isinstance(model, Model) else model)
-        own.update(best=best, probabilities=probabilities, accuracy=accuracy, merit=merit, stale=0, version=me.round)
+        own.update(best=best, probabilities=answers, accuracy=accuracy, merit=merit, stale=0, version=me.round)
 
 
 def weighted(net: BoundNet, batch: Batch, given: Given) -> Tensor:

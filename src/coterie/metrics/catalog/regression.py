@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from coterie.metrics.metric import REGRESSION, Array, Metric, Scores
+from coterie.core.task import REGRESSION
+from coterie.metrics.metric import Array, Metric, Scores
 
 
 def mae(scores: Scores, labels: Array) -> float:
