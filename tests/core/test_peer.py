@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from coterie.core.artifact import Artifact
 from coterie.core.errors import ConfigError, MethodError, ModelError
 from coterie.core.jobs import Pool, Split, TrainSettings
-from coterie.core.loss import cross_entropy
+from coterie.core.loss import task_loss
 from coterie.core.model import Architecture
 from coterie.core.others import Others
 from coterie.core.peer import Peer
@@ -81,7 +81,7 @@ def test_the_learning_rate_decays_by_round(peer: Peer) -> None:
 def test_train_describes_the_job(peer: Peer) -> None:
     peer.begin(3)
     job = peer.train(only="head", epochs=7, keep_optimizer=True).job
-    assert (job.model, job.loss, job.only, job.memory) == (peer.model, cross_entropy, "head", peer.memory)
+    assert (job.model, job.loss, job.only, job.memory) == (peer.model, task_loss, "head", peer.memory)
     assert (job.settings.epochs, len(job.split), peer.samples) == (7, 6, 6)
     other = peer.initial(1)
     second = peer.train(model=other, keep_optimizer=True).job

@@ -36,7 +36,7 @@ EXPECTED = {
     "cifar100-coarse": TABLE_8,
     "cinic10": TABLE_8,
 }
-NO_IMAGES = {"breast-cancer", "wine", "heart-disease", "insteval", "japanese-vowels", "italy-power-demand"}
+NO_IMAGES = {"breast-cancer", "wine", "diabetes", "heart-disease", "insteval", "japanese-vowels", "italy-power-demand"}
 OLD = {"crop": 0.2, "flip": 0.5, "jitter": 0.8, "grey": 0.2, "blur": 0.5}  # the defaults of former versions
 TINY = (
     "peers=4", "rounds=1", "data.partition=iid", "data.train=4", "data.validation=2", "data.test=2", "train.batch=4",

@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn import metrics as sk
 
+from coterie.core.task import CLASSIFICATION, REGRESSION
 from coterie.metrics import METRICS, Scores
 from coterie.metrics.catalog import ranking
-from coterie.metrics.metric import CLASSIFICATION, REGRESSION, Array
+from coterie.metrics.metric import Array
 
 OF_CLASSES = [m for m in METRICS.values() if m.task == CLASSIFICATION]
 LEVELS = 5  # few different values: many ties

@@ -26,7 +26,7 @@ from coterie.engines.measuring import measure_of, score_all
 from coterie.metrics import METRICS, Scores, evaluation_of
 from coterie.running import simulated
 from coterie.training import Trainer
-from coterie.training.plain import probabilities_of
+from coterie.training.plain import exact_answers
 
 NAMES = ("balanced_accuracy", "auroc", "auprc", "f1", "log_loss", "brier", "ece")
 TUNED = ("sensitivity_tuned", "specificity_tuned")
@@ -103,10 +103,10 @@ def test_ensembles_vote_before_they_are_scored(peers: list[Peer]) -> None:
 @given(st.integers(1, 5), st.integers(1, 9), st.integers(2, 11), st.integers(0, 2**31))
 def test_probabilities_do_not_depend_on_the_stack(peers: int, samples: int, classes: int, seed: int) -> None:
     logits = 5 * torch.randn(peers, samples, classes, generator=torch.Generator().manual_seed(seed))
-    together = probabilities_of(logits)
+    together = exact_answers(logits)
     np.testing.assert_allclose(together, logits.double().softmax(2).numpy(), rtol=1e-12)
     for i in range(peers):
-        np.testing.assert_array_equal(together[i], probabilities_of(logits[i]))
+        np.testing.assert_array_equal(together[i], exact_answers(logits[i]))
 
 
 def test_both_loops_measure_the_same(peers: list[Peer]) -> None:
@@ -117,7 +117,7 @@ def test_both_loops_measure_the_same(peers: list[Peer]) -> None:
         results.append(trainer.measure(jobs))
         trainer.close()
     for a, b in zip(*results, strict=True):
-        np.testing.assert_allclose(a.probabilities, b.probabilities, atol=1e-6)
+        np.testing.assert_allclose(a.answers, b.answers, atol=1e-6)
         np.testing.assert_array_equal(a.labels, b.labels)
         assert a.score == pytest.approx(b.score)
 

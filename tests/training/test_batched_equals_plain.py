@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from coterie import methods
 from coterie.core.errors import ModelError
 from coterie.core.jobs import FitJob, OptimizerMemory, Pool, Split, TrainSettings
-from coterie.core.loss import Loss
+from coterie.core.loss import Loss, cross_entropy, task_loss
 from coterie.core.model import Architecture, Model
 from coterie.core.net import Net
 from coterie.methods.class_means import feddistill_loss, fedproto_loss
@@ -66,7 +66,8 @@ def terms(model: Model) -> dict[str, Tensor]:
 
 # What each loss must be given. A new loss needs an entry here, or test_every_loss_has_a_case fails.
 GIVEN: dict[Loss, Callable[[Model], Mapping[str, Tensor]]] = {
-    losses.cross_entropy: lambda _: {},
+    task_loss: lambda _: {},
+    cross_entropy: lambda _: {},
     losses.proximal: reference,
     classavg_loss: head_reference,
     fedproto_loss: some_prototypes,
@@ -158,7 +159,7 @@ class Case:
         pool: Pool,
         sizes: Sequence[int],
         settings: TrainSettings = SGD,
-        loss: Loss = losses.cross_entropy,
+        loss: Loss = task_loss,
         only: str | None = None,
         keep: bool = False,
     ) -> None:
@@ -249,7 +250,7 @@ def test_training_a_part_leaves_the_module_whole_for_the_next_job(mlp: Architect
     pool = make_pool(6)
     Case(mlp, pool, (6,), only="head").check()
     model = mlp.initial(0)
-    plain.fit(FitJob(model, Split(pool, torch.arange(6)), losses.cross_entropy, SGD, ("k",)))
+    plain.fit(FitJob(model, Split(pool, torch.arange(6)), task_loss, SGD, ("k",)))
     assert not torch.equal(model["backbone.1.weight"], mlp.initial(0)["backbone.1.weight"])
 
 
@@ -462,7 +463,7 @@ def test_frozen_parameters_when_recorded(make_pool: MakePool, monkeypatch: pytes
     monkeypatch.setattr(Repeated, "USES_BEFORE_RECORDING", 3)
     architecture = frozen_net(MIDDLE)
     Case(architecture, make_pool(8), (4, 4), TrainSettings(epochs=5, batch=4, lr=0.1)).check()
-    assert len(gradients_of(architecture, losses.cross_entropy).recorded) == 1
+    assert len(gradients_of(architecture, task_loss).recorded) == 1
 
 
 @both_loops

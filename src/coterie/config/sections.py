@@ -59,7 +59,7 @@ class DataSettings(PartitionSettings):
         AUTO,
         "what is predicted",
         choices={
-            AUTO: "numbers if the label column has fractions, classes if it has few different values, else an error",
+            AUTO: "numbers if the label has many different values with fractions, classes if it has few, else an error",
             CLASSIFICATION: "the class of a sample",
             REGRESSION: "a number",
         },

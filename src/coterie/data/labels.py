@@ -20,14 +20,18 @@ def read_labels_as(
 ) -> tuple[Array, tuple[str, ...]]:
     """Labels by their task: numbers (float64) without classes for regression, else class numbers and names.
 
-    Without a declared task or classes (AUTO), a column with fractions is a regression, and a column that could be
-    either is an error. Raises DataError, beginning with `where`.
+    Without a declared task or classes (AUTO), a column of many different numbers with fractions is a regression, and a
+    column that could be either is an error. Raises DataError, beginning with `where`.
     """
     if task == REGRESSION and declared:
         raise DataError("data.labels lists classes, but data.task = regression has none: remove one of the two")
-    if task == REGRESSION or (task == AUTO and not declared and _has_fractions(labels)):
+    if task == REGRESSION or (task == AUTO and not declared and _are_measurements(labels)):
         return _numbers(where, what, labels), ()
     return encode_labels(where, what, labels, declared)
+
+
+def _are_measurements(labels: Array) -> bool:
+    return _has_fractions(labels) and len(np.unique(labels)) > FEW_CLASSES
 
 
 def _has_fractions(labels: Array) -> bool:

@@ -169,7 +169,9 @@ def _refuse_columns(path: Path, names: list[str], schema: Schema, labelled: bool
 
 def _has_decimal_comma(table: Any, schema: Schema) -> bool:
     """Whether commas in numbers are decimal marks: no number has a point, and some comma cannot separate thousands."""
-    names = [column.name for column in schema.columns if column.type == NUMBER and column.name in table.columns]
+    numbers = [column.name for column in schema.columns if column.type == NUMBER]
+    numbers += [] if schema.label.classes else [schema.label.column]
+    names = [name for name in numbers if name in table.columns]
     cells = [str(cell).strip() for name in names for cell in table[name]]
     commas = [cell for cell in cells if re.fullmatch(r"[+-]?\d+,\d+", cell)]
     points = any(re.fullmatch(r"[+-]?\d*\.\d+", cell) for cell in cells)

@@ -43,10 +43,8 @@ class Evaluation:
             return {}
         keys = ("name", "label", "higher_is_better", "unit")
         chosen = "" if self.selection.metric == ACCURACY else self.selection.metric
-        return {
-            "metrics": [{key: getattr(m, key) for key in keys} for m in self.metrics], "select": chosen,
-            "task": "" if self.task == CLASSIFICATION else self.task,
-        }  # fmt: skip
+        task = {} if self.task == CLASSIFICATION else {"task": self.task}
+        return {"metrics": [{key: getattr(m, key) for key in keys} for m in self.metrics], "select": chosen, **task}
 
 
 ACCURACY_ONLY = Evaluation()
