@@ -73,7 +73,7 @@ def test_whole_numbers_that_could_be_either_are_refused_with_both_remedies() -> 
 
 
 def test_labels_that_are_no_numbers_are_refused_without_their_value() -> None:
-    with pytest.raises(DataError, match="not numbers, which data.task = regression needs") as error:
+    with pytest.raises(DataError, match=r"not numbers, which data.task = regression needs") as error:
         read_labels_as("regression", "t.csv", "column 'y'", np.array(["1.5", "MARKER"], dtype=object))
     assert "MARKER" not in str(error.value)
     with pytest.raises(DataError, match="all rows have the same label"):
@@ -118,7 +118,7 @@ def test_a_label_of_a_test_row_changes_nothing_in_training(tmp_path: Path) -> No
 
 def test_partitions_of_classes_are_refused() -> None:
     for word in ("data.partition=dirichlet", "data.partition=label-swap", "data.private_labels=true"):
-        with pytest.raises(ConfigError, match="needs classes, but these labels are numbers: use data.partition = iid"):
+        with pytest.raises(ConfigError, match=r"needs classes, but these labels are numbers: use data.partition = iid"):
             divide(experiment("data.name=diabetes", word))
 
 
@@ -181,7 +181,7 @@ def test_wrong_declarations_of_a_label(tmp_path: Path, label: str, message: str)
 def test_task_and_schema_or_dataset_must_agree(tmp_path: Path) -> None:
     (tmp_path / "schema.toml").write_text(SCHEMA)
     rows().to_csv(tmp_path / "t.csv", index=False)
-    with pytest.raises(DataError, match="data.schema declares a label for regression"):
+    with pytest.raises(DataError, match=r"data.schema declares a label for regression"):
         data.load(str(tmp_path / "t.csv"), schema=str(tmp_path / "schema.toml"), task="classification")
     with pytest.raises(DataError, match="diabetes is for regression"):
         data.load("diabetes", task="classification")

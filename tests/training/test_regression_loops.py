@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -39,14 +40,14 @@ def test_the_loss_of_a_sample_is_its_squared_error() -> None:
     batch = Batch(torch.zeros(2, 1), labels, weights=torch.tensor([1.0, 3.0]))
 
     class Constant:
-        parameters: dict[str, torch.Tensor] = {}
+        parameters: ClassVar[dict[str, torch.Tensor]] = {}
 
         def __call__(self, x: torch.Tensor) -> Output:  # noqa: ARG002
             return Output(outputs, outputs)
 
     # the mean by weight: (1 * 9 + 3 * 0.25) / 4
     assert float(task_loss(Constant(), batch, {})) == pytest.approx(2.4375)
-    with pytest.raises(ModelError, match="cross entropy needs classes.*use task_loss"):
+    with pytest.raises(ModelError, match=r"cross entropy needs classes.*use task_loss"):
         cross_entropy(Constant(), batch, {})
 
 
