@@ -75,7 +75,7 @@ def _predict(options: argparse.Namespace) -> None:
 
 def _export(options: argparse.Namespace) -> None:
     from coterie.core.formatting import count, short_name
-    from coterie.export.exporting import columns_file, export
+    from coterie.export.exporting import columns_file, export, missing_columns_file
 
     personal = _personal(options.where, options.peer)
     m = personal.manifest
@@ -88,8 +88,10 @@ def _export(options: argparse.Namespace) -> None:
         unchanged = ", unchanged ONNX" if part.is_portable and options.format != "onnx" else ""
         weight = f", vote weight {part.weight:.3g}" if part.weight is not None else ""
         print(f"  {part.file}  {part.name}: {about}{unchanged}{weight}")
-        if written.preparation and part.file.endswith(".onnx"):
-            print(f"  {columns_file(part)}  the same, takes the raw columns of the schema, one named input each")
+        if columns := columns_file(part, written):
+            print(f"  {columns}  the same, takes the raw columns of the schema, one named input each")
+    if reason := missing_columns_file(written):
+        print(f"  {reason}")
 
 
 def _personal(where: Path, peer: str | None) -> Personal:

@@ -161,7 +161,7 @@ def _scaling(
     if kind == INTEGERS or settings.scale == "none":
         return Scaling.none(train.shape[1])
     with np.errstate(over="ignore", invalid="ignore"):
-        scaling = Scaling.standard(train)
+        scaling = preparation.scaling(train) if preparation else Scaling.standard(train)
     if not np.isfinite([*scaling.mean, *scaling.deviation]).all():
         raise DataError(f"{name}: {TOO_LARGE}")
     return scaling

@@ -1,4 +1,4 @@
-"""Turns the coded columns of a schema into features: fills missing values, and makes an indicator for each category.
+"""Turns the codes of a schema's columns into features: fills missing values, and makes an indicator for each category.
 
 A peer's preparation is fitted to its own training rows alone, in a simulation as on a network.
 """
@@ -16,51 +16,58 @@ from coterie.data.scaling import Scaling
 from coterie.data.schema import MEAN, Column, Schema
 
 DEVIATIONS = 6  # a value this far from the mean of the training rows is suspicious
+UNSCALED = (0.0, 1.0)  # mean and deviation
 SUSPICIOUS_SHARE = 0.1  # of a column's values that makes a warning: single outliers occur
 
 
 @dataclass(frozen=True)
 class Preparation:
-    """From coded columns (N, columns) to features (N, features), for rows of any kind, also of later ones."""
+    """From codes (N, codes of all columns) to features (N, features), for rows of any kind, also of later ones."""
 
     schema: Schema
-    fills: tuple[float, ...]  # by column: what a missing value becomes; for a category, its number
+    fills: tuple[float, ...]  # by column: what a missing value becomes; for a category, its number; unused for a text
     seen: tuple[bool, ...]  # by column: whether any training row has a value; otherwise every value is replaced
 
     @classmethod
     def fitted(cls, schema: Schema, train: Array) -> Preparation:
-        """From the coded columns of a peer's training rows."""
-        seen = tuple(bool((~np.isnan(column)).any()) for column in train.T)
-        return cls(schema, tuple(_fill(c, train[:, i]) for i, c in enumerate(schema.columns)), seen)
+        """From the codes of a peer's training rows."""
+        by_column = list(zip(schema.columns, _by_column(schema, train), strict=True))
+        seen = tuple(bool((~np.isnan(codes)).any()) for _, codes in by_column)
+        return cls(schema, tuple(_fill(column, codes) for column, codes in by_column), seen)
 
     def features(self, coded: Array) -> Array:
-        parts = [self._of_column(i, column, coded[:, i]) for i, column in enumerate(self.schema.columns)]
-        return np.concatenate(parts, axis=1)
+        by_column = zip(self.schema.columns, _by_column(self.schema, coded), strict=True)
+        return np.concatenate([self._of_column(i, *of_column) for i, of_column in enumerate(by_column)], axis=1)
 
     def _of_column(self, i: int, column: Column, codes: Array) -> Array:
-        missing = np.isnan(codes)
-        if not column.is_category:
+        if column.is_text:
+            return codes
+        codes, missing = codes[:, 0], np.isnan(codes[:, 0])
+        if column.is_measured:
             filled = np.where(missing | (not self.seen[i]), self.fills[i], codes)
             return np.stack([filled, missing] if column.indicator else [filled], axis=1).astype(np.float64)
         # A missing category is its own indicator, or the most frequent one.
         own = len(column.values) + 1
-        numbers = np.where(missing, own if len(column.features) > own else self.fills[i], codes)
-        indicators: Array = (numbers[:, None] == np.arange(len(column.features))).astype(np.float64)
+        numbers = np.where(missing, own if len(column.feature_names) > own else self.fills[i], codes)
+        indicators: Array = (numbers[:, None] == np.arange(len(column.feature_names))).astype(np.float64)
         return indicators
 
+    def scaling(self, train: Array) -> Scaling:
+        """The standard scaling of the features of training rows. Indicators and hashed words are not scaled: the
+        deviation of a rare one is small, and dividing by it would let few rows dominate."""
+        standard = Scaling.standard(train)
+        scales = zip(self.schema.measured, standard.mean, standard.deviation, strict=True)
+        return Scaling.of_pairs((mean, deviation) if column else UNSCALED for column, mean, deviation in scales)
+
     def agreed_scaling(self) -> Scaling:
-        """The scaling by the constants in the schema. Indicators are not scaled."""
-        lacking = [c.name for c in self.schema.columns if not c.is_category and c.mean is None]
+        """The scaling by the constants in the schema. Indicators and hashed words are not scaled."""
+        lacking = [c.name for c in self.schema.columns if c.is_measured and c.mean is None]
         if lacking:
             raise DataError(
                 f"data.scale = 'schema' needs the agreed mean and deviation of every number in the schema; the columns "
                 f"{', '.join(lacking)} have none"
             )
-        scales = [(c.mean or 0.0, c.deviation or 1.0) for c in self.schema.columns for _ in c.features]
-        firsts = np.cumsum([0, *(len(c.features) for c in self.schema.columns)])[:-1]
-        numbers = {int(at) for at, c in zip(firsts, self.schema.columns, strict=True) if not c.is_category}
-        kept = [scale if i in numbers else (0.0, 1.0) for i, scale in enumerate(scales)]
-        return Scaling(tuple(mean for mean, _ in kept), tuple(deviation for _, deviation in kept))
+        return Scaling.of_pairs((c.mean or 0.0, c.deviation or 1.0) if c else UNSCALED for c in self.schema.measured)
 
     def tree(self) -> dict[str, Any]:
         """As JSON, for the manifest of a model."""
@@ -76,7 +83,14 @@ class Preparation:
         return cls(schema, fills, seen)
 
 
+def _by_column(schema: Schema, coded: Array) -> list[Array]:
+    """The codes (N, codes) of each column."""
+    return np.split(coded, np.cumsum([column.codes for column in schema.columns])[:-1], axis=1)
+
+
 def _fill(column: Column, values: Array) -> float:
+    if column.is_text:
+        return 0.0
     known = values[~np.isnan(values)]
     if column.is_category:
         if not len(known):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,6 +26,12 @@ class Scaling:
         constant = values.min(axis=within) == values.max(axis=within)
         spread = np.where(constant, 1.0, values.std(axis=within))
         return cls(tuple(values.mean(axis=within).tolist()), tuple(np.where(spread > 0, spread, 1.0).tolist()))
+
+    @classmethod
+    def of_pairs(cls, pairs: Iterable[tuple[float, float]]) -> Scaling:
+        """From the mean and the deviation of each feature."""
+        means, deviations = zip(*pairs, strict=True)
+        return cls(means, deviations)
 
     @classmethod
     def none(cls, count: int) -> Scaling:

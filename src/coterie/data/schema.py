@@ -18,16 +18,18 @@ from typing import Any
 from coterie.core.errors import DataError, unknown
 from coterie.core.task import CLASSIFICATION, REGRESSION
 
-NUMBER, CATEGORY, ORDERED, DATE, IGNORE = "number", "category", "ordered", "date", "ignore"
+NUMBER, CATEGORY, ORDERED, DATE, TEXT, IGNORE = "number", "category", "ordered", "date", "text", "ignore"
 TYPES = {
     NUMBER: "a measurement",
     CATEGORY: "one of `values`; each becomes a 0/1 feature, and so does any other value",
     ORDERED: "one of `values`, from low to high; becomes its rank",
     DATE: "a date such as 2024-03-31; becomes years since `origin`",
+    TEXT: "free text; its words are hashed to `features` numbers",
     IGNORE: "left out",
 }
 MEDIAN, MEAN, MOST_FREQUENT, INDICATOR = "median", "mean", "most frequent", "indicator"
 FILLS = {NUMBER: (MEDIAN, MEAN), ORDERED: (MEDIAN, MEAN), DATE: (MEDIAN, MEAN), CATEGORY: (INDICATOR, MOST_FREQUENT)}
+HASHED, MOST_HASHED = 64, 2**16  # features of a text: by default, and at most
 MARKERS = ("", "?", "NA", "N/A", "NaN", "nan", "null", "None")  # of missing values, unless the schema lists others
 NUMBER_KEYS = ("least", "most", "mean", "deviation")
 COMMAND = "coterie data schema FILE --out schema.toml"
@@ -51,6 +53,7 @@ class Column:
     mean: float | None = None  # agreed constants, for data.scale = "schema"
     deviation: float | None = None
     origin: date = date(2000, 1, 1)  # of a date
+    features: int = 0  # of a text: to how many numbers its words are hashed
 
     @property
     def filled_by(self) -> str:
@@ -61,9 +64,25 @@ class Column:
         return self.type == CATEGORY
 
     @property
-    def features(self) -> tuple[str, ...]:
-        """The features that models see."""
-        if not self.is_category:
+    def is_text(self) -> bool:
+        return self.type == TEXT
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether it is a measurement, which may be scaled; indicators and hashed words are not."""
+        return not (self.is_category or self.is_text)
+
+    @property
+    def codes(self) -> int:
+        """How many numbers a cell is read as: one, or the features of a text."""
+        return self.features if self.is_text else 1
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """The features that models see. A measurement comes before its indicator."""
+        if self.is_text:
+            return tuple(f"{self.name} hash {i}" for i in range(self.features))
+        if self.is_measured:
             return (self.name, *((f"{self.name} missing",) if self.indicator else ()))
         missing = (f"{self.name} missing",) if self.filled_by == INDICATOR else ()
         return (*(f"{self.name} = {value}" for value in self.values), f"{self.name} unknown", *missing)
@@ -106,7 +125,17 @@ class Schema:
 
     @property
     def features(self) -> tuple[str, ...]:
-        return tuple(name for column in self.columns for name in column.features)
+        return tuple(name for column in self.columns for name in column.feature_names)
+
+    @property
+    def measured(self) -> tuple[Column | None, ...]:
+        """The column of each feature that is a measurement; None for indicators and hashed words."""
+        return tuple(c if c.is_measured and i == 0 else None for c in self.columns for i in range(len(c.feature_names)))
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The columns of free text."""
+        return tuple(column.name for column in self.columns if column.is_text)
 
     def markers(self, column: Column) -> frozenset[str]:
         return frozenset((*self.missing, *column.missing))
@@ -224,19 +253,23 @@ class _Reader:
         if (kind in (CATEGORY, ORDERED)) != bool(values) or len(set(values)) < len(values):
             raise self._error(where, f'`values` must list the different values of a "{CATEGORY}" or "{ORDERED}" column')
         fill = table.get("fill", "")
-        if fill and fill not in FILLS[kind]:
+        if fill and kind != TEXT and fill not in FILLS[kind]:
             raise self._error(where, str(unknown("fill", str(fill), FILLS[kind])))
         least, most, mean, deviation = (self._number(where, table, k) for k in NUMBER_KEYS)
         column = Column(
             name, kind, values, self._synonyms(where, table, values), self._texts(where, table, "missing"), fill,
             self._flag(where, table, "indicator"), self._flag(where, table, "optional"), str(table.get("unit", "")),
             least, most, mean, deviation, self._date(where, table.get("origin", Column.origin)),
+            self._features(where, table, kind),
         )  # fmt: skip
         return self._checked(where, column)
 
     def _checked(self, where: str, c: Column) -> Column:
-        if c.is_category and any((c.indicator, c.least, c.most, c.mean, c.deviation)):
+        measured = c.indicator or any(value is not None for value in (c.least, c.most, c.mean, c.deviation))
+        if c.is_category and measured:
             raise self._error(where, "a category has no indicator, range, mean or deviation")
+        if c.is_text and (measured or c.fill):
+            raise self._error(where, "a text has no fill, indicator, range, mean or deviation: if missing, it is all 0")
         if c.least is not None and c.most is not None and c.least >= c.most:
             raise self._error(where, f"`least` must be below `most`, not {c.least:g} and {c.most:g}")
         if (c.mean is None) != (c.deviation is None) or (c.deviation is not None and c.deviation <= 0):
@@ -276,6 +309,14 @@ class _Reader:
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self._error(where, f"`{key}` must be a number")
         return float(value)
+
+    def _features(self, where: str, table: Mapping[str, Any], kind: str) -> int:
+        if kind != TEXT and "features" in table:
+            raise self._error(where, f'`features` is for a "{TEXT}" column: remove it')
+        count = table.get("features", HASHED if kind == TEXT else 0)
+        if type(count) is not int or (kind == TEXT and not 1 <= count <= MOST_HASHED):
+            raise self._error(where, f"`features` must be a whole number from 1 to {MOST_HASHED:,}")
+        return count
 
     def _date(self, where: str, value: Any) -> date:
         try:

@@ -17,6 +17,7 @@ from coterie.data.dataset import Array
 from coterie.data.labels import which_rows
 from coterie.data.row_columns import ONLY_FEATURES, RowColumns
 from coterie.data.schema import DATE, NUMBER, ORDERED, Column, Schema, tidy
+from coterie.data.texts import hashed
 
 SEPARATORS = ",;\t|"
 DAYS_OF_A_YEAR = 365.25
@@ -45,6 +46,7 @@ class Reading:
     extra: tuple[str, ...] = ()  # columns that the schema does not declare
     absent: tuple[str, ...] = ()  # optional columns that the file lacks
     missing: Mapping[str, int] = field(default_factory=dict)  # cells without a value, by column
+    missing_texts: Mapping[str, int] = field(default_factory=dict)  # the same of free text
     unlikely: Mapping[str, int] = field(default_factory=dict)  # cells outside of the plausible range
     unknown: Mapping[str, int] = field(default_factory=dict)  # cells of no declared category
     respelled: Mapping[str, int] = field(default_factory=dict)  # cells with another spelling of a declared value
@@ -63,6 +65,7 @@ class Reading:
         ]
         by_column = (
             ("missing values", self.missing, "filled from the training rows"),
+            ("missing texts", self.missing_texts, "their features are 0"),
             ("values outside of the plausible range", self.unlikely, "they count as missing"),
             ("values of no declared category", self.unknown, "they count as unknown"),
             ("values in another spelling", self.respelled, "replaced by their synonym"),
@@ -81,9 +84,12 @@ def _counts(counts: Mapping[str, int]) -> str:
 
 @dataclass(frozen=True)
 class Coded:
-    """The columns of a schema as numbers: a measurement, or the number of a category; NaN where missing."""
+    """The columns of a schema as numbers: a measurement, or the number of a category; NaN where missing.
 
-    x: Array  # (rows, columns); a value of no declared category has the number after the last
+    A text is as many numbers as it has features, all 0 where it is missing.
+    """
+
+    x: Array  # (rows, codes of all columns); a value of no declared category has the number after the last
     y: Array | None  # class numbers, or numbers; None: the file has no label column, or it was not asked for
     kept: Array  # the row numbers of the file that are in x
     reading: Reading
@@ -100,8 +106,11 @@ def read_by_schema(path: Path, schema: Schema, *, labelled: bool = True, rows: R
     rows.check(path, schema.label.column, {column.name: () for column in schema.columns})
     _refuse_row_columns(path, table, rows)
     coder = _Coder(schema, decimal_comma=separator != "," and _has_decimal_comma(table, schema))
-    columns = [coder.coded(column, table[column.name]) if column.name in names else None for column in schema.columns]
-    x = np.stack([np.full(len(table), np.nan) if c is None else c for c in columns], axis=1)
+    columns = [
+        coder.coded(column, table[column.name]) if column.name in names else _absent(column, len(table))
+        for column in schema.columns
+    ]
+    x = np.concatenate(columns, axis=1)
     y = coder.labels(table[schema.label.column]) if labelled else None
     kept = np.arange(len(table)) if y is None else np.flatnonzero(np.isfinite(y))
     declared = [*(c.name for c in schema.columns), *schema.ignored, schema.label.column, *rows.by_key.values()]
@@ -110,7 +119,8 @@ def read_by_schema(path: Path, schema: Schema, *, labelled: bool = True, rows: R
         len(table), separator, order != [c.name for c in schema.columns if c.name in names],
         tuple(name for name in names if name not in declared),
         tuple(c.name for c in schema.columns if c.name not in names),
-        coder.missing, coder.unlikely, coder.unknown, coder.respelled, len(table) - len(kept), tuple(coder.faults),
+        coder.missing, coder.missing_texts, coder.unlikely, coder.unknown, coder.respelled,
+        len(table) - len(kept), tuple(coder.faults),
     )  # fmt: skip
     fields = rows.read(path, table.iloc[kept]) if rows.by_key else {}
     return Coded(x[kept], None if y is None else _labels_of(schema, y[kept]), kept, reading, fields)
@@ -118,6 +128,10 @@ def read_by_schema(path: Path, schema: Schema, *, labelled: bool = True, rows: R
 
 def _labels_of(schema: Schema, y: Array) -> Array:
     return y.astype(np.int64) if schema.label.classes else y
+
+
+def _absent(column: Column, rows: int) -> Array:
+    return np.full((rows, column.codes), 0.0 if column.is_text else np.nan)
 
 
 def read_texts(path: Path) -> tuple[Any, str]:
@@ -193,12 +207,23 @@ class _Coder:
     def __init__(self, schema: Schema, decimal_comma: bool) -> None:
         self.schema, self.decimal_comma = schema, decimal_comma
         self.missing: dict[str, int] = {}
+        self.missing_texts: dict[str, int] = {}
         self.unlikely: dict[str, int] = {}
         self.unknown: dict[str, int] = {}
         self.respelled: dict[str, int] = {}
         self.faults: list[Fault] = []
 
     def coded(self, column: Column, cells: Any) -> Array:
+        """The codes of a column, (rows, codes)."""
+        return self._hashed(column, cells) if column.is_text else self._numbered(column, cells)[:, None]
+
+    def _hashed(self, column: Column, cells: Any) -> Array:
+        texts, markers = [str(cell).strip() for cell in cells], self.schema.markers(column)
+        absent = np.array([text in markers for text in texts], dtype=bool)
+        self._count(self.missing_texts, column.name, absent)
+        return hashed(["" if missing else text for text, missing in zip(texts, absent, strict=True)], column.features)
+
+    def _numbered(self, column: Column, cells: Any) -> Array:
         texts, place = np.unique([tidy(cell) for cell in cells], return_inverse=True)
         absent = np.isin(texts, list(self.schema.markers(column)))
         values = self._values(column, texts, absent, place)[place]
@@ -228,7 +253,7 @@ class _Coder:
         """Class numbers, or the numbers to predict; NaN for a row without a label."""
         label = self.schema.label
         if not label.classes:
-            numbers = self.coded(label.as_number, cells)
+            numbers = self.coded(label.as_number, cells)[:, 0]
             for counts in (self.missing, self.unlikely):  # such rows are left out, and counted as unlabelled
                 counts.pop(label.column, None)
             return numbers

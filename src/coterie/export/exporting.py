@@ -52,18 +52,32 @@ def export(personal: Personal, out: Path, form: str = ONNX, *, overwrite: bool =
         with replacing_folder(out) as temporary:
             for part, data in files:
                 (temporary / part.file).write_bytes(data)
-                if personal.manifest.preparation and part.file.endswith(f".{ONNX}"):
+                if personal.manifest.preparation and (columns := columns_file(part, manifest)):
                     whole = taking_columns(data, personal.manifest.preparation)
-                    (temporary / columns_file(part)).write_bytes(whole)
+                    (temporary / columns).write_bytes(whole)
             write_json(temporary / MANIFEST, to_tree(manifest))
     except OSError as error:
         raise RunError(f"{out} could not be written ({error}): is the disk full?") from error
     return manifest
 
 
-def columns_file(part: Part) -> str:
-    """The same model, which takes the raw columns of a schema instead of features."""
+def columns_file(part: Part, m: Manifest) -> str:
+    """The file of the same model that takes the raw columns of a schema instead of features; empty without one.
+
+    There is none for a schema with texts: the operators of ONNX do not find words in a text, nor hash them.
+    """
+    if not m.preparation or m.preparation.schema.texts or not part.file.endswith(f".{ONNX}"):
+        return ""
     return f"{Path(part.file).stem}-columns.{ONNX}"
+
+
+def missing_columns_file(m: Manifest) -> str:
+    """Why there is no file that takes raw columns, and what to use instead; empty if there is one, or need be none."""
+    texts = m.preparation.schema.texts if m.preparation else ()
+    if not texts or not any(part.file.endswith(f".{ONNX}") for part in m.parts):
+        return ""
+    files = ", ".join(part.file for part in m.parts)
+    return f"no file takes the raw columns: ONNX cannot hash texts ({', '.join(texts)}); {files} takes the features"
 
 
 def _files(personal: Personal, form: str) -> list[tuple[Part, bytes]]:

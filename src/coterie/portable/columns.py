@@ -128,7 +128,7 @@ def _indicators(graph: _Graph, schema: Schema, column: Column, fill: float) -> s
     codes |= {spelling: codes[value] for spelling, value in column.synonyms.items()}
     codes |= dict.fromkeys(schema.markers(column), unknown + 1 if column.filled_by == INDICATOR else fill)
     encoded = _encoded(graph, graph.input(column.name, text=True), codes, unknown)
-    numbers = graph.constant(*map(float, range(len(column.features))))
+    numbers = graph.constant(*map(float, range(len(column.feature_names))))
     return graph.as_numbers(graph.add("Equal", [encoded, numbers]))
 
 

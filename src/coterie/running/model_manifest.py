@@ -76,7 +76,7 @@ class Manifest:
     def measured(self) -> tuple[str, ...]:
         """The features of a table that are measurements, not indicators."""
         if self.preparation:
-            return tuple(column.name for column in self.preparation.schema.columns if not column.is_category)
+            return tuple(column.name for column in self.preparation.schema.measured if column)
         return tuple(column.name for column in self.columns if not column.texts)
 
     @property
