@@ -117,7 +117,7 @@ def gather(e: Experiment, pooled: PooledData | None = None) -> Population:
     if e.model.vocabulary:
         _check_ids(dataset, pooled.kind, e.model.vocabulary)
     rng = randomness.generator(e.seed, "architectures")
-    names = models.assign(e.model, e.peers, shape, classes, rng)
+    names = models.assign(e.model, e.peers, shape, classes, rng, dataset.blocks)
     estimators = sorted(filter(is_estimator, set(names)))
     if estimators and not e.method.any_model:
         raise ModelError(
@@ -129,7 +129,10 @@ def gather(e: Experiment, pooled: PooledData | None = None) -> Population:
             f"method.name = {e.method_name} needs one architecture at all peers, "
             f"but model.zoo gives {', '.join(sorted(set(names)))}"
         )
-    build = partial(models.build, input_shape=shape, classes=classes, settings=e.model, parts=resolved(e.method.parts))
+    build = partial(
+        models.build, input_shape=shape, classes=classes, settings=e.model, parts=resolved(e.method.parts),
+        blocks=dataset.blocks,
+    )  # fmt: skip
     kinds = registry(e.model.zoo, tuple(shape), classes, partial(_architecture, e, build))
     for part, name in itertools.product(e.method.shared, sorted(set(names))):
         if not any(slot.name.startswith(f"{part}.") for slot in kinds.network(name).layout.slots):

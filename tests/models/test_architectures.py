@@ -1,4 +1,5 @@
-"""Every architecture for images: shapes, gradients, sizes, determinism. test_series.py has those for series."""
+"""Every architecture for images: shapes, gradients, sizes, determinism. test_series.py has those for series,
+test_mlp_embedding.py the one for categories."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from coterie.models import ModelSettings, build, names
 from coterie.models.layers import group_count, halve, halved
 
 SHAPES = [(1, 8, 8), (1, 28, 28), (3, 32, 32)]
-OF_IMAGES = [name for name in names() if name not in {"cnn1d", "gru", "transformer"}]
+OF_IMAGES = [name for name in names() if name not in {"cnn1d", "gru", "transformer", "mlp-embedding"}]
 NORMED = [name for name in OF_IMAGES if name not in {"linear", "mlp", "cnn3", "lenet"}]
 
 

@@ -92,7 +92,7 @@ def test_dropout_reaches_the_head_only() -> None:
     assert torch.equal(net(x).logits, net(x).logits)
 
 
-OF_IMAGES = [name for name in names() if name not in {"cnn1d", "gru", "transformer"}]
+OF_IMAGES = [name for name in names() if name not in {"cnn1d", "gru", "transformer", "mlp-embedding"}]
 VMAPPABLE = [name for name in OF_IMAGES if vmappable(build(name, (1, 8, 8), 10, ModelSettings()))]
 
 

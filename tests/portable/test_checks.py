@@ -219,7 +219,8 @@ def exported(net: nn.Module, shape: tuple[int, ...], dynamo: bool) -> bytes:
 
 
 def passes(name: str, norm: str, shape: tuple[int, ...], dynamo: bool, sandbox: Sandbox) -> None:
-    net = Probabilities(build(name, shape, 5, ModelSettings(norm=norm))).eval()
+    blocks = ((1, 4), (4, 6)) if name == "mlp-embedding" else ()
+    net = Probabilities(build(name, shape, 5, ModelSettings(norm=norm), blocks=blocks)).eval()
     content = exported(net, shape, dynamo)
     assert sandbox.check(content, digest_of(content), shape, 5, 10**8) == ""
     x = torch.randn(4, *shape, generator=torch.Generator().manual_seed(0))
@@ -233,6 +234,7 @@ def passes(name: str, norm: str, shape: tuple[int, ...], dynamo: bool, sandbox: 
     ("name", "norm", "shape"),
     [
         ("mlp", "none", (30,)),
+        ("mlp-embedding", "none", (30,)),
         ("cnn", "group", (1, 8, 8)),
         ("resnet8", "batch", (3, 16, 16)),
         ("cnn1d", "group", (3, 9)),
@@ -249,7 +251,8 @@ def test_networks(name: str, norm: str, shape: tuple[int, ...], sandbox: Sandbox
 @pytest.mark.parametrize("norm", ["group", "batch"])
 @pytest.mark.parametrize("name", names())
 def test_every_network_of_the_zoo(name: str, norm: str, dynamo: bool, sandbox: Sandbox) -> None:
-    shape = (3, 32) if name in {"cnn1d", "gru", "transformer"} else (3, 32, 32)
+    others = {"cnn1d": (3, 32), "gru": (3, 32), "transformer": (3, 32), "mlp-embedding": (30,)}
+    shape = others.get(name, (3, 32, 32))
     passes(name, norm, shape, dynamo, sandbox)
 
 

@@ -17,12 +17,19 @@ from coterie.data.scaling import Scaling
 from coterie.models import ModelSettings, build, names
 from coterie.portable.networks import taking_raw, to_onnx
 
+BLOCKS = ((1, 4), (4, 6))  # the features of categories
+
+
+def shape_for(name: str) -> tuple[int, ...]:
+    return {"cnn1d": (3, 8), "gru": (3, 8), "transformer": (3, 8), "mlp-embedding": (8,)}.get(name, (3, 8, 8))
+
 
 def drawn(name: str, shape: tuple[int, ...], **settings: object) -> Net:
     """A network in evaluation mode, with statistics of its own where it has some."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
-        net = build(name, shape, 5, ModelSettings(zoo=(name,), **settings))  # type: ignore[arg-type]
+        blocks = BLOCKS if name == "mlp-embedding" else ()
+        net = build(name, shape, 5, ModelSettings(zoo=(name,), **settings), blocks=blocks)  # type: ignore[arg-type]
         net.train()
         net(torch.randn(8, *shape))
     return net.eval()
@@ -49,7 +56,7 @@ EVERY = [(name, "group") for name in names()] + [("resnet8", "batch"), ("vgg11",
     ("name", "norm"), [pytest.param(*one, marks=pytest.mark.slow if one[0] in SLOW else ()) for one in EVERY]
 )
 def test_every_architecture_says_the_same(name: str, norm: str) -> None:
-    shape = (3, 8) if name in {"cnn1d", "gru", "transformer"} else (3, 8, 8)
+    shape = shape_for(name)
     net = drawn(name, shape, norm=norm, dropout=0.5)
     batches = [torch.randn(count, *shape) for count in (1, 2, 7)]
     for x, said in zip(batches, by_onnx(to_onnx(net, shape), *(x.numpy() for x in batches)), strict=True):

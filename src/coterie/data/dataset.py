@@ -15,7 +15,7 @@ import numpy.typing as npt
 from coterie.core.errors import DataError
 from coterie.core.files import replacing
 from coterie.core.task import OF_A_NUMBER, task_of
-from coterie.data.schema import Schema
+from coterie.data.schema import Blocks, Schema
 
 Array = npt.NDArray[Any]
 Arrays = dict[str, Array]
@@ -96,6 +96,11 @@ class Dataset:
     def shape(self) -> tuple[int, ...]:
         """The shape of a sample as models see it."""
         return (len(self.schema.features),) if self.schema else tuple(self.x.shape[1:])
+
+    @property
+    def blocks(self) -> Blocks:
+        """The features of each category of a schema."""
+        return self.schema.blocks if self.schema else ()
 
     @property
     def kind(self) -> str:

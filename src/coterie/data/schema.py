@@ -7,6 +7,7 @@ have the same features in the same order, and no value of a cell is needed to ag
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -32,6 +33,8 @@ FILLS = {NUMBER: (MEDIAN, MEAN), ORDERED: (MEDIAN, MEAN), DATE: (MEDIAN, MEAN), 
 HASHED, MOST_HASHED = 64, 2**16  # features of a text: by default, and at most
 MARKERS = ("", "?", "NA", "N/A", "NaN", "nan", "null", "None")  # of missing values, unless the schema lists others
 NUMBER_KEYS = ("least", "most", "mean", "deviation")
+Blocks = tuple[tuple[int, int], ...]
+"""Of each category: where its 0/1 features begin among the features of a row, and where they end."""
 COMMAND = "coterie data schema FILE --out schema.toml"
 
 
@@ -131,6 +134,12 @@ class Schema:
     def measured(self) -> tuple[Column | None, ...]:
         """The column of each feature that is a measurement; None for indicators and hashed words."""
         return tuple(c if c.is_measured and i == 0 else None for c in self.columns for i in range(len(c.feature_names)))
+
+    @property
+    def blocks(self) -> Blocks:
+        ends = list(itertools.accumulate(len(column.feature_names) for column in self.columns))
+        spans = zip(self.columns, [0, *ends], ends, strict=False)
+        return tuple((start, stop) for column, start, stop in spans if column.is_category)
 
     @property
     def texts(self) -> tuple[str, ...]:

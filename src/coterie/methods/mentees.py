@@ -22,7 +22,7 @@ from coterie.models.zoo import build
 def _mentee(site: Site) -> Net:
     """The small net, `model.mentee`, on the same inputs."""
     small = site.settings.mentee or ("lenet" if len(site.input_shape) == 3 else "mlp")
-    return build(small, site.input_shape, site.classes, replace(site.settings, d_z=0))
+    return build(small, site.input_shape, site.classes, replace(site.settings, d_z=0), blocks=site.blocks)
 
 
 def _with_mentee(mentee: Net, seen: Seen, out: Output) -> Output:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from torch import nn
 
 from coterie.core.net import Join, Net
+from coterie.data.schema import Blocks
 
 if TYPE_CHECKING:
     from coterie.models.zoo import ModelSettings
@@ -23,6 +24,7 @@ class Site:
     input_shape: tuple[int, ...]  # of one sample
     classes: int
     settings: ModelSettings
+    blocks: Blocks = ()  # the features of each category of a schema
 
     @property
     def d_p(self) -> int:

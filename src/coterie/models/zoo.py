@@ -14,6 +14,7 @@ from coterie.core.errors import ConfigError, ModelError, unknown
 from coterie.core.named_code import is_import_path
 from coterie.core.net import Net
 from coterie.core.settings import check_values, setting
+from coterie.data.schema import Blocks
 from coterie.models.alexnet import alexnet
 from coterie.models.cnn import cnn, cnn3, lenet
 from coterie.models.cnn1d import cnn1d
@@ -23,6 +24,7 @@ from coterie.models.googlenet import googlenet
 from coterie.models.gru import gru
 from coterie.models.layers import NORMS, Backbone
 from coterie.models.mlp import mlp
+from coterie.models.mlp_embedding import mlp_embedding
 from coterie.models.parts import Part, Site
 from coterie.models.resnet import resnet8, resnet9, resnet18
 from coterie.models.shufflenet import shufflenetv2
@@ -31,6 +33,7 @@ from coterie.models.vgg import vgg11
 from coterie.portable import estimators
 
 Shape = tuple[int, ...]
+Make = Callable[[Shape, "ModelSettings", Blocks], Backbone]
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,7 @@ class ModelSettings:
         "and a backbone with another number gets a linear layer",
         least=0,
     )
-    hidden: tuple[int, ...] = setting((200, 200), "widths of the hidden layers of mlp", least=1)
+    hidden: tuple[int, ...] = setting((200, 200), "widths of the hidden layers of mlp and mlp-embedding", least=1)
     width: float = setting(
         1.0,
         "resnet8, resnet9, resnet18, cnn1d, gru and transformer: multiplies the number of channels",
@@ -69,7 +72,9 @@ class ModelSettings:
         most=2**24,
     )
     norm: str = setting(
-        "group", "normalisation (mlp, cnn3, lenet and gru never have one, transformer has layer norm)", choices=NORMS
+        "group",
+        "normalisation (mlp, mlp-embedding, cnn3, lenet and gru never have one, transformer has layer norm)",
+        choices=NORMS,
     )
     d_p: int = setting(
         0, "number of outputs of the projector, for methods that have one; 0: as many as features", least=0
@@ -99,45 +104,51 @@ class ModelSettings:
 
 IMAGES = "images (channels, height, width)"
 SERIES = "series (channels, time), or token ids (time) with model.vocabulary"
+CATEGORIES = "rows with categories that a schema declares (data.schema)"
 ANYTHING = "inputs of any shape"
 
 
 @dataclass(frozen=True)
 class _Architecture:
     about: str
-    make: Callable[[Shape, ModelSettings], Backbone]
+    make: Make
     reads: str = IMAGES
     # measured: faster if pooling is much of the work or the layers are narrow, slower with wide 3x3 layers
     channels_last: bool = False
 
 
-def _normed(make: Callable[[Shape, str], Backbone]) -> Callable[[Shape, ModelSettings], Backbone]:
-    return lambda shape, settings: make(shape, settings.norm)
+def _normed(make: Callable[[Shape, str], Backbone]) -> Make:
+    return lambda shape, settings, _: make(shape, settings.norm)
 
 
-def _sized(make: Callable[[Shape, str, float], Backbone]) -> Callable[[Shape, ModelSettings], Backbone]:
-    return lambda shape, settings: make(shape, settings.norm, settings.width)
+def _sized(make: Callable[[Shape, str, float], Backbone]) -> Make:
+    return lambda shape, settings, _: make(shape, settings.norm, settings.width)
 
 
-def _fixed(make: Callable[[Shape], Backbone]) -> Callable[[Shape, ModelSettings], Backbone]:
-    return lambda shape, _: make(shape)
+def _fixed(make: Callable[[Shape], Backbone]) -> Make:
+    return lambda shape, *_: make(shape)
 
 
-def _of_series(make: Callable[[Shape, float, int], Backbone]) -> Callable[[Shape, ModelSettings], Backbone]:
-    return lambda shape, settings: make(shape, settings.width, settings.vocabulary)
+def _of_series(make: Callable[[Shape, float, int], Backbone]) -> Make:
+    return lambda shape, settings, _: make(shape, settings.width, settings.vocabulary)
 
 
 # Roughly from light to heavy.
 _ZOO = {
     "linear": _Architecture(
         "logistic regression: only the head, on the inputs",
-        lambda shape, _: mlp(shape, ()),
+        lambda shape, *_: mlp(shape, ()),
         reads=ANYTHING,
     ),
     "mlp": _Architecture(
         "dense layers and ReLU (model.hidden); flattens images and series; use it for feature vectors",
-        lambda shape, settings: mlp(shape, settings.hidden),
+        lambda shape, settings, _: mlp(shape, settings.hidden),
         reads=ANYTHING,
+    ),
+    "mlp-embedding": _Architecture(
+        "for tables with a schema: mlp on numbers and learned embeddings of the categories",
+        lambda shape, settings, blocks: mlp_embedding(shape, settings.hidden, blocks),
+        reads=CATEGORIES,
     ),
     "gru": _Architecture("for series and token ids: one gated recurrent layer", _of_series(gru), SERIES),
     "transformer": _Architecture(
@@ -145,7 +156,7 @@ _ZOO = {
     ),
     "cnn1d": _Architecture(
         "for series and token ids: three convolutions over time, and the mean",
-        lambda shape, settings: cnn1d(shape, settings.norm, settings.width, settings.vocabulary),
+        lambda shape, settings, _: cnn1d(shape, settings.norm, settings.width, settings.vocabulary),
         SERIES,
     ),
     "cnn3": _Architecture("PANM's CIFAR-10 network: three 3x3 convolutions, no norm", _fixed(cnn3), channels_last=True),
@@ -179,18 +190,24 @@ def describe(name: str) -> str:
 
 
 def build(
-    name: str, input_shape: Shape, classes: int, settings: ModelSettings, parts: Collection[str | Part] = ()
+    name: str,
+    input_shape: Shape,
+    classes: int,
+    settings: ModelSettings,
+    parts: Collection[str | Part] = (),
+    blocks: Blocks = (),
 ) -> Net:
     """A freshly initialised model; torch's global generator (``torch.manual_seed``) determines its weights.
 
     `parts` are the parts that the method needs besides backbone and head. Each `Part` is added, and drawn last, so that
-    backbone and head start alike with all methods; a part that is only named must exist in the net.
+    backbone and head start alike with all methods; a part that is only named must exist in the net. `blocks` are the
+    features of the categories, if the data has a schema.
     """
     if not input_shape or min(input_shape) < 1 or classes < 1:
         raise ModelError(f"model.zoo: no model for inputs of shape {input_shape} and {classes} classes")
-    net = _net(name, input_shape, classes, settings)
+    net = _net(name, input_shape, classes, settings, blocks)
     _check_parts(name, net, parts)
-    site = Site(name, net, input_shape, classes, settings)
+    site = Site(name, net, input_shape, classes, settings, blocks)
     for part in parts:
         if isinstance(part, Part):
             part.add_to(site)
@@ -213,9 +230,9 @@ def _check_parts(name: str, net: Net, parts: Collection[str | Part]) -> None:
             )
 
 
-def _net(name: str, input_shape: Shape, classes: int, settings: ModelSettings) -> Net:
+def _net(name: str, input_shape: Shape, classes: int, settings: ModelSettings, blocks: Blocks) -> Net:
     if not is_import_path(name):
-        net = _assemble(_zoo_backbone(name, input_shape, settings), classes, settings)
+        net = _assemble(_zoo_backbone(name, input_shape, settings, blocks), classes, settings)
         net.channels_last = _architecture(name).channels_last
         return net
     custom = build_custom(name, input_shape, classes, settings.d_z)
@@ -223,36 +240,41 @@ def _net(name: str, input_shape: Shape, classes: int, settings: ModelSettings) -
 
 
 def assign(
-    settings: ModelSettings, peers: int, input_shape: Shape, classes: int, rng: np.random.Generator
+    settings: ModelSettings,
+    peers: int,
+    input_shape: Shape,
+    classes: int,
+    rng: np.random.Generator,
+    blocks: Blocks = (),
 ) -> list[str]:
     """The architecture of every peer, by peer index."""
     zoo = settings.zoo
     for name in zoo:
         if not is_import_path(name) and not estimators.is_estimator(name):
-            _check_fit(name, input_shape, settings)
+            _check_fit(name, input_shape, settings, blocks)
     if settings.assign == "capacity" and (estimator_names := [name for name in zoo if estimators.is_estimator(name)]):
         raise ConfigError(f"model.assign = 'capacity' compares numbers of weights, but {estimator_names[0]} has none")
     if settings.assign == "random":
         return [zoo[i] for i in rng.integers(len(zoo), size=peers)]
     if settings.assign == "capacity":
-        return _by_capacity(settings, peers, input_shape, classes)
+        return _by_capacity(settings, peers, input_shape, classes, blocks)
     return [zoo[peer % len(zoo)] for peer in range(peers)]
 
 
-def _by_capacity(settings: ModelSettings, peers: int, input_shape: Shape, classes: int) -> list[str]:
+def _by_capacity(settings: ModelSettings, peers: int, input_shape: Shape, classes: int, blocks: Blocks) -> list[str]:
     """A peer of capacity c gets the largest model within the smallest fraction c of the zoo."""
     if not settings.capacity:
         raise ConfigError("model.assign = 'capacity' needs model.capacity: numbers from 0 to 1, one per peer")
-    sizes = {name: _parameter_count(name, input_shape, classes, settings) for name in settings.zoo}
+    sizes = {name: _parameter_count(name, input_shape, classes, settings, blocks) for name in settings.zoo}
     by_size = sorted(settings.zoo, key=sizes.__getitem__)
     capacities = (settings.capacity[peer % len(settings.capacity)] for peer in range(peers))
     return [by_size[min(math.floor(c * len(by_size)), len(by_size) - 1)] for c in capacities]
 
 
-def _parameter_count(name: str, input_shape: Shape, classes: int, settings: ModelSettings) -> int:
+def _parameter_count(name: str, input_shape: Shape, classes: int, settings: ModelSettings, blocks: Blocks) -> int:
     # Weights that are only counted must not advance the generator of the real ones.
     with torch.random.fork_rng(devices=[]):
-        net = build(name, input_shape, classes, settings)
+        net = build(name, input_shape, classes, settings, blocks=blocks)
     return sum(parameter.numel() for parameter in net.parameters())
 
 
@@ -263,26 +285,29 @@ def _architecture(name: str) -> _Architecture:
     return _ZOO[name]
 
 
-def _check_fit(name: str, input_shape: Shape, settings: ModelSettings) -> _Architecture:
+def _check_fit(name: str, input_shape: Shape, settings: ModelSettings, blocks: Blocks) -> _Architecture:
     """The architecture `name`; ModelError if it does not take inputs of this shape."""
     architecture = _architecture(name)
-    if not _fits(architecture, input_shape, settings):
-        others = [f"'{other}'" for other in _ZOO if _fits(_ZOO[other], input_shape, settings)]
+    if not _fits(architecture, input_shape, settings, blocks):
+        others = [f"'{other}'" for other in _ZOO if _fits(_ZOO[other], input_shape, settings, blocks)]
+        without = " without any: declare them, or" if architecture.reads == CATEGORIES else ";"
         raise ModelError(
             f"model.zoo: '{name}' takes {architecture.reads}, but the data has inputs of shape "
-            f"{input_shape}; use {', '.join(others)}, or a module of yours"
+            f"{input_shape}{without} use {', '.join(others)}, or a module of yours"
         )
     return architecture
 
 
-def _fits(architecture: _Architecture, input_shape: Shape, settings: ModelSettings) -> bool:
+def _fits(architecture: _Architecture, input_shape: Shape, settings: ModelSettings, blocks: Blocks) -> bool:
+    if architecture.reads == CATEGORIES:
+        return bool(blocks)
     if architecture.reads == SERIES:
         return len(input_shape) == (1 if settings.vocabulary else 2)
     return architecture.reads == ANYTHING or len(input_shape) == 3
 
 
-def _zoo_backbone(name: str, input_shape: Shape, settings: ModelSettings) -> Backbone:
-    return _check_fit(name, input_shape, settings).make(input_shape, settings)
+def _zoo_backbone(name: str, input_shape: Shape, settings: ModelSettings, blocks: Blocks) -> Backbone:
+    return _check_fit(name, input_shape, settings, blocks).make(input_shape, settings, blocks)
 
 
 def _assemble(backbone: Backbone, classes: int, settings: ModelSettings) -> Net:

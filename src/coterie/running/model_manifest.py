@@ -14,6 +14,7 @@ from coterie.core.task import OF_A_NUMBER, REGRESSION
 from coterie.data.dataset import IMAGES, KINDS, FeatureColumn
 from coterie.data.preparation import Preparation
 from coterie.data.scaling import Scaling
+from coterie.data.schema import Blocks
 
 FORM = 1  # version of the manifest's format; no other can be read
 RAW, SCALED = "raw", "scaled"
@@ -71,6 +72,11 @@ class Manifest:
         if self.preparation:
             return self.preparation.schema.features
         return tuple(name for column in self.columns for name in column.features)
+
+    @property
+    def blocks(self) -> Blocks:
+        """The features of each category of a schema."""
+        return self.preparation.schema.blocks if self.preparation else ()
 
     @property
     def measured(self) -> tuple[str, ...]:
