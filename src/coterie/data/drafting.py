@@ -11,15 +11,13 @@ from typing import Any
 import numpy as np
 
 from coterie.core.errors import DataError
+from coterie.data.dataset import Array
+from coterie.data.guessing import MOST_CATEGORIES, as_number, guess
 from coterie.data.schema import CATEGORY, DATE, IGNORE, MARKERS, NUMBER, tidy
 from coterie.data.untidy import read_texts
 
-MOST_CATEGORIES = 20
-FEW_NUMBERS = 6  # a column of whole numbers with at most this many different values is taken for categories
-MOSTLY = 0.9  # of a column's values that must be readable for a type to be guessed
-DISTINCT = 0.9  # share of different values from which texts and whole numbers look like identifiers
 SPREAD = 0.25  # by which the plausible range exceeds the values, as a share of their range
-SUSPECTED = re.compile(r"(^|[^a-z])(id|name|patient|ssn|insurance|mrn|birth|dob|address|phone|email)([^a-z]|$)", re.I)
+APART = 1 / 3  # share of the median below which there is no value but 0: then 0 may stand for a missing one
 MISSING_CODES = ("-9", "-99", "-999", "999", "9999")
 USUAL_LABELS = ("label", "target", "class", "outcome", "diagnosis", "y")
 
@@ -65,28 +63,28 @@ def _label(name: str, cells: Sequence[str]) -> str:
     present = [cell for cell in cells if cell not in MARKERS]
     classes = sorted(set(present))
     if len(classes) > MOST_CATEGORIES:
-        if any(_as_number(cell) is None for cell in present):
+        if any(as_number(cell) is None for cell in present):
             raise DataError(
                 f"the label column '{name}' has {len(classes)} different values: choose another with --label"
             )
-        return "\n".join(
-            [
-                f"[label]  # {len(classes)} different numbers: regression",
-                f"column = {_text(name)}",
-                f"type = {_text(NUMBER)}",
-                *_number(present)[:3],
-                "",
-            ]
-        )
+        return _label_of_numbers(name, present)
+    others = "  # at least two are needed: add those of the other sites" if len(classes) < 2 else ""
     return (
-        f"[label]\ncolumn = {_text(name)}\nclasses = {_listed(classes)}\n"
+        f"[label]\ncolumn = {_text(name)}\nclasses = {_listed(classes)}{others}\n"
         '# Other spellings, at other sites:\n# synonyms = { "M" = "malignant" }\n'
     )
 
 
+def _label_of_numbers(name: str, present: Sequence[str]) -> str:
+    numbers = np.array([value for cell in present if (value := as_number(cell)) is not None])
+    about = f"[label]  # {len(set(present))} different numbers: regression"
+    lines = [about, f"column = {_text(name)}", f"type = {_text(NUMBER)}", 'unit = ""', *_range(numbers)]
+    return "\n".join(lines) + "\n"
+
+
 def _column(name: str, cells: Sequence[str], optional: bool) -> str:
     present = [cell for cell in cells if cell not in MARKERS]
-    kind, why = _guess(name, present)
+    kind, why = guess(name, present, len(cells) - len(present))
     lines = [f"[columns.{_key(name)}]  # {why}", f"type = {_text(kind)}"]
     if kind == CATEGORY:
         lines.append(f"values = {_listed(sorted(set(present), key=_natural))}")
@@ -101,55 +99,38 @@ def _column(name: str, cells: Sequence[str], optional: bool) -> str:
 
 
 def _number(present: Sequence[str]) -> list[str]:
-    numbers = np.array([value for cell in present if (value := _as_number(cell)) is not None])
+    numbers = np.array([value for cell in present if (value := as_number(cell)) is not None])
     codes = [code for code in MISSING_CODES if code in present]
     kept = numbers[~np.isin(numbers, [float(code) for code in codes])]
-    margin = SPREAD * float(np.ptp(kept)) if len(kept) else 0.0
-    low, high = (float(kept.min()) - margin, float(kept.max()) + margin) if len(kept) else (0.0, 1.0)
-    low = max(low, 0.0) if len(kept) and kept.min() >= 0 else low
-    lines = ['unit = ""', f"# least = {_rounded(low)}  # the plausible range: values outside count as missing"]
-    lines.append(f"# most = {_rounded(high)}")
-    return lines + [f"missing = {_listed(codes)}  # are these missing values?"] * bool(codes)
+    lines = ['unit = ""', *([f"missing = {_listed(codes)}  # are these missing values?"] if codes else [])]
+    if _zero_is_apart(kept):
+        lines.append(f"# missing = {_listed([*codes, '0'])}  # is 0 a missing value? All others are far above")
+        kept = kept[kept != 0]
+    return [*lines, *_range(kept)]
 
 
-def _guess(name: str, present: Sequence[str]) -> tuple[str, str]:
-    """The type of a column, and why."""
-    distinct = len(set(present))
-    if not present:
-        return IGNORE, "no values here"
-    if SUSPECTED.search(name):
-        return IGNORE, "looks like an identifier of a person, by its name"
-    numbers = [_as_number(cell) for cell in present]
-    readable = [value for value in numbers if value is not None]
-    if len(readable) >= MOSTLY * len(present):
-        whole = all(value == int(value) for value in readable)
-        if whole and distinct <= FEW_NUMBERS:
-            return CATEGORY, f"{distinct} different whole numbers: if they are amounts, make it a number"
-        if whole and distinct > max(MOST_CATEGORIES, DISTINCT * len(present)):
-            return IGNORE, f"looks like an identifier: {distinct} different whole numbers in {len(present)} rows"
-        return NUMBER, f"{distinct} different numbers"
-    if sum(bool(re.match(r"\d{4}-\d\d-\d\d", cell)) for cell in present) >= MOSTLY * len(present):
-        return DATE, "dates"
-    if distinct <= MOST_CATEGORIES and distinct <= DISTINCT * len(present):
-        return CATEGORY, f"{distinct} different texts"
-    return IGNORE, f"{distinct} different texts in {len(present)} rows: names, identifiers or free text"
+def _zero_is_apart(numbers: Array) -> bool:
+    others = numbers[numbers != 0]
+    return 0 < len(others) < len(numbers) and bool(others.min() > APART * np.median(others))
 
 
-def _as_number(cell: str) -> float | None:
-    try:
-        value = float(cell.replace(",", "."))
-    except ValueError:
-        return None
-    return value if np.isfinite(value) else None
+def _range(numbers: Array) -> list[str]:
+    """The plausible range, rounded outwards; none for equal numbers, which say nothing about it."""
+    margin = SPREAD * float(np.ptp(numbers)) if len(numbers) else 0.0
+    if not margin:
+        return []
+    step = 10.0 ** np.floor(np.log10(margin))
+    low, high = (float(numbers.min()) - margin) / step, (float(numbers.max()) + margin) / step
+    low = max(low, 0.0) if numbers.min() >= 0 else low
+    return [
+        f"# least = {np.floor(low) * step:.12g}  # the plausible range: values outside count as missing",
+        f"# most = {np.ceil(high) * step:.12g}",
+    ]
 
 
 def _natural(text: str) -> tuple[float, str]:
-    value = _as_number(text)
+    value = as_number(text)
     return (np.inf if value is None else value, text)
-
-
-def _rounded(value: float) -> str:
-    return f"{float(f'{value:.2g}'):g}"
 
 
 def _text(value: str) -> str:
