@@ -20,9 +20,7 @@ class Embeddings(nn.Module):
 
     def __init__(self, features: int, blocks: Blocks) -> None:
         super().__init__()
-        self.tables = nn.ModuleList(nn.Linear(stop - start, width(stop - start), bias=False) for start, stop in blocks)
-        for table in self.tables:
-            nn.init.normal_(table.weight)  # as torch's Embedding; standardised numbers have the same deviation
+        self.tables = nn.ModuleList(_table(stop - start) for start, stop in blocks)
         self.blocks, self.features = blocks, features
         self.width = features + sum(width(stop - start) - (stop - start) for start, stop in blocks)
 
@@ -32,6 +30,12 @@ class Embeddings(nn.Module):
             parts += [x[:, at:start]] * (start > at) + [table(x[:, start:stop])]
             at = stop
         return torch.cat([*parts, x[:, at:]] if at < self.features else parts, 1)
+
+
+def _table(features: int) -> nn.Linear:
+    table = nn.Linear(features, width(features), bias=False)
+    nn.init.normal_(table.weight)  # as torch's Embedding; standardised numbers have the same deviation
+    return table
 
 
 def width(features: int) -> int:
