@@ -35,7 +35,9 @@ class JudgeByMetric:
         Where these labels do not define it, such as the AUROC of one class, models are judged by accuracy, or by their
         mean squared error.
         """
-        if self.label_scaling is not None:
+        if self.label_scaling is None:
+            answers = answers / answers.sum(-1, keepdims=True)  # float32 probabilities sum to 1 only approximately
+        else:
             answers, labels = self.label_scaling.restored(answers[..., 0]), self.label_scaling.restored(labels)
         values = self._tuned(answers, labels) if self.metric.tune else self._stacked(answers, labels)
         known = [value for value in values if value is not None]
