@@ -18,6 +18,7 @@ from coterie.core.optimizers import OPTIMIZERS, OPTIONS
 from coterie.core.schedules import STEP
 from coterie.core.settings import check_values
 from coterie.core.topology import COMPLETE
+from coterie.data.scaling import POOLED
 from coterie.methods import find
 from coterie.methods.base import Method
 from coterie.metrics import evaluation as metrics
@@ -53,6 +54,7 @@ def check(e: Experiment) -> None:
     if e.train.warmup >= e.rounds:
         raise ConfigError(f"train.warmup = {e.train.warmup} must be below the number of rounds, {e.rounds}")
     _check_graph(e)
+    _check_pooled(e)
     _check_sinks(e.engine.sinks)
     _check_device(e.engine.device)
     _check_cluster(e.engine)
@@ -105,6 +107,16 @@ def _check_graph(e: Experiment) -> None:
             f"method.name = {e.method_name} has a server, which reaches every peer, so graph.kind = {e.graph.kind} "
             "would have no effect. Remove [graph], or use a method without a server"
             f"{' (this one has none with other parameters)' if depends else ''}"
+        )
+
+
+def _check_pooled(e: Experiment) -> None:
+    """The peers' feature sums go from every peer to every other."""
+    links = topology.links_of(e.graph, e.peers, e.seed) if e.data.scale == POOLED else None
+    if links is not None and any(len(near) < e.peers - 1 for near in links):
+        raise ConfigError(
+            f"data.scale = 'pooled' needs an exchange among all peers, but graph.kind = {e.graph.kind} lacks edges "
+            "between some. Remove [graph], or use data.scale = 'standard'"
         )
 
 

@@ -22,6 +22,7 @@ from coterie.core.task import CLASSIFICATION, REGRESSION
 from coterie.core.topology import TopologySettings
 from coterie.data import PartitionSettings, Views
 from coterie.data.partitions.settings import FILES
+from coterie.data.scaling import POOLED
 from coterie.data.views import AUTO
 from coterie.data.views import NAMES as VIEWS
 from coterie.methods.base import Method
@@ -52,6 +53,7 @@ class DataSettings(PartitionSettings):
             "standard": "mean 0, standard deviation 1, per channel or feature",
             "unit": "images: 0 to 1",
             "schema": "by the mean and deviation that the schema declares for each column",
+            POOLED: "features: by the mean and deviation of all peers' training rows, from sums that peers exchange",
             "none": "",
         },
     )

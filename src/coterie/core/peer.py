@@ -280,7 +280,7 @@ class Peer:
             name: of the artifact.
             tensors: its content. A snapshot: later changes do not affect it.
             made_from: what it was computed from, for release steps: "parameters", "update", "class means", "features",
-                "portable model", "average" or "bookkeeping" (`core.release`).
+                "feature sums", "portable model", "average" or "bookkeeping" (`core.release`).
             reference: the same tensors before training, if the method has them: `me.reference()`.
             facts: numbers and texts that go with the tensors.
         """
@@ -467,6 +467,11 @@ class Peer:
 def held_by(me: Peer) -> PeerData | None:
     """All of a peer's data, test rows included; None for a server. For engines and reports: not a verb of `me`."""
     return me._held
+
+
+def hold(me: Peer, data: PeerData) -> None:
+    """Give a peer other data, such as the same rows in another scaling. For engines: not a verb of `me`."""
+    me._held = data
 
 
 def _override(settings: TrainSettings, changes: Mapping[str, Any]) -> TrainSettings:

@@ -25,10 +25,11 @@ PARAMETERS: Final = "parameters"  # trained parameters of a model, or of a part 
 UPDATE: Final = "update"  # the change of parameters by training
 CLASS_MEANS: Final = "class means"  # of features or predictions, and the number of samples of each class
 FEATURES: Final = "features"  # of single samples
+FEATURE_SUMS: Final = "feature sums"  # count, mean and squared deviations of each input feature (data.scale = "pooled")
 PORTABLE: Final = "portable model"  # an estimator or network as ONNX
 AVERAGE: Final = "average"  # what other peers released, merged or passed on
 BOOKKEEPING: Final = "bookkeeping"  # of the method, such as rounds and peers; not computed from data
-ORIGINS: Final = (PARAMETERS, UPDATE, CLASS_MEANS, FEATURES, PORTABLE, AVERAGE, BOOKKEEPING)
+ORIGINS: Final = (PARAMETERS, UPDATE, CLASS_MEANS, FEATURES, FEATURE_SUMS, PORTABLE, AVERAGE, BOOKKEEPING)
 
 
 @dataclass(frozen=True, eq=False)

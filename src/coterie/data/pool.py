@@ -20,9 +20,10 @@ from coterie.core.peer_data import PeerData
 from coterie.data import Dataset, Share, available
 from coterie.data.augmentation import Augmentation, FeatureAugmentation, ImageAugmentation, NoAugmentation
 from coterie.data.dataset import FEATURES, IMAGES, INTEGERS
+from coterie.data.feature_sums import FeatureSums, scaling_of_all
 from coterie.data.own import refuse_large_integers
 from coterie.data.preparation import Preparation
-from coterie.data.scaling import Scaling
+from coterie.data.scaling import POOLED, Scaling
 
 if TYPE_CHECKING:
     from coterie.config.sections import DataSettings
@@ -51,10 +52,11 @@ class PooledData:
     division: str  # a digest of which rows each peer has
     rows: Array  # of the samples: their row numbers in the dataset, or in the file of their site
     label_scalings: list[Scaling | None]  # by peer: of the numbers to predict; None: classes
+    shares: tuple[Share, ...] = ()  # with data.scale = "pooled": by peer, for a real peer that scales again
 
     def without_raw(self) -> PooledData:
         """The same without the raw rows of the dataset, which peers do not need."""
-        return replace(self, dataset=replace(self.dataset, x=self.dataset.x[:0]))
+        return replace(self, dataset=replace(self.dataset, x=self.dataset.x[:0]), shares=())
 
     def splits(self, device: str) -> list[PeerData]:
         """The splits of all peers, which index into one pool."""
@@ -72,45 +74,105 @@ class PooledData:
         )  # fmt: skip
 
 
-def pool_data(dataset: Dataset, shares: Sequence[Share], settings: DataSettings) -> PooledData:
-    """The samples of all shares, transformed as the shares say, and scaled."""
+@dataclass(frozen=True)
+class Unscaled:
+    """The rows of one real peer before scaling: what it tells other peers of them, and the same rows in their scaling.
+
+    Scaling begins with the raw rows each time, so rows are never scaled twice.
+    """
+
+    pooled: PooledData
+    settings: DataSettings
+    index: int  # of the peer's share
+    device: str
+
+    def sums(self) -> FeatureSums:
+        return feature_sums(self.pooled.dataset, self.pooled.shares[self.index])
+
+    def scaled_by(self, scaling: Scaling) -> PeerData:
+        again = pool_data(self.pooled.dataset, self.pooled.shares, self.settings, scaling)
+        return again.splits(self.device)[self.index]
+
+
+def pool_data(
+    dataset: Dataset, shares: Sequence[Share], settings: DataSettings, common: Scaling | None = None
+) -> PooledData:
+    """The samples of all shares, transformed as the shares say, and scaled.
+
+    `common` is the scaling of all peers, if it is known; with data.scale = "pooled" it is else that of these shares.
+    """
     total = sum(len(s.train) + len(s.validation) + len(s.test) for s in shares)
     pool_x = np.empty((total, *dataset.shape), dtype=np.float32)
     pool_y = np.empty(total, dtype=np.int64 if dataset.classes else np.float32)
     pool_rows = np.empty(total, dtype=np.int64)
     kind, at, cuts, counts, scalings = _kind(dataset, settings), 0, [], [], []
     _refuse_missing(dataset)
+    if settings.scale == POOLED and kind != IMAGES:
+        common = common or scaling_of_all([feature_sums(dataset, share) for share in shares])
+    common, common_label = _apart(dataset, common)
     preparations: list[Preparation | None] = []
     label_scalings: list[Scaling | None] = []
     for share in shares:
         rows = np.concatenate([share.train, share.validation, share.test])
         x, y = share.transform.apply(dataset.x[rows], dataset.y[rows])
-        preparations.append(Preparation.fitted(dataset.schema, x[: len(share.train)]) if dataset.schema else None)
-        if prepared := preparations[-1]:
-            x = prepared.features(x)
+        prepared = _preparation(dataset, x[: len(share.train)], common)
+        x = prepared.features(x) if prepared else x
+        preparations.append(prepared)
         if kind != IMAGES:
-            scalings.append(_scaling(dataset.name, kind, x[: len(share.train)], settings, prepared))
+            scalings.append(common or _scaling(dataset.name, kind, x[: len(share.train)], settings, prepared))
             x = _scaled(dataset.name, kind, x, scalings[-1])
         place = slice(at, at + len(rows))
-        label_scalings.append(_label_scaling(dataset, y[: len(share.train)], settings))
+        label_scalings.append(common_label or _label_scaling(dataset, y[: len(share.train)], settings))
         pool_x[place], pool_y[place] = x, _scaled_labels(dataset, y, label_scalings[-1])
         pool_rows[place] = rows if dataset.row_ids is None else dataset.row_ids[rows]
         cuts.append((at, at + len(share.train), at + len(share.train) + len(share.validation), at + len(rows)))
         if dataset.classes:
             counts.append(np.bincount(y[: len(share.train)], minlength=len(dataset.classes)).tolist())
         at += len(rows)
-    augment: Augmentation
+    augment = _augmentation_of_numbers(kind, pool_x.shape, settings)
     if kind == IMAGES:
         augment, scaling = _scale_images(pool_x, cuts, settings)
         scalings = [scaling] * len(shares)
-    elif kind == INTEGERS:
-        augment = NoAugmentation()
-    else:
-        augment = FeatureAugmentation(math.prod(pool_x.shape[1:]), settings.noise, settings.drop)
     return PooledData(
         dataset, pool_x, pool_y, cuts, counts, _clusters(shares), augment, scalings, preparations, kind,
-        _division(shares), pool_rows, label_scalings,
+        _division(shares), pool_rows, label_scalings, tuple(shares) if settings.scale == POOLED else (),
     )  # fmt: skip
+
+
+def _augmentation_of_numbers(kind: str, shape: tuple[int, ...], settings: DataSettings) -> Augmentation:
+    if kind == INTEGERS:
+        return NoAugmentation()
+    return FeatureAugmentation(math.prod(shape[1:]), settings.noise, settings.drop)
+
+
+def feature_sums(dataset: Dataset, share: Share) -> FeatureSums:
+    """The sums over the training rows of one peer, without values that were filled in; after those of the features,
+    that of labels that are numbers."""
+    x, y = share.transform.apply(dataset.x[share.train], dataset.y[share.train])
+    preparation = _preparation(dataset, x)
+    sums = FeatureSums.of(preparation.features(x), preparation.present(x)) if preparation else FeatureSums.of(x)
+    if not dataset.classes:
+        sums = sums.followed_by(FeatureSums.of(y[:, None]))
+    if sums.fault():
+        raise DataError(f"{dataset.name}: {TOO_LARGE}")
+    return sums
+
+
+def _apart(dataset: Dataset, common: Scaling | None) -> tuple[Scaling | None, Scaling | None]:
+    """The common scaling of the features, and that of labels that are numbers: see `feature_sums`."""
+    if common is None or dataset.classes:
+        return common, None
+    return (
+        Scaling(common.mean[:-1], common.deviation[:-1]),
+        Scaling(common.mean[-1:], common.deviation[-1:]),
+    )
+
+
+def _preparation(dataset: Dataset, train: Array, common: Scaling | None = None) -> Preparation | None:
+    if not dataset.schema:
+        return None
+    preparation = Preparation.fitted(dataset.schema, train)
+    return preparation.centred_by(common) if common else preparation
 
 
 def _refuse_missing(dataset: Dataset) -> None:
@@ -137,7 +199,7 @@ def _division(shares: Sequence[Share]) -> str:
 
 def _kind(dataset: Dataset, settings: DataSettings) -> str:
     """The kind of samples that models see: standardised integers are features."""
-    return FEATURES if dataset.kind == INTEGERS and settings.scale == "standard" else dataset.kind
+    return FEATURES if dataset.kind == INTEGERS and settings.scale in ("standard", POOLED) else dataset.kind
 
 
 def _clusters(shares: Sequence[Share]) -> list[int] | None:
@@ -216,6 +278,8 @@ def _scale_images(
     """
     if settings.scale == "schema":
         raise DataError("data.scale = 'schema' only applies to tables with data.schema: use 'standard' or 'unit'")
+    if settings.scale == POOLED:
+        raise DataError("data.scale = 'pooled' only applies to tables and other features: use 'standard' or 'unit'")
     mean, std = np.zeros(x.shape[1]), np.ones(x.shape[1])
     if settings.scale == "unit":
         std = np.full(x.shape[1], 255.0)

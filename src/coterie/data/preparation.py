@@ -5,7 +5,7 @@ A peer's preparation is fitted to its own training rows alone, in a simulation a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -58,6 +58,22 @@ class Preparation:
         standard = Scaling.standard(train)
         scales = zip(self.schema.measured, standard.mean, standard.deviation, strict=True)
         return Scaling.of_pairs((mean, deviation) if column else UNSCALED for column, mean, deviation in scales)
+
+    def present(self, coded: Array) -> Array:
+        """Which of the features of these rows are measured values of the row: bool (N, features). Filled values are
+        not, nor are indicators and hashed words, which are not scaled."""
+        by_column = zip(self.schema.columns, _by_column(self.schema, coded), strict=True)
+        parts = [np.zeros((len(coded), len(column.feature_names)), dtype=bool) for column in self.schema.columns]
+        for part, (column, codes) in zip(parts, by_column, strict=True):
+            if column.is_measured:
+                part[:, 0] = ~np.isnan(codes[:, 0])
+        return np.concatenate(parts, axis=1)
+
+    def centred_by(self, scaling: Scaling) -> Preparation:
+        """The same, but numbers that no training row has are filled with the mean of this scaling: they become 0."""
+        means = {c.name: mean for c, mean in zip(self.schema.measured, scaling.mean, strict=True) if c}
+        by_column = zip(self.schema.columns, self.fills, self.seen, strict=True)
+        return replace(self, fills=tuple(fill if seen else means.get(c.name, fill) for c, fill, seen in by_column))
 
     def agreed_scaling(self) -> Scaling:
         """The scaling by the constants in the schema. Indicators and hashed words are not scaled."""

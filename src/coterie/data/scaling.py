@@ -9,6 +9,8 @@ import numpy as np
 
 from coterie.data.dataset import Array
 
+POOLED = "pooled"  # data.scale: by the mean and deviation of all peers' training rows
+
 
 @dataclass(frozen=True)
 class Scaling:
