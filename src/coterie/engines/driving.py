@@ -26,7 +26,7 @@ MOST_NAMED = 3  # calls, in a note on an exception
 
 def start(method: Method, me: Peer) -> Part:
     """The coroutine of the method at this peer, for the peer's current round."""
-    me.rule, me.release_steps = method.merge_rule(), method.release_steps()
+    equip(method, me)
     me.requested.clear()  # requests that were made outside of the method, as benchmarks do
     name = "setup" if me.round == SETUP else "serve" if me.id == me.server else "round"
     with _Watch():
@@ -37,6 +37,11 @@ def start(method: Method, me: Peer) -> Part:
             f"write `async def {name}`, and make its decorators return the coroutine"
         )
     return part
+
+
+def equip(method: Method, me: Peer) -> None:
+    """Set the rules of the method that verbs of `me` apply."""
+    me.rule, me.release_steps = method.merge_rule(), method.release_steps()
 
 
 def step(me: Peer, part: Part, answer: Any) -> Request[Any] | None:

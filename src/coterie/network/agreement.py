@@ -26,7 +26,8 @@ from coterie.core.peer import Peer
 from coterie.core.task import REGRESSION
 from coterie.core.topology import COMPLETE, links_of
 from coterie.data import Dataset
-from coterie.data.dataset import FeatureColumn
+from coterie.data.dataset import INTEGERS, FeatureColumn
+from coterie.data.scaling import POOLED
 from coterie.data.schema import Schema
 from coterie.methods.parts import names as part_names
 from coterie.network.wire import PROTOCOL, canonical, digest_of
@@ -67,7 +68,8 @@ def agreement(e: Experiment, dataset: Dataset, me: Peer, server: str, division: 
         "protocol": PROTOCOL, "seed": e.seed, "rounds": e.rounds, "method.name": _code(e.method_name),
         **{f"method.{key}": value for key, value in dataclasses.asdict(e.method).items()},
         **{f"method.{key}": _function(getattr(e.method, key)) for key in function_parameters(e.method)},
-        "engine.asynchronous": e.engine.asynchronous, "server": server, "number of labels": len(dataset.classes),
+        "data.scale": _scale(e, dataset), "engine.asynchronous": e.engine.asynchronous, "server": server,
+        "number of labels": len(dataset.classes),
         RANDOM_NUMBERS: _short(_random_numbers(e.seed)),
     }  # fmt: skip
     if dataset.task == REGRESSION:
@@ -76,6 +78,8 @@ def agreement(e: Experiment, dataset: Dataset, me: Peer, server: str, division: 
         terms[DIVISION] = f"{e.data.name} {division}"
     if e.graph.kind != COMPLETE:
         terms["graph"] = f"{e.graph.kind} of {e.peers} peers with edges {_short(links_of(e.graph, e.peers, e.seed))}"
+    if e.data.scale == POOLED:
+        terms.update(shape)
     if not e.method.mixed:
         slots = [[s.name, list(s.shape)] for s in me.model.layout.slots]
         terms.update(shape)
@@ -92,6 +96,13 @@ def agreement(e: Experiment, dataset: Dataset, me: Peer, server: str, division: 
         terms["d_p"] = int(me.model["prototypes"].shape[1])
     texts = {key: _text(value) for key, value in terms.items()}
     return {**texts, LABELS: _digested(list(dataset.classes)), **_columns(dataset.columns), **_schema(dataset.schema)}
+
+
+def _scale(e: Experiment, dataset: Dataset) -> str:
+    """How inputs are scaled, with what "auto" means for these."""
+    if e.data.scale != "auto":
+        return e.data.scale
+    return "none" if dataset.kind == INTEGERS else "standard"
 
 
 def _schema(schema: Schema | None) -> dict[str, str]:

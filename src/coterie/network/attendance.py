@@ -24,6 +24,7 @@ class Attendance:
         self.run, self.store, self.node = run, store, node
         self.joined = time.monotonic()  # when the circle was complete, or this peer was back
         self.before_crash: set[int] = set()  # the peers that were present at the last checkpoint
+        self.newcomer = False  # whether it joined when the circle was already running
 
     async def join(self) -> int:
         """Wait for the other peers and for the server; returns the round to begin with."""
@@ -46,6 +47,7 @@ class Attendance:
             if running and self.node.book.mine.state == GATHERING:
                 at = min(max(1, int(statistics.median_high(running))), self.run.rounds)
                 say(f"the circle is in round {at}: joining there")
+                self.newcomer = True
                 return at
             count = len(others) + 1
             self.node.book.announce(knows=count, state=READY if count >= expected else GATHERING)

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, NotRequired, TypeVar, cast
+from typing import Any, NotRequired, TypedDict, TypeVar, cast
 
 from coterie.core import checkpoint
 from coterie.core.artifact import Artifact
@@ -20,7 +20,8 @@ from coterie.core.errors import CoterieError
 from coterie.core.events import EventLog, PeerRound
 from coterie.core.requests import Compute, Evaluate, Fetch, News, Predict, Receive, Request, Send, Train
 from coterie.core.run_folder import RunFolder
-from coterie.engines.driving import close, start, step
+from coterie.data.scaling import Scaling
+from coterie.engines.driving import Part, close, equip, start, step
 from coterie.engines.measuring import is_due, measure_of, score_all
 from coterie.engines.predictions import Predictions, SavedPrediction
 from coterie.engines.shelves import Shelved
@@ -31,10 +32,16 @@ from coterie.network.mailbox import SavedMailbox
 from coterie.network.membership import RUNNING
 from coterie.network.node import Node
 from coterie.network.peer_run import Activity, PeerRun
+from coterie.network.pooling import ARTIFACTS, Pooling
 from coterie.network.store import Store
 from coterie.training import Trainer
 
 T = TypeVar("T")
+
+
+class SavedScaling(TypedDict):
+    mean: list[float]
+    deviation: list[float]
 
 
 class SavedRealPeer(SavedPeer):
@@ -49,6 +56,7 @@ class SavedRealPeer(SavedPeer):
     shelved: NotRequired[int]  # older versions wrote none
     shelves: list[SavedArtifact]
     predictions: NotRequired[list[SavedPrediction]]  # older versions wrote none
+    scaling: NotRequired[SavedScaling]  # with data.scale = "pooled": that of the circle
 
 
 class NetworkEngine:
@@ -70,6 +78,7 @@ class NetworkEngine:
         self.attendance = Attendance(run, store, node)
         self.exchange = Exchange(self.attendance, self.activity)
         self.listening = Listening(self.attendance, self.activity)
+        self.pooling = Pooling(self.attendance, self._drive)
         self.seconds_before = 0.0  # before the last restart
         self._started = time.monotonic()
         self._worker = ThreadPoolExecutor(1, "compute")  # so that training does not block the network
@@ -92,6 +101,7 @@ class NetworkEngine:
         self.me.meet(self.attendance.peers())
         if not resumed:
             self.me.begin(0)
+            await self._scale()
             await self._act()
             self.store.round = joined
             await self._save(joined - 1)  # a peer killed in its first round resumes there
@@ -142,7 +152,17 @@ class NetworkEngine:
 
     async def _act(self) -> None:
         """Run the method's coroutine for this round, or its setup before the first."""
-        coroutine, answer = start(self.peer_run.method, self.me), None
+        await self._drive(start(self.peer_run.method, self.me))
+
+    async def _scale(self) -> None:
+        """Scale this peer's samples as all peers do, if the settings say so."""
+        if self.peer_run.unscaled is not None:
+            equip(self.peer_run.method, self.me)
+            await self.pooling.pool(self.peer_run.unscaled)
+            self.exchange.deadline.recent.clear()  # nobody trained: rounds take longer
+
+    async def _drive(self, coroutine: Part) -> None:
+        answer = None
         try:
             while (request := step(self.me, coroutine, answer)) is not None:
                 self.attendance.check_node()
@@ -192,17 +212,24 @@ class NetworkEngine:
     async def _save(self, t: int) -> None:
         store, exchange = self.store, self.exchange
         shelved = [version.artifact for version in store.shelves.everything()]
+        scaling = self.pooling.scaling
         tree: SavedRealPeer = {
             **checkpoint.of_peer(self.me), "epoch": exchange.numbers.epoch,
             "letters": store.mailbox.state(), "seconds": self.seconds(), "recent": list(exchange.deadline.recent),
             "pace": list(store.pace.recent), "there": self.attendance.peers(), "shelved": store.shelved,
-            "shelves": [packed(a) for a in shelved if a.round >= t or self.peer_run.asynchronous],
+            "shelves": [packed(a) for a in shelved if self._is_kept(a, t)],
             "predictions": self.predictions.state(t),
         }  # fmt: skip
+        if scaling is not None:
+            tree["scaling"] = {"mean": list(scaling.mean), "deviation": list(scaling.deviation)}
         await self._compute(partial(self._write, t), tree)
         self.predictions.saved(t)
         store.mailbox.drop_used()
         self.node.audit.sync()
+
+    def _is_kept(self, shelved: Artifact, t: int) -> bool:
+        """Whether others may still ask for it after a restart. Sums are not released anew: noise would differ."""
+        return shelved.round >= t or self.peer_run.asynchronous or shelved.name in ARTIFACTS
 
     def _write(self, t: int, tree: SavedRealPeer) -> None:
         self.log.sync()  # first: a checkpoint without the record of its round would leave a gap in the log
@@ -212,6 +239,9 @@ class NetworkEngine:
         """Restore the state at the end of this round."""
         tree = cast("SavedRealPeer", saved)  # its checksum proves that `_write` wrote it
         store, exchange = self.store, self.exchange
+        if self.peer_run.unscaled is not None:
+            scaling = tree["scaling"]
+            self.pooling.use(Scaling(tuple(scaling["mean"]), tuple(scaling["deviation"])), self.peer_run.unscaled)
         checkpoint.to_peer(self.me, tree)
         self.predictions.restore(tree.get("predictions", ()), round)
         self.peer_run.method.revive(self.me)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from coterie.config.sections import NetworkSettings
 from coterie.core.peer import Peer
+from coterie.data.pool import Unscaled
 from coterie.methods.base import Method
 from coterie.metrics import ACCURACY_ONLY, Evaluation
 
@@ -27,6 +28,7 @@ class PeerRun:
     server: str = ""  # its name; empty without a server
     evaluate_every: int = 1
     evaluation: Evaluation = ACCURACY_ONLY
+    unscaled: Unscaled | None = None  # with data.scale = "pooled": the rows, which the circle scales; none at a server
 
 
 @dataclass

@@ -26,11 +26,13 @@ from coterie.core.errors import ConfigError, CoterieError, Interrupted, RunError
 from coterie.core.events import EventLog, Offence, PeerRound, RunStarted, of_kind, read
 from coterie.core.files import locked, write_whole
 from coterie.core.others import Others
-from coterie.core.peer import Peer
+from coterie.core.peer import Peer, held_by
 from coterie.core.run_folder import RunFolder
 from coterie.core.settings import setting
 from coterie.core.summary import LastAndSelected, PeerSummary
 from coterie.core.topology import TopologySettings, links_of
+from coterie.data.pool import Unscaled
+from coterie.data.scaling import POOLED
 from coterie.metrics import selected_round, selection_of
 from coterie.network.agreement import agreement, digest
 from coterie.network.audit import AuditLog
@@ -140,13 +142,11 @@ def place(file: PeerFile, identity: Identity) -> tuple[Peer, Population]:
     e = file.experiment
     if e.method.with_server() and not file.peer.server:
         raise ConfigError(f"{e.method_name} needs a server: set peer.server to the name of the peer that serves")
-    serves = e.method.with_server() and file.peer.server == identity.name
+    serves, index = e.method.with_server() and file.peer.server == identity.name, _index(file, identity)
     if e.data.name not in data.available():  # a data file: all of it belongs to this peer
         circle = gather(dataclasses.replace(e, peers=1, graph=TopologySettings()), own_data(e, file.peer.site))
-        index = 0
     else:
         circle = gather(e)
-        index = identity.number if file.peer.index < 0 else file.peer.index
         if not (serves or index < e.peers):
             raise ConfigError(
                 f"peer.index = {index} is too large: the data are divided among {e.peers} peers (0 to {e.peers - 1})"
@@ -155,6 +155,20 @@ def place(file: PeerFile, identity: Identity) -> tuple[Peer, Population]:
     links = None if serves else _links(e, identity.number)
     me = dataclasses.replace(participant, id=identity.number, peers=Others(0, 0), server=None, links=links)
     return me, circle
+
+
+def _index(file: PeerFile, identity: Identity) -> int:
+    """Of the peer's rows among those that it has loaded: its own file alone, or a named dataset of all peers."""
+    if file.experiment.data.name not in data.available():
+        return 0
+    return identity.number if file.peer.index < 0 else file.peer.index
+
+
+def _unscaled(file: PeerFile, identity: Identity, me: Peer, circle: Population) -> Unscaled | None:
+    e = file.experiment
+    if e.data.scale != POOLED or held_by(me) is None:
+        return None
+    return Unscaled(circle.pooled, e.data, _index(file, identity), e.engine.device)
 
 
 def _links(e: Experiment, number: int) -> Sequence[int] | None:
@@ -316,7 +330,7 @@ def _wire(
     asynchronous = e.engine.asynchronous or e.method.asynchronous
     peer_run = PeerRun(
         e.method, me, e.rounds, e.peers + e.method.with_server(), e.network, out, asynchronous, server,
-        e.evaluate.every, circle.evaluation,
+        e.evaluate.every, circle.evaluation, _unscaled(file, identity, me, circle),
     )  # fmt: skip
     store = Store(peer_run)
 
