@@ -24,7 +24,7 @@ from coterie.data.scaling import POOLED, Scaling
 from coterie.engines.driving import Part
 from coterie.network.attendance import Attendance
 
-SUMS, SCALE = ARTIFACTS = ("feature sums", "feature scale")
+SUMS, SCALE = ARTIFACTS = FEATURE_SUMS, "feature scale"
 PAUSE = 0.25  # seconds between two attempts to fetch what is missing
 NEEDS = f"data.scale = '{POOLED}' needs the feature sums of all peers"
 OTHERWISE = "or use data.scale = 'standard' at all peers"

@@ -13,15 +13,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from coterie.config import provenance
 from coterie.config.loading import from_tables, read_tables, with_method
 from coterie.config.sections import RAY, Experiment
 from coterie.core import checkpoint
+from coterie.core.artifact import Artifact
 from coterie.core.errors import ConfigError, RunError, StageLost
 from coterie.core.events import Event, EventLog, PeerAway, PeerRound, read
 from coterie.core.json_values import finite as finite_number
+from coterie.core.release import FEATURE_SUMS
 from coterie.core.run_folder import RunFolder
 from coterie.core.summary import Summary
+from coterie.data.feature_sums import FeatureSums
+from coterie.data.scaling import POOLED
 from coterie.engines.predictions import Predictions
 from coterie.report.html import write_report
 from coterie.report.summary import read_summary, summarise, write_graph, write_json
@@ -31,7 +37,7 @@ from coterie.running.sinks import Sinks
 from coterie.running.state import RunState
 from coterie.simulation.clock import Clock
 from coterie.simulation.director import Simulation, round_after
-from coterie.simulation.participants import activities
+from coterie.simulation.participants import Participant, activities
 from coterie.training import Trainer
 from coterie.wiring import Population, gather, run_started, stage_for
 
@@ -208,6 +214,8 @@ def _go(
         )  # fmt: skip
         if saved is not None:
             simulation.restore(*saved)
+        elif e.data.scale == POOLED:
+            _count_feature_sums(simulation.participants[: e.peers], circle.shape[0])
         state.activities = lambda: activities(simulation.participants)
         if on_start:
             on_start(simulation)
@@ -222,6 +230,15 @@ def _go(
         sinks.finish(summary)
         finite.refuse(summary, out)  # last, so that nothing of the run is lost
         return summary
+
+
+def _count_feature_sums(peers: Sequence[Participant], features: int) -> None:
+    """Count what real peers fetch from each other before the first round; as their setup, it belongs to that round."""
+    sums = FeatureSums(*np.zeros((3, features))).tensors()
+    sizes = [Artifact(FEATURE_SUMS, p.id, 0, sums).nbytes for p in peers]
+    for p, own in zip(peers, sizes, strict=True):
+        p.bytes[FEATURE_SUMS] += sum(sizes) - own
+        p.messages[FEATURE_SUMS] += len(peers) - 1
 
 
 def _check_complete(events: Sequence[Event], rounds: int, path: Path) -> None:
