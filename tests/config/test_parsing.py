@@ -333,7 +333,7 @@ def test_categories_of_columns_are_a_table(tmp_path: Path) -> None:
         ("data.categories.sex=[]", r"data.categories.sex must list one or more different texts, not \[\]"),
         ("data.categories.sex=f,f", "data.categories.sex must list one or more different texts"),
         ("data.labels=a,a", "data.labels lists a label twice"),
-        ("data.scale=half", "data.scale must be one of auto, standard, unit, schema, none, not 'half'"),
+        ("data.scale=half", "data.scale must be one of auto, standard, unit, schema, pooled, none, not 'half'"),
     ],
 )
 def test_categories_and_labels_that_are_none(word: str, said: str) -> None:

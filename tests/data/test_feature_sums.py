@@ -25,7 +25,9 @@ def shares(train: int) -> list[Share]:
 
 
 def pooled(x: np.ndarray, parts: list[Share], scale: str = "pooled") -> PooledData:
-    return pool_data(Dataset("mine", x, np.arange(len(x)) % 2, ("a", "b")), parts, DataSettings("mine.npz", scale=scale))
+    return pool_data(
+        Dataset("mine", x, np.arange(len(x)) % 2, ("a", "b")), parts, DataSettings("mine.npz", scale=scale)
+    )
 
 
 def test_a_scaling_by_hand() -> None:
@@ -133,7 +135,7 @@ def test_integers_become_features_and_images_are_refused() -> None:
 
 def test_a_graph_that_lacks_edges_is_refused() -> None:
     words = ["data.name=wine", "data.partition=iid", "data.scale=pooled", "method.name=gossip", "method.k=1", "peers=4"]
-    with pytest.raises(ConfigError, match="needs an exchange among all peers, but graph.kind = ring lacks edges"):
+    with pytest.raises(ConfigError, match=r"needs an exchange among all peers, but graph\.kind = ring lacks edges"):
         loading.load("panm-digits", [*words, "graph.kind=ring"])
     assert loading.load("panm-digits", [*words, "graph.kind=ring", "peers=3"]).peers == 3  # a triangle
 

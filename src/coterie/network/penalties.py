@@ -16,6 +16,7 @@ class Penalties:
     def __init__(self, now: Callable[[], float], on_offence: Callable[[str, str], None]) -> None:
         self.now, self.on_offence = now, on_offence
         self.offences: Counter[str] = Counter()
+        self.latest: dict[str, str] = {}  # by peer: its last offence
         self._ignored_until: dict[str, float] = {}
         self._pause: dict[str, float] = {}
 
@@ -25,7 +26,8 @@ class Penalties:
         `what` often quotes received data, so it is shortened and escaped first.
         """
         self.offences[name] += 1
-        self.on_offence(name, plain(what))
+        self.latest[name] = plain(what)
+        self.on_offence(name, self.latest[name])
         if self.offences[name] % OFFENCES_UNTIL_IGNORED == 0:
             pause = self._pause.get(name, FIRST_PAUSE)
             self._ignored_until[name] = self.now() + pause

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import NoReturn
 
 import torch
@@ -101,28 +102,31 @@ class Pooling:
 
     # -- both ----------------------------------------------------------------------------------
 
-    async def _fetched(self, peers: Iterable[int], name: str, like: Mapping[str, Tensor]) -> dict[int, Artifact]:
+    async def _fetched(self, peers: Sequence[int], name: str, like: Mapping[str, Tensor]) -> dict[int, Artifact]:
+        """What these peers have shelved; an error if something arrived that is not like this."""
         received: dict[int, Artifact] = {}
+        before = Counter(self.node.penalties.offences)
 
         async def fetch() -> None:
             received.update(await self.me.fetch(peers, name, like=like))
 
         await self._drive(fetch())
-        self._refuse_declined()
+        self._decline({int(j): reason for j, reason in self.me.notes.get("declined", {}).items()})
+        for j in (j for j in peers if j not in received):  # the node drops what is not even an artifact
+            if self.node.penalties.offences[self._name(j)] > before[self._name(j)]:
+                self._refuse(j, self.node.penalties.latest[self._name(j)])
         return received
 
     def _decline(self, wrong: Mapping[int, str]) -> None:
-        self.me.decline(wrong)
-        self._refuse_declined()
+        for j, reason in sorted(wrong.items()):
+            self.node.penalties.record(self._name(j), reason)
+            self._refuse(j, reason)
 
-    def _refuse_declined(self) -> None:
+    def _refuse(self, peer: int, reason: str) -> NoReturn:
         """The run must not start with sums that cannot be right: every peer would scale by them."""
-        for j, reason in sorted(self.me.notes.get("declined", {}).items(), key=lambda one: int(one[0])):
-            name = self._name(int(j))
-            self.node.penalties.record(name, reason)
-            raise CoterieError(
-                f"{NEEDS}, but those of '{name}' are unusable ({reason}): correct that peer, {OTHERWISE}"
-            )
+        raise CoterieError(
+            f"{NEEDS}, but those of '{self._name(peer)}' are unusable ({reason}): correct that peer, {OTHERWISE}"
+        )
 
     def _give_up(self, missing: Iterable[int]) -> NoReturn:
         names = ", ".join(self._names(missing)) or "any peer"
