@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, NotRequired, TypedDict, TypeVar, cast
+from typing import Any, NotRequired, TypeVar, cast
 
 from coterie.core import checkpoint
 from coterie.core.artifact import Artifact
@@ -20,7 +20,6 @@ from coterie.core.errors import CoterieError
 from coterie.core.events import EventLog, PeerRound
 from coterie.core.requests import Compute, Evaluate, Fetch, News, Predict, Receive, Request, Send, Train
 from coterie.core.run_folder import RunFolder
-from coterie.data.scaling import Scaling
 from coterie.engines.driving import Part, close, equip, start, step
 from coterie.engines.measuring import is_due, measure_of, score_all
 from coterie.engines.predictions import Predictions, SavedPrediction
@@ -32,16 +31,11 @@ from coterie.network.mailbox import SavedMailbox
 from coterie.network.membership import RUNNING
 from coterie.network.node import Node
 from coterie.network.peer_run import Activity, PeerRun
-from coterie.network.pooling import ARTIFACTS, Pooling
+from coterie.network.pooling import ARTIFACTS, Pooling, SavedScaling
 from coterie.network.store import Store
 from coterie.training import Trainer
 
 T = TypeVar("T")
-
-
-class SavedScaling(TypedDict):
-    mean: list[float]
-    deviation: list[float]
 
 
 class SavedRealPeer(SavedPeer):
@@ -56,7 +50,7 @@ class SavedRealPeer(SavedPeer):
     shelved: NotRequired[int]  # older versions wrote none
     shelves: list[SavedArtifact]
     predictions: NotRequired[list[SavedPrediction]]  # older versions wrote none
-    scaling: NotRequired[SavedScaling]  # with data.scale = "pooled": that of the circle
+    scaling: NotRequired[SavedScaling | None]  # of the circle, with data.scale = "pooled"; older versions wrote none
 
 
 class NetworkEngine:
@@ -212,16 +206,13 @@ class NetworkEngine:
     async def _save(self, t: int) -> None:
         store, exchange = self.store, self.exchange
         shelved = [version.artifact for version in store.shelves.everything()]
-        scaling = self.pooling.scaling
         tree: SavedRealPeer = {
             **checkpoint.of_peer(self.me), "epoch": exchange.numbers.epoch,
             "letters": store.mailbox.state(), "seconds": self.seconds(), "recent": list(exchange.deadline.recent),
             "pace": list(store.pace.recent), "there": self.attendance.peers(), "shelved": store.shelved,
             "shelves": [packed(a) for a in shelved if self._is_kept(a, t)],
-            "predictions": self.predictions.state(t),
+            "predictions": self.predictions.state(t), "scaling": self.pooling.saved(),
         }  # fmt: skip
-        if scaling is not None:
-            tree["scaling"] = {"mean": list(scaling.mean), "deviation": list(scaling.deviation)}
         await self._compute(partial(self._write, t), tree)
         self.predictions.saved(t)
         store.mailbox.drop_used()
@@ -239,9 +230,7 @@ class NetworkEngine:
         """Restore the state at the end of this round."""
         tree = cast("SavedRealPeer", saved)  # its checksum proves that `_write` wrote it
         store, exchange = self.store, self.exchange
-        if self.peer_run.unscaled is not None:
-            scaling = tree["scaling"]
-            self.pooling.use(Scaling(tuple(scaling["mean"]), tuple(scaling["deviation"])), self.peer_run.unscaled)
+        self.pooling.restore(tree.get("scaling"))
         checkpoint.to_peer(self.me, tree)
         self.predictions.restore(tree.get("predictions", ()), round)
         self.peer_run.method.revive(self.me)

@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import NoReturn
+from typing import NoReturn, TypedDict
 
 import torch
 from torch import Tensor
@@ -31,6 +31,11 @@ NEEDS = f"data.scale = '{POOLED}' needs the feature sums of all peers"
 OTHERWISE = "or use data.scale = 'standard' at all peers"
 
 
+class SavedScaling(TypedDict):
+    mean: list[float]
+    deviation: list[float]
+
+
 class Pooling:
     """Scales the samples of one peer as all peers do."""
 
@@ -38,7 +43,7 @@ class Pooling:
         """`drive` runs a coroutine that awaits verbs of `me`."""
         self.attendance, self.run, self.node = attendance, attendance.run, attendance.node
         self.me, self._drive = attendance.run.me, drive
-        self.scaling: Scaling | None = None  # the common one, once it is known; part of the peer's saved state
+        self.scaling: Scaling | None = None  # the common one, once it is known
 
     async def pool(self, unscaled: Unscaled) -> None:
         """Exchange sums with all peers and scale by the result; a newcomer gets the scaling of a running circle."""
@@ -46,11 +51,21 @@ class Pooling:
         me.shelve(SUMS, own, made_from=FEATURE_SUMS)  # also of a newcomer: it may be one that others still wait for
         scaling = await (self._adopted(own["mean"]) if self.attendance.newcomer else self._merged(own))
         me.shelve(SCALE, _tensors(scaling), made_from=AVERAGE)
-        self.use(scaling, unscaled)
+        self._use(scaling, unscaled)
 
-    def use(self, scaling: Scaling, unscaled: Unscaled) -> None:
+    def _use(self, scaling: Scaling, unscaled: Unscaled) -> None:
         self.scaling = scaling
         hold(self.me, unscaled.scaled_by(scaling))
+
+    def saved(self) -> SavedScaling | None:
+        """The common scaling, for a checkpoint."""
+        known = self.scaling
+        return None if known is None else {"mean": list(known.mean), "deviation": list(known.deviation)}
+
+    def restore(self, saved: SavedScaling | None) -> None:
+        """Scale by what a checkpoint has, without asking anybody."""
+        if saved is not None and self.run.unscaled is not None:
+            self._use(Scaling(tuple(saved["mean"]), tuple(saved["deviation"])), self.run.unscaled)
 
     # -- the peers that begin together ---------------------------------------------------------
 
