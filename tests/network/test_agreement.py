@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -77,6 +78,16 @@ def test_what_processors_round_differently_is_the_same_probe() -> None:
     assert probe[:2] == [round(float(drawn[0]), 2), round(float(drawn[1562]), 2)]  # every 100,000 // 64 = 1,562nd
     assert _probe(drawn * (1 + 2**-23)) == probe
     assert _probe(drawn + 0.01) != probe
+
+
+@pytest.mark.parametrize(("dtype", "scale"), [(float, '"standard"'), (int, '"none"')])
+def test_what_auto_means_is_compared(dtype: type, scale: str) -> None:
+    """A peer with a table and one with an array of floats scale alike; integers are left as they are."""
+    e = loading.load("panm-digits", ["method.name=local"])
+    e = replace(e, data=replace(e.data, scale="auto"))
+    dataset = Dataset("mine", np.zeros((4, 3), dtype), np.zeros(4, int), ("no", "yes"))
+    me: Any = SimpleNamespace(model={"head.weight": np.zeros((2, 5))}, architecture=SimpleNamespace(name="mlp"))
+    assert agreement(e, dataset, me, "")["data.scale"] == scale
 
 
 def test_random_numbers_are_in_the_terms_of_every_method() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas
 import pytest
+import torch
 from circle_support import Circle
 from faults_support import every_round_once, real_circle
 
@@ -269,6 +270,23 @@ def test_a_peer_that_crashes_before_its_first_checkpoint_scales_as_the_others_do
     scalings = [scaling_of(file.out) for file in peers.values()]
     assert scalings == [scalings[0]] * 3
     check_scaling(scalings[0], training_rows(peers))
+
+
+def test_a_peer_that_resumes_does_not_scale_twice(three: Circle) -> None:
+    peers, engines = files(three), dict[int, NetworkEngine]()
+    together(peers, on_start=lambda engine: engines.__setitem__(engine.me.id, engine))
+
+    def look(engine: NetworkEngine) -> None:
+        """After its checkpoint was read, before it meets anybody."""
+        before, after = held_by(engines[engine.me.id].me), held_by(engine.me)
+        assert before is not None
+        assert after is not None
+        assert after.scaling == before.scaling
+        for split in ("train", "validation", "test"):
+            assert torch.equal(getattr(after, split).x, getattr(before, split).x)
+        raise CoterieError("seen")
+
+    assert [str(error) for error in together(peers, on_start=look).values()] == ["seen"] * 3
 
 
 def test_a_killed_peer_resumes_with_the_scaling_that_it_had(tmp_path: Path) -> None:

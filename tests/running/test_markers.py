@@ -140,10 +140,10 @@ def write(kind: str, folder: Path, name: str, label: str) -> Path:
     return write_arrays(folder / own, label) if kind == "arrays" else write_images(folder / own, label, own)
 
 
-def peers(two: Circle, kind: str, labels: dict[str, str]) -> dict[str, PeerFile]:
+def peers(two: Circle, kind: str, labels: dict[str, str], more: str = "") -> dict[str, PeerFile]:
     declared = f'categories = {{ {MARK}columnward = ["{MARK}ward0", "{MARK}ward1"] }}' if kind == "table" else ""
     return {
-        name: two.file(name, data=write(kind, two.folder, name, label).name, more=declared)
+        name: two.file(name, data=write(kind, two.folder, name, label).name, more=f"{declared}\n{more}")
         for name, label in labels.items()
     }
 
@@ -187,17 +187,20 @@ def two(tmp_path: Path) -> Circle:
     return Circle(tmp_path, ("north", "south"))
 
 
-@pytest.mark.parametrize("kind", ["table", "arrays", "images"])
-def test_peers_that_agree(kind: str, two: Circle, wire: list[bytes]) -> None:
+@pytest.mark.parametrize(
+    ("kind", "scale"),
+    [(k, "auto") for k in ("table", "arrays", "images")] + [(k, "pooled") for k in ("table", "arrays")],
+)
+def test_peers_that_agree(kind: str, scale: str, two: Circle, wire: list[bytes]) -> None:
     """Their labels, columns and categories are the same: markers of both, which neither may send."""
-    files = peers(two, kind, {"north": f"{MARK}label", "south": f"{MARK}label"})
+    files = peers(two, kind, {"north": f"{MARK}label", "south": f"{MARK}label"}, f'scale = "{scale}"')
     said: dict[str, list[str]] = {name: [] for name in files}
 
     async def work() -> list[dict[str, Any]]:
         return await asyncio.gather(*(take_part(file, say=said[name].append) for name, file in files.items()))
 
     for summary in asyncio.run(asyncio.wait_for(work(), 60)):
-        assert summary["messages"] == 2  # they did exchange models
+        assert summary["messages"] == 2 + (scale == "pooled")  # they did exchange models, and their sums
     look(wire, patterns(two, files["north"], kind))
     for here, other in (("north", "south"), ("south", "north")):
         own = f"{MARK}{other}".encode()

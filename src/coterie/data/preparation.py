@@ -1,6 +1,7 @@
 """Turns the codes of a schema's columns into features: fills missing values, and makes an indicator for each category.
 
-A peer's preparation is fitted to its own training rows alone, in a simulation as on a network.
+A peer's preparation is fitted to its own training rows alone, in a simulation as on a network. Only with
+data.scale = "pooled", a column that it lacks is filled with the mean of all peers.
 """
 
 from __future__ import annotations
