@@ -15,6 +15,7 @@ from coterie.data import Dataset, Share
 from coterie.data.feature_sums import FEWEST, FeatureSums, scaling_of_all
 from coterie.data.pool import PooledData, Unscaled, feature_sums, pool_data
 from coterie.data.scaling import Scaling
+from coterie.wiring import divide
 
 ROWS = [np.arange(0, 9), np.arange(9, 22), np.arange(22, 30)]  # of three peers: 9, 13 and 8
 
@@ -176,16 +177,26 @@ def test_values_that_were_filled_in_do_not_count(tmp_path: Path) -> None:
     assert dataset.schema is not None
     assert list(dataset.schema.features) == names
     sums = feature_sums(dataset, parts[1])
-    # Of 8 training rows: 5 have an age, none a chol. That a sex is missing is a value; a ward that is filled is none,
-    # and 4 of them are too few to count.
-    assert sums.count.tolist() == [5, 8, 0, 8, 8, 8, 8, 0, 0, 0]
+    # Of 8 training rows: 5 have an age, none a chol. Indicators are not scaled, so they do not count.
+    assert sums.count.tolist() == [5, 0, 0, 0, 0, 0, 0, 0, 0, 0]
     by_name = dict(zip(names, zip(both.scalings[0].mean, both.scalings[0].deviation, strict=True), strict=True))
     ages = [*range(20, 28), *range(63, 68)]
     assert by_name["age"] == pytest.approx((np.mean(ages), np.std(ages)))
     assert by_name["chol"] == pytest.approx((np.mean(range(200, 280, 10)), np.std(range(200, 280, 10))))
-    assert by_name["sex = f"] == pytest.approx((8 / 16, 0.5))  # 8 of 16 rows
-    assert by_name["ward = 1"] == (1.0, 1.0)  # constant in the rows that count
+    assert by_name["sex = f"] == by_name["ward = 1"] == (0.0, 1.0)
     assert both.scalings[0] == both.scalings[1]
     assert both.preparations[1] is not None
     assert both.preparations[1].fills[1] == by_name["chol"][0]
     assert (both.x[10:, names.index("chol")] == 0).all()
+
+
+def test_labels_that_are_numbers_are_pooled_too() -> None:
+    e = load("panm-digits", ["data.name=diabetes", "data.partition=iid", "peers=3", "data.scale=pooled",
+        "method.name=local", "baseline="])  # fmt: skip
+    dataset, shares = divide(e)
+    pooled = pool_data(dataset, shares, e.data)
+    train = dataset.y[np.concatenate([share.train for share in shares])]
+    for scaling, label in zip(pooled.scalings, pooled.label_scalings, strict=True):
+        assert len(scaling.mean) == 10
+        assert label is not None
+        assert (*label.mean, *label.deviation) == pytest.approx((train.mean(), train.std()), rel=1e-9)

@@ -71,9 +71,7 @@ def network(part: Part, tensors: Tensors, manifest: Manifest) -> Model:
 
 
 def _network(part: Part, tensors: Tensors, manifest: Manifest, table: ModelSettings) -> Model:
-    build = partial(
-        models.build, part.architecture, manifest.shape, manifest.outputs, table, blocks=manifest.blocks
-    )
+    build = partial(models.build, part.architecture, manifest.shape, manifest.outputs, table, blocks=manifest.blocks)
     architecture = Architecture(part.architecture, build)
     if more := {name.partition(".")[0] for name in set(tensors) - set(architecture.layout.by_name)}:
         added = parts.predicting(manifest.method, more)
