@@ -191,8 +191,8 @@ def test_values_that_were_filled_in_do_not_count(tmp_path: Path) -> None:
 
 
 def test_labels_that_are_numbers_are_pooled_too() -> None:
-    e = load("panm-digits", ["data.name=diabetes", "data.partition=iid", "peers=3", "data.scale=pooled",
-        "method.name=local", "baseline="])  # fmt: skip
+    words = ["data.name=diabetes", "data.partition=iid", "data.scale=pooled", "method.name=local"]
+    e = loading.load("panm-digits", [*words, "peers=3", "baseline="])
     dataset, shares = divide(e)
     pooled = pool_data(dataset, shares, e.data)
     train = dataset.y[np.concatenate([share.train for share in shares])]
