@@ -1,4 +1,4 @@
-"""Predicting numbers: every method that declares it, on every engine; figures, resuming, planning, predict and export."""
+"""Predicting numbers: every method that declares it, on every engine; resuming, planning, predict and export."""
 
 from __future__ import annotations
 
