@@ -18,7 +18,6 @@ from coterie.core.summary import (
     IdleShares,
     LastAndSelected,
     MetricScores,
-    MetricSpread,
     NeighbourScores,
     PeerSummary,
     Spread,
@@ -34,7 +33,7 @@ RUN = Summary(
     Beside({"alone": replace(SPREAD, change={})}, {"own_share": 0.5}), {"helped": 0.0, "lf_over_ce": {"mlp": 0.25}},
     NeighbourScores(mass=0.0),
     NeighbourScores(1.0, 1.0), ("after round 1: x",),
-    {"f1": MetricScores("F1", False, "%", MetricSpread(0.5, 0.25, 0.25, [0.5, None], 1), MetricSpread(per_peer=[]))},
+    {"f1": MetricScores("F1", False, "%", Spread(0.5, 0.25, 0.25, [0.5, None], undefined=1), Spread(per_peer=[]))},
 )  # fmt: skip
 PEER = PeerSummary(
     "north",

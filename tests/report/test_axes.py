@@ -79,14 +79,14 @@ def ends_of_y(drawn: str) -> set[tuple[str, ...]]:
 def test_one_axis_of_accuracy_for_a_run(tiny: list[Event], tmp_path: Path) -> None:
     run = coterie.report.open(written(tiny, tmp_path / "run"))
     # Validation is 0.5 to 0.8, test 0.1 to 0.9.
-    assert run.accuracy_axis == (0.1, 0.9)
+    assert run.axis() == (0.1, 0.9)
     drawn = [f.drawing for f in (run.accuracy(), run.accuracy("validation"), run.bytes(), run.time())]
     assert [ends_of_y(one) for one in drawn] == [{("0.1", "0.9")}] * 4
     # A baseline that is worse than anybody: its means are on the page, too.
     assert isinstance(tiny[0], RunStarted)
     low = [tiny[0], *(PeerRound(p, t, 1.0 * t, 0.02, 0.01, 1.0) for t in (1, 2) for p in range(3))]
     both = Run(tiny, summarise(tiny, 1.0), Run(low, summarise(low, 1.0)))
-    assert both.accuracy_axis == (0.0, 0.9)
+    assert both.axis() == (0.0, 0.9)
     assert ends_of_y(both.time().drawing) == {("0", "0.9")}
 
 
@@ -101,5 +101,5 @@ def test_one_axis_of_accuracy_for_a_comparison(tiny: list[Event], tmp_path: Path
 
 def test_nothing_measured_has_an_axis(tiny: list[Event]) -> None:
     run = Run(tiny[:1], summarise(tiny[:1], 1.0))
-    assert run.accuracy_axis == (0.0, 1.0)
+    assert run.axis() == (0.0, 1.0)
     page_of(run)

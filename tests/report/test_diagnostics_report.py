@@ -45,7 +45,7 @@ def test_a_useless_model_is_named_at_the_top(imbalanced: Path) -> None:
     assert "Too few test samples of &#x27;1&#x27; (fewer than 10) at 3 of 3 peers (peer 0 " in top
     assert "Mean test AUROC, last round" in page
     assert "Peer by peer, with intervals" in page
-    for heading in ("Confusion matrices", "Curves of the test predictions", "AUROC over rounds"):
+    for heading in ("Confusion matrices", "Curves of the test predictions", "Metrics over rounds"):
         assert f"<h2>{heading}</h2>" in page
 
 

@@ -261,10 +261,10 @@ def test_curves_of_two_seeds(tiny: list[Event], tmp_path: Path) -> None:
     """The first is `tiny` (test 1.6 / 3 in both rounds, at 2.0 and 4.5 s); the second has only its second round."""
     half = [tiny[0], *(e for e in tiny if isinstance(e, PeerRound) and e.round == 2)]
     seeds = Seeds("panm", [written(tiny, tmp_path / "0"), written(half, tmp_path / "1")])
-    over_rounds = seeds.over_rounds("test")
+    over_rounds = seeds.over_rounds("accuracy", "test")
     assert (over_rounds.xs, over_rounds.means, over_rounds.reach) == ([2.0], [pytest.approx(1.6 / 3)], [0.0])
     # Bytes by then: 1155 and 1150 in the first, 1150 in the second.
-    assert seeds.over_bytes("test").xs == [(2305 + 1150) / 2]
+    assert seeds.over_bytes("accuracy", "test").xs == [(2305 + 1150) / 2]
     # All peers of the second are measured at 4.5; there the first one ends.
-    assert seeds.over_time("test").xs == [4.5]
-    assert seeds.per_peer() == summarise(tiny, 0.0)["accuracy"]["selected"]["per_peer"] + [0.6, 0.9, 0.1]
+    assert seeds.over_time("accuracy", "test").xs == [4.5]
+    assert seeds.per_peer("accuracy") == summarise(tiny, 0.0)["accuracy"]["selected"]["per_peer"] + [0.6, 0.9, 0.1]

@@ -14,6 +14,7 @@ from coterie.cli import main
 from coterie.comparing import statistics
 from coterie.core.errors import CoterieError
 from coterie.core.events import Event, PeerRound, RunStarted
+from coterie.core.measured_metric import ACCURACY
 from coterie.core.summary import Summary
 from coterie.report import NothingToDraw, gains
 from coterie.report.comparison import sections, write_comparison
@@ -58,7 +59,7 @@ def test_gains_by_hand(tiny: list[Event], tmp_path: Path) -> None:
     assert [round(selected[p], 9) for p in range(3)] == [0.1, -0.2, 0.1]
     # The mean is (0.1 + 0 - 0.3) / 3.
     said = "Against local, 1 of 3 peers gain, 1 lose, 1 neither; the mean is -6.7 points."
-    assert gains.gain_sentence(found.values(), "local") == said
+    assert gains.gain_sentence(found.values(), "local", ACCURACY) == said
     figure = run.gains()
     assert bars(figure) == [("c0", "peer 0"), ("c0", "peer 1"), ("c1", "peer 2")]
     assert "<title>peer 2: -30.0 points (10.0%; local 40.0%)</title>" in figure.drawing
@@ -72,9 +73,9 @@ def test_gains_by_hand(tiny: list[Event], tmp_path: Path) -> None:
 
 
 def test_the_ends_of_the_axis_are_round_and_around_zero() -> None:
-    assert gains.around([0.04, 0.12]) == (0.0, 15.0)  # points: steps of 5
-    assert gains.around([-0.031, 0.012]) == (-4.0, 2.0)  # steps of 1
-    assert gains.around([0.0]) == (-1.0, 1.0)
+    assert gains.around([0.04, 0.12], ACCURACY) == (0.0, 15.0)  # points: steps of 5
+    assert gains.around([-0.031, 0.012], ACCURACY) == (-4.0, 2.0)  # steps of 1
+    assert gains.around([0.0], ACCURACY) == (-1.0, 1.0)
 
 
 def test_the_report_shows_the_baseline(tiny: list[Event], tmp_path: Path) -> None:
@@ -93,7 +94,7 @@ def test_the_report_shows_the_baseline(tiny: list[Event], tmp_path: Path) -> Non
 def test_a_baseline_that_is_not_local_is_named(tiny: list[Event], tmp_path: Path) -> None:
     run = coterie.report.open(with_baseline(tiny, tmp_path / "run", "fedavg"))
     assert run.gains().heading == "Gain per peer against fedavg"
-    assert "minus its accuracy in the run of fedavg" in run.gains().caption
+    assert "minus that in the run of fedavg" in run.gains().caption
 
 
 def test_without_a_baseline_the_report_says_how_to_get_one(tiny: list[Event], tmp_path: Path) -> None:

@@ -214,7 +214,7 @@ def test_one_peer_one_round() -> None:
 
 def test_rounds_that_were_not_measured(tiny: list[Event]) -> None:
     rounds = [replace(r, validation=None, test=None, loss=None) if r.round == 1 else r for r in rounds_of(tiny)]
-    found = measures.points([start_of(tiny), *rounds])
+    found = measures.points([start_of(tiny), *rounds], "accuracy", "test")
     assert [(p.round, p.bytes) for p in found] == [(2, 2305)]  # the bytes of both rounds
     look([start_of(tiny), *rounds])
 

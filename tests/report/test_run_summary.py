@@ -68,7 +68,7 @@ def test_an_ensemble_has_no_architecture(tiny: list[Event], method: str) -> None
     assert len(set(start.architectures)) == 2
     events = [replace(start, method=method), *tiny[1:]]
     assert "by_architecture" not in summarise(events, 1.0)["accuracy"]["last"]
-    assert by_architecture(events, "test") == {}
+    assert by_architecture(events, "accuracy", "test") == {}
 
 
 def test_what_peers_had_measured_beside_is_by_architecture_too(tiny: list[Event]) -> None:

@@ -9,6 +9,7 @@ import pytest
 from report_support import written
 
 from coterie.core.events import PeerRound, RunStarted
+from coterie.core.measured_metric import ACCURACY
 from coterie.report import sweep
 from coterie.report.comparison import write_comparison
 from coterie.report.figure import NothingToDraw
@@ -50,19 +51,19 @@ def test_marginals_are_means_over_the_other_keys_with_the_interval_over_seeds(tm
     ]
     grid = [("0.1", "1"), ("0.1", "2"), ("0.2", "1"), ("0.2", "2")]
     places = {label: {"train.lr": lr, "method.k": k} for label, (lr, k) in zip("abcd", grid, strict=True)}
-    by_label = {s.label: sweep.accuracies(s, "validation") for s in found}
+    by_label = {s.label: s.final("accuracy", "validation") for s in found}
     low, high = (sweep.mean_at(places, "train.lr", value, by_label, [0, 1]) for value in ("0.1", "0.2"))
     assert low.mean == pytest.approx(0.4)
     assert low.half == pytest.approx(12.7062 * 0.1, rel=1e-4)  # t(0.975, 1) x standard deviation 0.1414 / sqrt 2
     assert (high.mean, high.half) == (pytest.approx(0.6), pytest.approx(0.0))
     [axis] = [axis for axis in sweep.axes(places) if axis.key == "train.lr"]
-    drawn = sweep.marginal(places, axis, found, "validation")
+    drawn = sweep.marginal(places, axis, found, ACCURACY, "validation")
     assert 'aria-label="Mean validation accuracy by train.lr: 0.1 40.0%, 0.2 60.0%"' in drawn.drawing
     assert "Only the 2 of 3 seeds with all runs." in drawn.caption
     assert "mean over peers, seeds and all values of the other keys." in drawn.caption
     apart = [seeds(tmp_path, "a", {5: (0.2, 0.0)}), seeds(tmp_path, "c", {6: (0.2, 0.0)})]
     with pytest.raises(NothingToDraw, match="No seed has a finished run at every point of the grid"):
-        sweep.marginal({label: places[label] for label in "ac"}, axis, apart, "validation")
+        sweep.marginal({label: places[label] for label in "ac"}, axis, apart, ACCURACY, "validation")
 
 
 def test_a_marginal_is_over_combinations_that_all_values_have(tmp_path: Path) -> None:
@@ -73,24 +74,24 @@ def test_a_marginal_is_over_combinations_that_all_values_have(tmp_path: Path) ->
     accuracy = dict(zip(places, (0.2, 0.4, 0.9, 0.5, 0.7), strict=False))
     found = [seeds(tmp_path, label, {0: (value, 0.0)}) for label, value in accuracy.items()]
     lr, k = sweep.axes(places)
-    drawn = sweep.marginal(places, lr, found, "validation")
+    drawn = sweep.marginal(places, lr, found, ACCURACY, "validation")
     assert 'train.lr: 0.1 30.0%, 0.2 60.0%"' in drawn.drawing
     told = "seeds and 2 of the 3 combinations of the other keys: those with a finished run at every value drawn."
     assert told in drawn.caption
     # Of k, lr 0.1 alone has all values.
-    drawn = sweep.marginal(places, k, found, "validation")
+    drawn = sweep.marginal(places, k, found, ACCURACY, "validation")
     assert 'method.k: 1 20.0%, 2 40.0%, 3 90.0%"' in drawn.drawing
     assert "seeds and 1 of the 2 combinations" in drawn.caption
     # A value of which every run failed is left out, and named: the rest is whole.
-    drawn = sweep.marginal(places, k, [s for s in found if not s.label.endswith("3")], "validation")
+    drawn = sweep.marginal(places, k, [s for s in found if not s.label.endswith("3")], ACCURACY, "validation")
     assert 'method.k: 1 35.0%, 2 55.0%"' in drawn.drawing  # (0.2 + 0.5) / 2 and (0.4 + 0.7) / 2
     assert "all values of the other keys. No finished run: method.k=3." in drawn.caption
     with pytest.raises(NothingToDraw, match=r"Only train\.lr=0\.1 has finished runs"):
-        sweep.marginal(places, lr, found[:3], "validation")
+        sweep.marginal(places, lr, found[:3], ACCURACY, "validation")
     with pytest.raises(NothingToDraw, match=r"No combination .* a finished run at every value of train\.lr"):
-        sweep.marginal(places, lr, [found[0], found[4]], "validation")
+        sweep.marginal(places, lr, [found[0], found[4]], ACCURACY, "validation")
     with pytest.raises(NothingToDraw, match="No combination"):
-        sweep.marginal(places, lr, [], "validation")
+        sweep.marginal(places, lr, [], ACCURACY, "validation")
 
 
 def test_a_heat_map_shows_test_accuracy_and_outlines_the_best_by_validation(tmp_path: Path) -> None:
@@ -103,8 +104,8 @@ def test_a_heat_map_shows_test_accuracy_and_outlines_the_best_by_validation(tmp_
     grid = [("2", "x"), ("10", "x"), ("2", "y")]
     places = {label: {"method.k": k, "method.kind": kind} for label, (k, kind) in zip("abc", grid, strict=True)}
     [(heading, make)] = sweep.figures(places)
-    assert heading == "Accuracy over method.k and method.kind"
-    drawn = make(found, "test")
+    assert heading == "over method.k and method.kind"
+    drawn = make(found, ACCURACY, "test")
     assert "2 and x 30.0%, 10 and x 80.0%, 2 and y 50.0%" in drawn.drawing
     assert drawn.drawing.count('<rect class="mark"') == 1
     assert "Outlined: the best by validation, method.k=2 method.kind=x." in drawn.caption

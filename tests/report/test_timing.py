@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from coterie.core.events import PeerRound
-from coterie.report.timing import MOST_POINTS, accuracy_over_time, idle_shares, time_to
+from coterie.report.timing import MOST_POINTS, idle_shares, mean_over_time, time_to
 
 ROUNDS = [
     PeerRound(0, 1, 1.0, test=0.2),
@@ -17,7 +17,7 @@ ROUNDS = [
 
 def test_the_curve_begins_when_all_peers_were_measured() -> None:
     """At 4 peer 0 has its 0.6 of time 2, and peer 1 its first 0.4; at 8 they have 0.6 and 0.8."""
-    assert accuracy_over_time(ROUNDS, 2) == [(4.0, pytest.approx(0.5)), (8.0, pytest.approx(0.7))]
+    assert mean_over_time(ROUNDS, 2) == [(4.0, pytest.approx(0.5)), (8.0, pytest.approx(0.7))]
 
 
 def test_time_to_an_accuracy() -> None:
@@ -32,7 +32,7 @@ def test_idle_shares() -> None:
 
 def test_a_long_curve_is_thinned_and_keeps_its_ends() -> None:
     rounds = [PeerRound(0, t, float(t), test=t / 1000) for t in range(1, 1001)]
-    curve = accuracy_over_time(rounds, 1)
+    curve = mean_over_time(rounds, 1)
     assert len(curve) == MOST_POINTS
     assert curve[0] == (1.0, 0.001)
     assert curve[-1] == (1000.0, 1.0)

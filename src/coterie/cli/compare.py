@@ -55,7 +55,9 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     for parser in (compare, sweep):
         add_options(parser)
         parser.add_argument(
-            "--target", type=float, help="report the time to reach this accuracy (0 to 1); default: the last of local"
+            "--target",
+            type=float,
+            help="report the time to reach this mean of the main metric, such as 0.85; default: the last of local",
         )
         parser.add_argument(
             "--no-local",
@@ -74,7 +76,8 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
             type=_columns,
             default=(),
             metavar="NAMES",
-            help=f"columns of the LaTeX and Markdown tables, in this order: any of {COLUMNS}; default: all",
+            help=f"columns of the LaTeX and Markdown tables, in this order: any of {COLUMNS}, and names of metrics; "
+            "default: all",
         )
 
 

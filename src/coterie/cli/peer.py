@@ -15,6 +15,7 @@ from coterie.core.errors import ConfigError, CoterieError, Interrupted
 if TYPE_CHECKING:
     from coterie.config.sections import Experiment
     from coterie.core.events import PeerRound
+    from coterie.core.measured_metric import MeasuredMetric
 
 LINE_EVERY = 2.0  # minimum seconds between two lines of progress
 STOPPED = 130
@@ -67,7 +68,6 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def _peer(options: argparse.Namespace) -> int:
     from coterie.config.loading import notices
-    from coterie.core.formatting import percent
     from coterie.running import real_peer
 
     files, words = names_and_settings(options.settings)
@@ -80,14 +80,15 @@ def _peer(options: argparse.Namespace) -> int:
     def say(text: str) -> None:
         print(f"{time.strftime('%H:%M:%S')}  {text}", flush=True)
 
-    def on_round(record: PeerRound) -> None:
+    def on_round(record: PeerRound, metric: MeasuredMetric) -> None:
         nonlocal last_line
         now = time.monotonic()
         if now - last_line >= LINE_EVERY or record.round == file.experiment.rounds:
             last_line = now
-            accuracy = "" if record.validation is None else f", validation {percent(record.validation)}"
             waited = float(record.notes.get("waited", 0.0))
-            say(f"round {record.round}/{file.experiment.rounds}{accuracy}, waited {waited:.1f} s for others")
+            value = record.value(metric.name, "validation")
+            shown = "" if value is None else f", {metric.on_validation(value)}"
+            say(f"round {record.round}/{file.experiment.rounds}{shown}, waited {waited:.1f} s for others")
 
     try:
         summary = real_peer.run(file, fresh=options.fresh, say=say, on_round=on_round)
@@ -95,8 +96,8 @@ def _peer(options: argparse.Namespace) -> int:
         say(f"{stop}. Run the same command to resume")
         sys.stdout.flush()
         os._exit(STOPPED)  # a thread may still train for minutes; everything worth keeping is on disk
-    last = summary.test.last
-    shown = "" if last is None else f", test accuracy {percent(last)}"
+    last, metric = summary.test.last, summary.main_metric
+    shown = "" if last is None else f", test {metric.label} {metric.text(last)}"
     say(f"finished{shown}; received {summary.bytes:,} bytes in {summary.messages:,} messages. See {file.out}")
     return 0
 

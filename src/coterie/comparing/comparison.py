@@ -13,11 +13,12 @@ from coterie.comparing.plan import Job, Variant, local_twin, rerun_reasons, run_
 from coterie.comparing.statistics import Line, line, ranked
 from coterie.core.errors import RunError
 from coterie.core.events import read
+from coterie.core.measured_metric import ACCURACY, MeasuredMetric
 from coterie.core.run_folder import RunFolder
 from coterie.core.summary import Summary
 from coterie.report.summary import read_summary, summarise
 
-NEEDED = {"accuracy", "bytes", "messages", "over_time", "validation"}
+NEEDED = {"bytes", "messages", "over_time", "validation"}
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,11 @@ class Block:
 
     title: str  # the data settings of this block; "" where all blocks have the same
     lines: tuple[Line, ...]
+    metrics: tuple[MeasuredMetric, ...] = (ACCURACY,)  # that some variant measured, the main one first
+
+    @property
+    def main(self) -> MeasuredMetric:
+        return self.metrics[0]
 
 
 @dataclass(frozen=True)
@@ -57,6 +63,11 @@ class Comparison:
         return tables.markdown(self)
 
     @property
+    def metrics(self) -> tuple[MeasuredMetric, ...]:
+        """The metrics of its runs, the main one first."""
+        return self.blocks[0].metrics if self.blocks else (ACCURACY,)
+
+    @property
     def titles(self) -> dict[str, str]:
         """The title of each label in LaTeX and on pages."""
         return {entry.label: entry.title or entry.label for block in self.blocks for entry in block.lines}
@@ -78,13 +89,14 @@ def gather(
         if label not in runs:
             blocks.setdefault((job.experiment.data, job.experiment.peers), []).append(job.variant)
         runs.setdefault(label, {})[seed] = summary(job.folder)
+    metrics = _metrics(runs)
     names = naming.names(jobs, presentation.labels)
     labels = {key: label for key, (label, _) in names.items()}
     return Comparison(
         experiment,
         tuple(words),
         tuple(sorted({job.seed for job in jobs})),
-        tuple(_block(variants, runs, names, target, len(blocks) > 1) for variants in blocks.values()),
+        tuple(_block(variants, runs, names, metrics, target, len(blocks) > 1) for variants in blocks.values()),
         tuple(
             f"{labels[job.variant.label]}, seed {job.seed}"
             for job in jobs
@@ -105,6 +117,7 @@ def _block(
     variants: Sequence[Variant],
     runs: Mapping[str, Mapping[int, Summary]],
     names: Mapping[str, tuple[str, str]],
+    metrics: tuple[MeasuredMetric, ...],
     target: float | None,
     titled: bool,
 ) -> Block:
@@ -113,8 +126,25 @@ def _block(
         for v in variants
     ]
     data = [word for word in variants[0].words if word.startswith(("data.", "peers="))]
-    entries = tuple(_named(entry, *names[entry.label]) for entry in ranked(lines, runs))
-    return Block(" ".join(data) if titled else "", entries)
+    entries = tuple(_named(entry, *names[entry.label]) for entry in ranked(lines, runs, metrics[0]))
+    return Block(" ".join(data) if titled else "", entries, metrics)
+
+
+def _metrics(runs: Mapping[str, Mapping[int, Summary]]) -> tuple[MeasuredMetric, ...]:
+    """Every metric that some run measured, the main one first; raises RunError if runs have different main ones."""
+    mains: dict[str, str] = {}  # to the first run with it
+    found: dict[str, MeasuredMetric] = {}
+    for label, by_seed in runs.items():
+        for seed, run in by_seed.items():
+            mains.setdefault(run.main_metric.name, f"{label}, seed {seed}")
+            found |= {metric.name: metric for metric in run.metrics if metric.name not in found}
+    if len(mains) > 1:
+        (one, first), (other, second), *_ = mains.items()
+        raise RunError(
+            f"these runs cannot be compared: the main metric of {first} is {one}, and that of {second} is {other}. "
+            "Give all variants the same evaluate.select, and data of the same task"
+        )
+    return tuple(found.values()) or (ACCURACY,)
 
 
 def _named(entry: Line, label: str, title: str) -> Line:
@@ -124,7 +154,7 @@ def _named(entry: Line, label: str, title: str) -> Line:
 def summary(folder: Path) -> Summary:
     """The summary of a run, recomputed from its events if an older version wrote it."""
     figures = read_summary(folder)
-    if not figures.keys() >= NEEDED:
+    if not figures.keys() >= NEEDED or figures.test.last is None:
         figures = summarise(list(read(RunFolder(folder).events)), figures.seconds)
     if figures.test.last is None or figures.validation.last is None:
         raise RunError(f"{folder} cannot be compared: no peer of this run was ever measured")

@@ -23,8 +23,11 @@ from coterie.core.cores import machine_cores
 from coterie.core.errors import ConfigError, DataError, RunError
 from coterie.core.files import locked, write_whole
 from coterie.core.formatting import count
+from coterie.core.measured_metric import ACCURACY, SHARE
 from coterie.core.run_folder import ComparisonFolder
 from coterie.data import available
+from coterie.metrics import METRICS, find
+from coterie.metrics.evaluation import AUTO
 from coterie.report.comparison import write_comparison
 
 
@@ -44,8 +47,6 @@ class ComparisonOrder:
     columns: tuple[str, ...] = ()  # of the LaTeX and Markdown tables; empty: all
 
     def __post_init__(self) -> None:
-        if self.target is not None and not 0 < self.target <= 1:
-            raise ConfigError(f"--target {self.target} is not an accuracy: give a fraction of 1, such as 0.85")
         if not self.seeds or any(seed < 0 for seed in self.seeds):
             raise ConfigError(f"--seeds {self.seeds}: give one or more seeds, none negative")
         object.__setattr__(self, "seeds", tuple(dict.fromkeys(self.seeds)))
@@ -75,9 +76,14 @@ class ComparisonOrder:
     def presentation(self) -> Presentation:
         return Presentation(
             naming.checked_labels(self.labels, self.rows),
-            tables.checked_columns(self.columns),
+            tables.checked_columns(self.columns, self._metrics()),
             plan.places(self.variants, self.over),
         )
+
+    def _metrics(self) -> set[str]:
+        """The names of metrics that may be columns: those of the package, and those that the experiments name."""
+        given = {name for job in self.jobs() for name in job.experiment.evaluate.metrics} if self.columns else set()
+        return {*METRICS, *(find(name).name for name in given)}
 
     def jobs(self) -> list[Job]:
         return plan.jobs(self.request.experiment, self.rows, self.seeds, self.request.settings, self.out)
@@ -109,7 +115,7 @@ def compare(
         seeds: each method runs once per seed.
         out: the folder; default: below ``runs/``.
         at_once: the number of runs at a time; 0: one per core.
-        target: the accuracy for the column "time to target"; default: that of training alone.
+        target: for the column "time to target", in the unit of the main metric; default: that of training alone.
         local: whether `local` runs as the baseline.
         run: whether missing runs are run; False only reads those that exist.
         labels: display names by method: ``{"panm": "PANM (ours)"}``.
@@ -151,6 +157,7 @@ def run_comparison(
 ) -> tuple[Comparison, dict[str, str]]:
     """Run what is missing (only if `run`). Returns the comparison of all finished runs, and failures by name."""
     shown, jobs = order.presentation, order.jobs()
+    _check_target(order.target, jobs)
     note(notices(job.experiment for job in jobs))
     naming.names(jobs, shown.labels)  # fail before hours of runs if two rows share a name
     failed = run_jobs(jobs, order.out, at_once, plain) if run else {}
@@ -158,6 +165,20 @@ def run_comparison(
     remedy = "" if run else ". To run them again, omit --print (in Python: run=True)"
     note(f"OUTDATED: {line}{remedy}" for line in comparison.outdated)
     return comparison, failed
+
+
+def _check_target(target: float | None, jobs: Sequence[Job]) -> None:
+    """A target must be a possible value of the main metric. Runs on numbers need no evaluate.select, so a large target
+    cannot be told from a mistake unless the metric is named."""
+    if target is None or 0 < target <= 1:
+        return
+    for select in sorted({job.experiment.evaluate.select for job in jobs}):
+        metric = METRICS.get(ACCURACY.name if select == AUTO else select)
+        if metric is not None and metric.unit == SHARE:
+            raise ConfigError(
+                f"--target {target} is no {metric.label}: give a fraction of 1, such as 0.85; or name the metric that "
+                "it is a value of as evaluate.select"
+            )
 
 
 def run_jobs(

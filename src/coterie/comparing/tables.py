@@ -6,15 +6,16 @@ import csv
 import dataclasses
 import io
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from coterie.comparing.comparison import Block, Comparison
 from coterie.comparing.statistics import Line
 from coterie.core.errors import ConfigError, unknown
-from coterie.core.formatting import NOTHING, aligned, count, duration, percent, size
+from coterie.core.formatting import NOTHING, aligned, count, duration, size
 from coterie.core.formatting import markdown as markdown_table
+from coterie.core.measured_metric import ACCURACY, MeasuredMetric, short_number
 from coterie.report.interval import Estimate
 
 CHANCE = 0.05  # differences with a larger p are marked: they may be chance
@@ -23,17 +24,17 @@ BOLD = "Bold: the best of each column, to the digits printed; it may be chance, 
 
 @dataclass(frozen=True)
 class ComparisonColumn:
-    """One figure of every row: its heading, its text, and how to rank it."""
+    """One figure of every row: its heading, its text, and how to rank it. The metric is the main one."""
 
     heading: Callable[[Block], str]
-    cell: Callable[[Line], str]
-    merit: Callable[[Line], float | None]  # the largest is the best; None: this row is not ranked
+    cell: Callable[[Line, MeasuredMetric], str]
+    merit: Callable[[Line, MeasuredMetric], float | None]  # the largest is the best; None: this row is not ranked
 
 
 def column(
     heading: str | Callable[[Block], str],
-    cell: Callable[[Line], str],
-    merit: Callable[[Line], float | None] = lambda _: None,
+    cell: Callable[[Line, MeasuredMetric], str],
+    merit: Callable[[Line, MeasuredMetric], float | None] = lambda _, __: None,
 ) -> ComparisonColumn:
     return ComparisonColumn(heading if callable(heading) else lambda _: heading, cell, merit)
 
@@ -48,27 +49,45 @@ def _least_but_nothing(value: float) -> float | None:
 
 
 COLUMNS: dict[str, ComparisonColumn] = {
-    "last": column("last", lambda e: _points(e.last), lambda e: e.last.mean),
-    "selected": column("selected", lambda e: _points(e.selected), lambda e: e.selected.mean),
-    "spread": column("± peers", lambda e: f"{100 * e.spread:.1f}", lambda e: -e.spread),
-    "worst": column("worst 10%", lambda e: percent(e.worst_decile), lambda e: e.worst_decile),
-    "hurt": column("hurt", lambda e: NOTHING if e.hurt is None else f"{e.hurt:.0%}", lambda e: _least(e.hurt)),
-    "bytes": column("exchanged", lambda e: size(round(e.bytes)), lambda e: _least_but_nothing(e.bytes)),
-    "messages": column("messages", lambda e: f"{e.messages:,.0f}", lambda e: _least_but_nothing(e.messages)),
+    "last": column("last", lambda e, m: written(m, e.last), lambda e, m: m.merit(e.last.mean)),
+    "selected": column("selected", lambda e, m: written(m, e.selected), lambda e, m: m.merit(e.selected.mean)),
+    "spread": column("± peers", lambda e, m: _deviation(m, e.spread), lambda e, _: -e.spread),
+    "worst": column("worst 10%", lambda e, m: m.text(e.worst_decile), lambda e, m: m.merit(e.worst_decile)),
+    "hurt": column("hurt", lambda e, _: NOTHING if e.hurt is None else f"{e.hurt:.0%}", lambda e, _: _least(e.hurt)),
+    "bytes": column("exchanged", lambda e, _: size(round(e.bytes)), lambda e, _: _least_but_nothing(e.bytes)),
+    "messages": column("messages", lambda e, _: f"{e.messages:,.0f}", lambda e, _: _least_but_nothing(e.messages)),
     "time": column(
         lambda block: _time_to(block),
-        lambda e: _time(e),
-        lambda e: _least(e.time if e.reached == len(e.seeds) else None),
+        lambda e, _: _time(e),
+        lambda e, _: _least(e.time if e.reached == len(e.seeds) else None),
     ),
-    "difference": column("against best", lambda e: _difference(e)),
-    "p": column("p", lambda e: "" if e.against_best is None else _chance(e.against_best.p)),
+    "difference": column("against best", lambda e, m: _difference(m, e)),
+    "p": column("p", lambda e, _: "" if e.against_best is None else _chance(e.against_best.p)),
 }
 
 
-def checked_columns(names: Sequence[str]) -> tuple[str, ...]:
-    """Names of columns without duplicates; empty: all."""
+def columns_of(metrics: Sequence[MeasuredMetric]) -> dict[str, ComparisonColumn]:
+    """The columns by name: those of the main metric, which comes first, then one for each other metric."""
+    others = {m.name if m.name not in COLUMNS else f"{m.name} (metric)": _metric_column(m) for m in metrics[1:]}
+    return {**COLUMNS, **others}
+
+
+def _metric_column(metric: MeasuredMetric) -> ComparisonColumn:
+    def cell(entry: Line, _: MeasuredMetric) -> str:
+        value = entry.scores.get(metric.name)
+        return NOTHING if value is None else written(metric, value)
+
+    def merit(entry: Line, _: MeasuredMetric) -> float | None:
+        value = entry.scores.get(metric.name)
+        return None if value is None else metric.merit(value.mean)
+
+    return column(metric.label_with_unit, cell, merit)
+
+
+def checked_columns(names: Sequence[str], metrics: Collection[str] = ()) -> tuple[str, ...]:
+    """Names of columns without duplicates; empty: all. `metrics` may be columns, too."""
     for name in names:
-        if name not in COLUMNS:
+        if name not in COLUMNS and name not in metrics:
             raise ConfigError(f"columns: {unknown('column', name, COLUMNS)}")
     return tuple(dict.fromkeys(names))
 
@@ -77,7 +96,7 @@ def text(comparison: Comparison) -> str:
     parts = []
     for block in comparison.blocks:
         parts += [block.title] if block.title else []
-        parts.append(aligned([head(block), *map(cells, block.lines)]))
+        parts.append(aligned([head(block), *(cells(entry, block.metrics) for entry in block.lines)]))
     return "\n".join([*parts, "", *notes(comparison)])
 
 
@@ -111,7 +130,7 @@ def values(comparison: Comparison) -> str:
     """All figures as plain numbers in CSV, one row per variant."""
     outdated = {"OUTDATED": "; ".join(comparison.outdated)} if comparison.outdated else {}
     rows = [
-        {"data": block.title, "key": entry.key, **_flat(_figures(entry)), **outdated}
+        {"data": block.title, "key": entry.key, **_named_metric(block.main), **_flat(_figures(entry)), **outdated}
         for block in comparison.blocks
         for entry in block.lines
     ]
@@ -125,27 +144,33 @@ def values(comparison: Comparison) -> str:
 
 def all_rows(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
     """One table of all blocks, for a page. Blocks with different data have different targets."""
-    whole = Block("", tuple(entry for block in comparison.blocks for entry in block.lines))
-    return head(whole), [[entry.title or entry.label, *cells(entry)[1:]] for entry in whole.lines]
+    metrics = comparison.metrics
+    whole = Block("", tuple(entry for block in comparison.blocks for entry in block.lines), metrics)
+    return head(whole), [[entry.title or entry.label, *cells(entry, metrics)[1:]] for entry in whole.lines]
 
 
 def head(block: Block, names: Sequence[str] = ()) -> list[str]:
-    return ["", *(COLUMNS[name].heading(block) for name in names or COLUMNS)]
+    columns = columns_of(block.metrics)
+    return ["", *(columns[name].heading(block) if name in columns else name for name in names or columns)]
 
 
-def cells(entry: Line) -> list[str]:
-    return [entry.label, *(column.cell(entry) for column in COLUMNS.values())]
+def cells(entry: Line, metrics: Sequence[MeasuredMetric] = (ACCURACY,)) -> list[str]:
+    return [entry.label, *(column.cell(entry, metrics[0]) for column in columns_of(metrics).values())]
+
+
+NOT_MEASURED = column("", lambda _, __: NOTHING)  # a metric that none of the runs has
 
 
 def best(block: Block, name: str) -> set[int]:
     """The indices of the best rows in this column: several if they are printed alike, none if fewer than two are
     ranked.
     """
-    merits = [COLUMNS[name].merit(entry) for entry in block.lines]
+    shown_in = columns_of(block.metrics).get(name, NOT_MEASURED)
+    merits = [shown_in.merit(entry, block.main) for entry in block.lines]
     competing = {i: merit for i, merit in enumerate(merits) if merit is not None}
     if len(competing) < 2:
         return set()
-    printed = {i: _value(COLUMNS[name].cell(block.lines[i])) for i in competing}
+    printed = {i: _value(shown_in.cell(block.lines[i], block.main)) for i in competing}
     return {i for i, shown in printed.items() if shown == printed[max(competing, key=competing.__getitem__)]}
 
 
@@ -155,10 +180,11 @@ def _marked(
     """The cells of a block without the rows' names, with the best value of each column in bold (but not its
     interval)."""
     rows: list[list[str]] = [[] for _ in block.lines]
-    for name in names or COLUMNS:
+    columns = columns_of(block.metrics)
+    for name in names or columns:
         winners = best(block, name)
         for i, entry in enumerate(block.lines):
-            cell = COLUMNS[name].cell(entry)
+            cell = columns.get(name, NOT_MEASURED).cell(entry, block.main)
             value = _value(cell)
             rest = written(cell[len(value) :])
             rows[i].append((bold.format(written(value)) if i in winners else written(value)) + rest)
@@ -174,14 +200,22 @@ def notes(comparison: Comparison) -> list[str]:
     """How to read the table, in sentences."""
     several = len(comparison.seeds) > 1
     seeds = f"{count(len(comparison.seeds), 'seed')} ({', '.join(map(str, comparison.seeds))})"
+    metric = comparison.metrics[0]
+    unit = "%" if metric.is_share else metric.shown_unit
     sentences = [
-        f"Test accuracy in %, mean over peers and {seeds}, on the same splits for all{_splits_scope(comparison)}: "
+        f"Test {metric.label}{f' in {unit}' if unit else ''}, mean over peers and {seeds}, "
+        f"on the same splits for all{_splits_scope(comparison)}: "
         "after the last round, and at each peer's best validation round."
         + (" ±: 95% interval over seeds." if several else " More seeds give intervals."),
-        "Ordered by validation accuracy; nothing was selected by test accuracy.",
+        f"Ordered by validation {metric.label}; nothing was selected by test {metric.label}.",
         "± peers: standard deviation over peers. Hurt: the share of peers that end worse than training alone.",
-        "Time to target: simulated, until the mean test accuracy reaches the final one of training alone, or --target.",
+        f"Time to target: simulated, until the mean test {metric.label} reaches the final one of training alone, or "
+        "--target.",
     ]
+    if not metric.higher_is_better:
+        sentences.insert(1, "Lower is better. Against best: how much better than the best; negative is worse.")
+    if others := [other.label for other in comparison.metrics[1:]]:
+        sentences.append(f"Further metrics ({', '.join(others)}): on test data, after the last round.")
     if several:
         sentences.append(
             f"p: paired t-test over seeds against the best, Holm-corrected; above {CHANCE:.2f} it may be chance. "
@@ -201,14 +235,28 @@ def _splits_scope(comparison: Comparison) -> str:
     return " rows with the same data" if len(comparison.blocks) > 1 else ""
 
 
-def _difference(entry: Line) -> str:
-    return "best by validation" if entry.against_best is None else _points(entry.against_best.estimate, signed=True)
+def _named_metric(metric: MeasuredMetric) -> dict[str, str]:
+    """The main metric, where it is not accuracy."""
+    return {} if metric == ACCURACY else {"metric": metric.name}
 
 
-def _points(value: Estimate, signed: bool = False) -> str:
-    points = round(100 * value.mean, 2) + 0.0  # and not -0.00
-    mean = f"{points:+.2f}" if signed else f"{points:.2f}"
-    return mean if value.half is None else f"{mean} ±{100 * value.half:.2f}"
+def _difference(metric: MeasuredMetric, entry: Line) -> str:
+    if entry.against_best is None:
+        return "best by validation"
+    return written(metric, entry.against_best.estimate, "+")
+
+
+def written(metric: MeasuredMetric, value: Estimate, sign: str = "") -> str:
+    """A mean with its interval, without a unit: a share in percent."""
+    if metric.is_share:
+        mean = format(round(100 * value.mean, 2) + 0.0, f"{sign}.2f")  # and not -0.00
+        return mean if value.half is None else f"{mean} ±{100 * value.half:.2f}"
+    mean = format(value.mean + 0.0, f"{sign}.4g")
+    return mean if value.half is None else f"{mean} ±{value.half:.2g}"
+
+
+def _deviation(metric: MeasuredMetric, value: float) -> str:
+    return f"{100 * value:.1f}" if metric.is_share else short_number(value)
 
 
 def _chance(p: float | None) -> str:
@@ -217,7 +265,9 @@ def _chance(p: float | None) -> str:
 
 def _time_to(block: Block) -> str:
     targets = {entry.target for entry in block.lines}
-    return f"time to {percent(next(iter(targets)))}" if len(targets) == 1 and targets != {None} else "time to target"
+    if len(targets) != 1 or targets == {None}:
+        return "time to target"
+    return f"time to {block.main.text(next(iter(targets)))}"
 
 
 def _time(entry: Line) -> str:

@@ -16,19 +16,7 @@ from coterie.core.errors import RunError
 from coterie.core.files import leftovers, replacing
 from coterie.core.formatting import peer_label, peer_name
 from coterie.core.json_values import Json
-
-
-@dataclass(frozen=True)
-class MeasuredMetric:
-    """What a report needs to know of a metric."""
-
-    name: str
-    label: str
-    higher_is_better: bool
-    unit: str  # "%" (a share of 1), "label" (that of the label), or none
-
-
-ACCURACY = MeasuredMetric("accuracy", "accuracy", higher_is_better=True, unit="%")
+from coterie.core.measured_metric import ACCURACY, MeasuredMetric
 
 
 @dataclass(frozen=True)
@@ -56,7 +44,10 @@ class RunStarted:
     @property
     def measured(self) -> tuple[MeasuredMetric, ...]:
         """All metrics of the run; the first is the main one, by which rounds are selected and runs are compared."""
-        given = [MeasuredMetric(m["name"], m["label"], m["higher_is_better"], m["unit"]) for m in self.metrics]
+        given = [
+            MeasuredMetric(m["name"], m["label"], m["higher_is_better"], m["unit"], self.label_unit)
+            for m in self.metrics
+        ]
         metrics = given if self.task else [ACCURACY, *given]
         return tuple(sorted(metrics, key=lambda metric: metric.name != (self.select or ACCURACY.name)))
 

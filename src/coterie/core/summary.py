@@ -13,8 +13,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Generic, Self, TypeVar
 
-from coterie.core.errors import RunError
+from coterie.core.errors import CoterieError, RunError, unknown
 from coterie.core.json_values import Json
+from coterie.core.measured_metric import ACCURACY, MeasuredMetric, described
 
 LAST, SELECTED = "last", "selected"
 T = TypeVar("T")
@@ -40,25 +41,18 @@ class LastAndSelected(Generic[T]):
 
 @dataclass(frozen=True)
 class Spread:
-    """Test accuracy over peers, as fractions of 1; None if no peer was measured."""
-
-    mean: float | None = None
-    std: float | None = None
-    worst_decile: float | None = None  # the mean of the worst tenth, at least one peer
-    per_peer: Sequence[float | None] = ()  # None for a peer that left before it was measured
-    by_architecture: Mapping[str, float | None] = _optional({})  # the mean of each, where peers have several
-    change: Mapping[str, float] | None = _optional()  # of a predictor beside: least, mean and most over peers
-
-
-@dataclass(frozen=True)
-class MetricSpread:
     """A metric on test data over peers; None if no peer has a value."""
 
     mean: float | None = None
     std: float | None = None
     worst_decile: float | None = None  # the mean of the worst tenth, at least one peer
     per_peer: Sequence[float | None] = ()  # None for a peer that was not measured, or whose value is undefined
-    undefined: int = 0  # measured peers for whose labels the metric is undefined
+    by_architecture: Mapping[str, float | None] = _optional({})  # the mean of each, where peers have several
+    change: Mapping[str, float] | None = _optional()  # of a predictor beside: least, mean and most over peers
+    undefined: int | None = _optional()  # measured peers for whose labels the metric is undefined; not for accuracy
+
+
+NOT_MEASURED = LastAndSelected(Spread(), Spread())
 
 
 @dataclass(frozen=True)
@@ -68,11 +62,8 @@ class MetricScores:
     label: str = ""
     higher_is_better: bool = True
     unit: str = ""
-    last: MetricSpread = MetricSpread()
-    selected: MetricSpread = MetricSpread()
-
-    def at(self, which: str) -> MetricSpread:
-        return {LAST: self.last, SELECTED: self.selected}[which]
+    last: Spread = Spread()
+    selected: Spread = Spread()
 
 
 @dataclass(frozen=True)
@@ -157,13 +148,15 @@ class Summary(_JsonMapping):
     seed: int = 0
     peers: int = 0
     rounds: int = 0
-    accuracy: LastAndSelected[Spread] = LastAndSelected(Spread(), Spread())
-    validation: LastAndSelected[float | None] = LastAndSelected(None, None)
+    main: str = _optional(ACCURACY.name)  # the metric by which rounds are selected and runs are compared
+    label_unit: str = _optional("")  # of a regression
+    accuracy: LastAndSelected[Spread] = _optional(NOT_MEASURED)  # left out for a regression
+    validation: LastAndSelected[float | None] = LastAndSelected(None, None)  # the mean of the main metric
     bytes: Totals = Totals()
     messages: Totals = Totals()
     simulated_seconds: float = 0.0
     idle: IdleShares | None = _optional()
-    over_time: Sequence[tuple[float, float]] = ()
+    over_time: Sequence[tuple[float, float]] = ()  # simulated seconds, and the mean of the main metric on test data
     seconds: float = 0.0
     not_finite: Diverged | None = _optional()
     beside: Beside = _optional(Beside())
@@ -175,9 +168,45 @@ class Summary(_JsonMapping):
     scores: Mapping[str, MetricScores] = _optional({})  # of metrics other than accuracy
 
     @property
+    def metrics(self) -> tuple[MeasuredMetric, ...]:
+        """All metrics of the run, the main one first."""
+        given = [self._described(name, scores) for name, scores in self.scores.items()]
+        every = given if self.accuracy == NOT_MEASURED and given else [ACCURACY, *given]
+        return tuple(sorted(every, key=lambda metric: metric.name != self.main))
+
+    @property
+    def main_metric(self) -> MeasuredMetric:
+        return self.metrics[0]
+
+    def _described(self, name: str, scores: MetricScores) -> MeasuredMetric:
+        return MeasuredMetric(name, scores.label or name, scores.higher_is_better, scores.unit, self.label_unit)
+
+    def measures(self, metric: str) -> bool:
+        """Whether the run measured a metric of this name."""
+        return any(metric == measured.name for measured in self.metrics)
+
+    def of(self, metric: str) -> LastAndSelected[Spread]:
+        """A metric over peers; raises CoterieError if the run did not measure it."""
+        if not self.measures(metric):
+            raise CoterieError(unknown("metric", metric, [measured.name for measured in self.metrics]))
+        scores = self.scores.get(metric)
+        return self.accuracy if scores is None else LastAndSelected(scores.last, scores.selected)
+
+    @property
+    def main_spread(self) -> LastAndSelected[Spread]:
+        """The main metric over peers."""
+        return self.of(self.main_metric.name)
+
+    @property
+    def test_values(self) -> dict[str, LastAndSelected[float | None]]:
+        """The mean of each metric over peers, on their test data."""
+        spreads = {metric.name: self.of(metric.name) for metric in self.metrics}
+        return {name: LastAndSelected(spread.last.mean, spread.selected.mean) for name, spread in spreads.items()}
+
+    @property
     def test(self) -> LastAndSelected[float | None]:
-        """The mean test accuracy over peers."""
-        return LastAndSelected(self.accuracy.last.mean, self.accuracy.selected.mean)
+        """The mean of the main metric over peers, on their test data."""
+        return self.test_values[self.main_metric.name]
 
     @property
     def total_bytes(self) -> int:
@@ -192,7 +221,11 @@ class Summary(_JsonMapping):
             seed=_count(content, "seed"),
             peers=_count(content, "peers"),
             rounds=_count(content, "rounds"),
-            accuracy=LastAndSelected(_spread(_table(accuracy, LAST)), _spread(_table(accuracy, SELECTED))),
+            main=_text(content, "main") or ACCURACY.name,
+            label_unit=_text(content, "label_unit"),
+            accuracy=LastAndSelected(*(_spread(_table(accuracy, which)) for which in (LAST, SELECTED)))
+            if accuracy
+            else NOT_MEASURED,
             validation=LastAndSelected(_number(validation, LAST), _number(validation, SELECTED)),
             bytes=_totals(_table(content, "bytes")),
             messages=_totals(_table(content, "messages")),
@@ -223,7 +256,9 @@ class PeerSummary(_JsonMapping):
     method: str = ""
     seed: int = 0
     rounds: int = 0  # completed
-    accuracy: LastAndSelected[float | None] = LastAndSelected(None, None)  # on its own test data
+    main: str = _optional(ACCURACY.name)
+    main_metric: MeasuredMetric = _optional(ACCURACY)
+    accuracy: LastAndSelected[float | None] | None = _optional()  # on its own test data; left out for a regression
     bytes: int = 0
     messages: int = 0
     waited: float = 0.0  # seconds
@@ -234,8 +269,14 @@ class PeerSummary(_JsonMapping):
     scores: Mapping[str, LastAndSelected[float | None]] = _optional({})  # of metrics other than accuracy
 
     @property
+    def test_values(self) -> dict[str, LastAndSelected[float | None]]:
+        """Each metric on its own test data."""
+        return {**({ACCURACY.name: self.accuracy} if self.accuracy else {}), **self.scores}
+
+    @property
     def test(self) -> LastAndSelected[float | None]:
-        return self.accuracy
+        """The main metric on its own test data."""
+        return self.test_values.get(self.main, LastAndSelected(None, None))
 
     @property
     def total_bytes(self) -> int:
@@ -250,7 +291,9 @@ class PeerSummary(_JsonMapping):
             method=_text(content, "method"),
             seed=_count(content, "seed"),
             rounds=_count(content, "rounds"),
-            accuracy=LastAndSelected(_number(accuracy, LAST), _number(accuracy, SELECTED)),
+            main=_text(content, "main") or ACCURACY.name,
+            main_metric=described(_table(content, "main_metric")),
+            accuracy=LastAndSelected(_number(accuracy, LAST), _number(accuracy, SELECTED)) if accuracy else None,
             bytes=_count(content, "bytes"),
             messages=_count(content, "messages"),
             waited=_number(content, "waited") or 0.0,
@@ -351,15 +394,10 @@ def _text(content: Mapping[str, Any], key: str) -> str:
 
 
 def _metric(content: Mapping[str, Any]) -> MetricScores:
-    last, selected = (_metric_spread(_table(content, which)) for which in (LAST, SELECTED))
-    higher = content.get("higher_is_better") is not False
-    return MetricScores(_text(content, "label"), higher, _text(content, "unit"), last, selected)
-
-
-def _metric_spread(content: Mapping[str, Any]) -> MetricSpread:
-    mean, std, worst = (_number(content, key) for key in ("mean", "std", "worst_decile"))
-    per_peer = [value if _is_number(value) else None for value in _items(content, "per_peer")]
-    return MetricSpread(mean, std, worst, per_peer, _count(content, "undefined"))
+    last, selected = (_spread(_table(content, which)) for which in (LAST, SELECTED))
+    return MetricScores(
+        _text(content, "label"), content.get("higher_is_better") is not False, _text(content, "unit"), last, selected
+    )
 
 
 def _spread(content: Mapping[str, Any]) -> Spread:
@@ -371,6 +409,7 @@ def _spread(content: Mapping[str, Any]) -> Spread:
         [value if _is_number(value) else None for value in _items(content, "per_peer")],
         {name: _number(means, name) for name in means},
         _numbers(_table(content, "change")) if "change" in content else None,
+        _count(content, "undefined") if "undefined" in content else None,
     )
 
 

@@ -13,11 +13,12 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib import resources
 from pathlib import Path
 
 from coterie.core.errors import CoterieError, unknown
+from coterie.core.measured_metric import ACCURACY
 from coterie.core.run_folder import RunFolder
 from coterie.running.folders import OWN, Actions, ListedRun
 
@@ -179,7 +180,7 @@ def _row_without_folder(id: str, run: Started) -> ListedRun:
     return {
         "id": id, "kind": "", "state": state, "method": run.title, "error": error, "time": run.output.stat().st_mtime,
         "report": False, "round": None, "rounds": None, "peers": None, "seed": None, "data": None, "partition": None,
-        "validation": None, "test": None, "bytes": None,
+        "validation": None, "test": None, "metric": asdict(ACCURACY), "bytes": None,
     }  # fmt: skip
 
 

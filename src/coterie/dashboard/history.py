@@ -10,8 +10,10 @@ from typing import NamedTuple, NotRequired, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.core.json_values import Json, JsonValue, number, subtable, text, whole
-from coterie.running.progress import mean_accuracy
+from coterie.core.events import RunStarted, from_record
+from coterie.core.json_values import Json, JsonValue, number, sequence, subtable, text, whole
+from coterie.core.measured_metric import ACCURACY, MeasuredMetric
+from coterie.running.progress import mean_over_peers
 
 MOST_POINTS = 400  # of the curves; with more rounds, each point is the last measured round of several
 MOST_LINES = 40  # with more peers, a band replaces their lines
@@ -24,7 +26,7 @@ Floats = NDArray[np.float64]
 
 @dataclass
 class Scores:
-    """One round's accuracies by peer; NaN where there is none."""
+    """One round's values of a metric by peer; NaN where there is none."""
 
     validation: Floats
     test: Floats
@@ -37,15 +39,21 @@ class Row(NamedTuple):
     weights: NDArray[np.float64]
 
 
-class Point(TypedDict):
-    """A round of the curves."""
+class MetricPoint(TypedDict):
+    """A metric in a round of the curves."""
 
-    round: int
-    of: int  # the number of measured peers
+    of: int  # the number of peers with a value
     validation: float | None
     band: list[float]  # quantiles over peers
     test: float | None
     each: NotRequired[list[float | None]]  # each peer's, if they are few
+
+
+class Point(MetricPoint):
+    """A round of the curves: the main metric, and the others by name, if there are any."""
+
+    round: int
+    others: NotRequired[dict[str, MetricPoint]]
 
 
 class Offence(NamedTuple):
@@ -64,7 +72,8 @@ class History:
         self.start: Json = {}
         self.peers = self.rounds = self.count = 0
         self.at: dict[int, int] = {}  # the last round that each participant finished
-        self.validation: dict[int, float] = {}  # each peer's last
+        self.metrics: tuple[MeasuredMetric, ...] = (ACCURACY,)  # the main one first
+        self.validation: dict[int, float] = {}  # each peer's last, of the main metric
         self.test: dict[int, float] = {}
         self.received: Counter[int] = Counter()  # bytes, by participant
         self.bytes: Counter[str] = Counter()  # by artifact
@@ -79,7 +88,7 @@ class History:
         self._noted: dict[int, Json] = {}  # raw rows, parsed lazily: most are replaced before a page reads them
         self.weights_round: dict[int, int] = {}  # peer -> the round of its latest weights
         self.trouble = ""
-        self._scores: dict[int, Scores] = {}
+        self._scores: dict[int, dict[str, Scores]] = {}  # by round and metric
         self._stale: set[int] = set()  # rounds that changed since their point was computed
         self._points: dict[int, Point] = {}
 
@@ -107,6 +116,7 @@ class History:
             raise ValueError(f"{peers} peers")
         self.start = record
         self.peers, self.rounds = peers, rounds
+        self.metrics = _metrics(record)
 
     def _round(self, record: Json) -> None:
         peer, round = whole(record, "peer"), whole(record, "round")
@@ -121,22 +131,24 @@ class History:
             self.back[peer] = round
         self.gone.pop(peer, None)
         self._stale.add(round)
-        if record["validation"] is not None:
-            test = None if record["test"] is None else number(record, "test")
-            self._measure(peer, round, float(number(record, "validation")), test)
+        for metric in self.metrics:
+            self._measure(metric.name, peer, round, *_values(record, metric.name))
         self._note(peer, round, subtable(record, "notes"))
 
-    def _measure(self, peer: int, round: int, validation: float, test: float | None) -> None:
-        if not math.isfinite(validation):
+    def _measure(self, metric: str, peer: int, round: int, validation: float | None, test: float | None) -> None:
+        if validation is None:
             return
-        self.validation[peer] = validation
-        scores = self._scores.get(round)
+        of_round = self._scores.setdefault(round, {})
+        scores = of_round.get(metric)
         if scores is None:
             nothing = np.full(self.peers, np.nan)
-            scores = self._scores[round] = Scores(nothing, nothing.copy())
+            scores = of_round[metric] = Scores(nothing, nothing.copy())
         scores.validation[peer] = validation
-        if test is not None and math.isfinite(test):
-            self.test[peer] = scores.test[peer] = float(test)
+        if test is not None:
+            scores.test[peer] = test
+        if metric == self.metrics[0].name:
+            self.validation[peer] = validation
+            self.test |= {} if test is None else {peer: test}
 
     def _note(self, peer: int, round: int, notes: Json) -> None:
         """Keep the weights a peer averaged with, or equal weights on its neighbours if it noted no weights."""
@@ -194,24 +206,56 @@ class History:
         return {str(place): point for place, point in self._points.items()}
 
     def _point(self, round: int) -> Point:
-        scores = self._scores[round]
+        of_round = {name: self._metric_point(scores) for name, scores in self._scores[round].items()}
+        nothing: MetricPoint = {"of": 0, "validation": None, "band": [], "test": None}
+        main = of_round.pop(self.metrics[0].name, nothing)
+        return {"round": round, **main, **({"others": of_round} if of_round else {})}
+
+    def _metric_point(self, scores: Scores) -> MetricPoint:
         validated, tested = (values[~np.isnan(values)] for values in (scores.validation, scores.test))
-        point: Point = {
-            "round": round,
+        point: MetricPoint = {
             "of": len(validated),
-            "validation": mean_accuracy(validated.tolist()),  # unrounded: rounding twice could differ from the terminal
+            "validation": mean_over_peers(validated.tolist()),  # unrounded: twice could differ from the terminal
             "band": [_short(q) for q in np.quantile(validated, QUANTILES)],
-            "test": mean_accuracy(tested.tolist()),
+            "test": mean_over_peers(tested.tolist()),
         }
         if self.peers <= MOST_LINES:
             point["each"] = [None if math.isnan(v) else _short(v) for v in scores.validation.tolist()]
         return point
 
-    def curve(self, peer: int) -> list[list[float]]:
-        """One peer's validation accuracy: rounds and values."""
-        values = [(r, float(s.validation[peer])) for r, s in sorted(self._scores.items()) if 0 <= peer < self.peers]
+    def curves(self, peer: int) -> dict[str, list[list[float]]]:
+        """One peer on its validation data, by metric: rounds and values."""
+        return {metric.name: self._curve(metric.name, peer) for metric in self.metrics}
+
+    def _curve(self, metric: str, peer: int) -> list[list[float]]:
+        rounds = [(r, scores[metric]) for r, scores in sorted(self._scores.items()) if metric in scores]
+        values = [(r, float(s.validation[peer])) for r, s in rounds if 0 <= peer < self.peers]
         measured = [[r, _short(v)] for r, v in values if not math.isnan(v)]
         return measured[:: max(1, math.ceil(len(measured) / MOST_POINTS))]
+
+
+def _metrics(start: Json) -> tuple[MeasuredMetric, ...]:
+    """The metrics of a run, according to its first record."""
+    try:
+        event = from_record(start)
+        return (event.measured if isinstance(event, RunStarted) else ()) or (ACCURACY,)
+    except (KeyError, TypeError, AttributeError):  # damaged, or of another version
+        return (ACCURACY,)
+
+
+def _values(record: Json, metric: str) -> tuple[float | None, float | None]:
+    """The finite values of a metric in a record: on the validation and on the test data."""
+    if metric == ACCURACY.name:
+        return _finite(record["validation"]), _finite(record["test"])
+    pair = sequence(subtable(record, "scores").get(metric)) if "scores" in record else ()
+    return (_finite(pair[0]), _finite(pair[1])) if len(pair) == 2 else (None, None)
+
+
+def _finite(value: JsonValue) -> float | None:
+    if value is None:
+        return None
+    converted = float(number({"value": value}, "value"))
+    return converted if math.isfinite(converted) else None
 
 
 def _counts(record: Json, key: str) -> Counter[str]:
@@ -221,4 +265,4 @@ def _counts(record: Json, key: str) -> Counter[str]:
 
 
 def _short(value: float) -> float:
-    return round(float(value), 4)
+    return float(f"{value:.4g}")

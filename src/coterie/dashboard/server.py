@@ -87,7 +87,7 @@ class Dashboard:
         return JSONResponse((await self.watcher.list()).after(0)["set"].get("runs", {}))
 
     async def _peer(self, request: Request) -> Response:
-        """One peer: its curve and the artifacts it sent."""
+        """One peer: its curves and the artifacts it sent."""
         await self.watcher.list()
         watched = await self.watcher.view(request.query_params.get("run", ""))
         number = request.query_params.get("peer", "")
@@ -95,7 +95,7 @@ class Dashboard:
             return _no("There is no such run or peer.", 404)
         view = watched.view
         left = [m.leaving.as_json() for n, m in view.real.by_number() if n == int(number)] if view.real else []
-        return JSONResponse({"curve": view.history.curve(int(number)), "left": left[0] if left else None})
+        return JSONResponse({"curves": view.history.curves(int(number)), "left": left[0] if left else None})
 
     async def _presets(self, _: Request) -> Response:
         return JSONResponse(presets())

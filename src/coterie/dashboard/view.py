@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import suppress
+from dataclasses import asdict
 from typing import TypedDict
 
 from coterie.core.formatting import peer_name
@@ -36,10 +37,13 @@ class About(TypedDict):
     clusters: list[int]
     architectures: list[JsonValue]
     names: list[str]  # of the peers' sites, by peer; empty if peers have no names
+    metrics: list[Json]  # what is measured, the main one first
     drawn: bool  # whether its graph is small enough to be drawn
 
 
-class SelectedAccuracy(TypedDict):
+class TestMean(TypedDict):
+    """The mean of the main metric over peers."""
+
     last: float | None
     selected: float | None
 
@@ -54,7 +58,7 @@ class Figures(TypedDict):
     read: float  # the share of the files that has been read
     gone: int
     events: int
-    selected: SelectedAccuracy | None
+    selected: TestMean | None
     report: bool
     silent_for: int  # seconds
 
@@ -156,6 +160,7 @@ class RunView:
             "data": short(data.get("name")),
             "partition": data.get("partition"), "clusters": ties.clusters_of(self.history),
             "architectures": self._architectures(), "names": self._names(),
+            "metrics": [asdict(metric) for metric in self.history.metrics],
             "drawn": self.history.peers <= ties.MOST_DRAWN,
         }  # fmt: skip
 
@@ -316,8 +321,8 @@ def _error(head: str, text: str = "", more: str = "") -> dict[str, str]:
     return {"head": head, "text": text, "more": more}
 
 
-def _selected(summary: AnySummary | None) -> SelectedAccuracy | None:
-    """The test accuracies of a finished run: in the last round, and in each peer's round selected by validation."""
+def _selected(summary: AnySummary | None) -> TestMean | None:
+    """The main metric of a finished run on test data: in the last round, and in each peer's selected round."""
     if not isinstance(summary, Summary):
         return None
     last, selected = finite(summary.test.last), finite(summary.test.selected)

@@ -1,17 +1,18 @@
-"""The charts of one run: accuracy over rounds, bytes and time, and neighbours against the true clusters."""
+"""The charts of one run: a metric over rounds, bytes and time, and neighbours against the true clusters."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from coterie.core.formatting import peer_name, percent, size
+from coterie.core.measured_metric import ACCURACY, MeasuredMetric
 from coterie.report.byte_axis import ByteAxis
 from coterie.report.figure import Figure, Key, NothingToDraw
 from coterie.report.graph_scores import Neighbourhood
 from coterie.report.marks import colour_and_dash
 from coterie.report.measures import MAX_POINTS, Point, spread_out
+from coterie.report.metric_axis import Ends, direction, ends_around, tick_of
 from coterie.report.svg import Plot, tick
 from coterie.report.timing import Curve
 
@@ -20,7 +21,6 @@ MAX_LINES = 200  # above this, peers' lines would only darken the picture: they 
 CROWD = 40  # above this, peers' lines are fainter
 SPLITS = ("test", "validation")
 BASELINE = "plain d3"  # the classes of a baseline's line
-Ends = tuple[float, float]  # of an axis
 
 PeerLines = Mapping[int, Sequence[tuple[int, float]]]
 
@@ -55,6 +55,7 @@ def draw_line(
 
 
 def over_rounds(
+    metric: MeasuredMetric,
     measured: Sequence[Point],
     peers: PeerLines,
     rounds: int,
@@ -64,17 +65,14 @@ def over_rounds(
     names: Sequence[str] = (),
 ) -> Figure:
     """Every peer's line and the mean, round by round, on the test or validation data."""
-    if not measured:
-        raise NothingToDraw("No peer was measured.")
+    _need(measured, metric)
     shown = spread_out(measured, MAX_POINTS)
-    means = [p.test if split == "test" else p.validation for p in shown]
-    quantiles = [p.test_quantiles if split == "test" else p.validation_quantiles for p in shown]
-    xs = [float(p.round) for p in shown]
+    means, xs = [p.mean for p in shown], [float(p.round) for p in shown]
     lines = [v for line in peers.values() for _, v in line]
     every = [*xs, *(x for x, _ in baseline.line)] if baseline else xs
-    plot = Plot((min(1.0, *every), max(rounds, *every)), ends or tenths_around([*means, *lines]))
-    plot.axes("round", f"{split} accuracy", tick, whole=True)
-    plot.band(xs, [q[0] for q in quantiles], [q[3] for q in quantiles], split)
+    plot = Plot((min(1.0, *every), max(rounds, *every)), ends or ends_around(metric, [*means, *lines]))
+    plot.axes("round", f"{split} {metric.axis_label}", tick_of(metric), whole=True)
+    plot.band(xs, [p.quantiles[0] for p in shown], [p.quantiles[3] for p in shown], split)
     most = max(2, min(MAX_POINTS, MAX_LINE_POINTS // max(1, len(peers))))
     kind = "peer unseen" if len(peers) > MAX_LINES else "peer crowd" if len(peers) > CROWD else "peer"
     for peer, line in peers.items():
@@ -84,6 +82,21 @@ def over_rounds(
     if baseline:
         baseline.draw(plot)
     plot.line(xs, means, f"{split} mean", "mean of all peers")
+    label = f"Mean {split} {metric.label} over rounds: {metric.text(means[-1])} in round {shown[-1].round}"
+    one = [] if len(peers) > MAX_LINES else [Key(f"{split} peer", "one peer")]
+    keys = (Key(f"{split} mean", "mean"), *one, *([baseline.key()] if baseline else []))
+    caption = _about_lines(peers, split, most) + direction(metric)
+    return Figure(f"{metric.name}-{split}", f"{metric.title} over rounds", plot.svg(label), caption, keys)
+
+
+def _need(measured: Sequence[Point], metric: MeasuredMetric) -> None:
+    if not measured:
+        undefined = "" if metric == ACCURACY else f" Or its {metric.label} is undefined."
+        raise NothingToDraw(f"No peer was measured.{undefined}")
+
+
+def _about_lines(peers: PeerLines, split: str, most: int) -> str:
+    """The caption of a chart with a line for each peer, of which at most so many points are drawn."""
     longest = max(len(line) for line in peers.values())
     data = "Each peer on its own test data." if split == "test" else "Rounds are selected on this data, not on test."
     caption = ["Thick line: mean over peers. Band: the middle 80% of peers.", data]
@@ -91,66 +104,77 @@ def over_rounds(
         caption.append(f"Highlight a peer to see its line; {len(peers):,} lines would hide each other.")
     if longest > most:
         caption.append(f"{most} of each peer's {longest} measured rounds are drawn.")
-    label = f"Mean {split} accuracy over rounds: {percent(means[-1])} in round {shown[-1].round}"
-    one = [] if len(peers) > MAX_LINES else [Key(f"{split} peer", "one peer")]
-    keys = (Key(f"{split} mean", "mean"), *one, *([baseline.key()] if baseline else []))
-    return Figure(f"accuracy-{split}", "Accuracy over rounds", plot.svg(label), " ".join(caption), keys)
+    return " ".join(caption)
 
 
-def architectures(lines: Mapping[str, Sequence[tuple[int, float]]], rounds: int, split: str, ends: Ends) -> Figure:
-    """The mean accuracy of each architecture, round by round, where peers have several."""
+def architectures(
+    metric: MeasuredMetric, lines: Mapping[str, Sequence[tuple[int, float]]], rounds: int, split: str, ends: Ends
+) -> Figure:
+    """The mean of each architecture, round by round, where peers have several."""
     lines = {name: spread_out(line, MAX_POINTS) for name, line in lines.items() if line}
     if not lines:
         raise NothingToDraw("All peers have the same architecture, each peer has several, or no peer was measured.")
     every = [float(round) for line in lines.values() for round, _ in line]
     plot = Plot((min(1.0, *every), max(rounds, *every)), ends)
-    plot.axes("round", f"{split} accuracy", tick, whole=True)
+    plot.axes("round", f"{split} {metric.axis_label}", tick_of(metric), whole=True)
     for i, (name, line) in enumerate(lines.items()):
         plot.line([float(r) for r, _ in line], [v for _, v in line], f"{colour_and_dash(i)} mean", name)
-    ending = ", ".join(f"{name} {percent(line[-1][1])}" for name, line in lines.items())
+    ending = ", ".join(f"{name} {metric.text(line[-1][1])}" for name, line in lines.items())
     keys = tuple(Key(f"{colour_and_dash(i)} mean", name) for i, name in enumerate(lines))
-    caption = "Mean over the peers with the architecture, each on its own data."
-    label = f"Mean {split} accuracy by architecture over rounds: finally {ending}"
-    return Figure(f"accuracy-architectures-{split}", "Accuracy by architecture", plot.svg(label), caption, keys)
+    caption = f"Mean over the peers with the architecture, each on its own data.{direction(metric)}"
+    label = f"Mean {split} {metric.label} by architecture over rounds: finally {ending}"
+    name = f"{metric.name}-architectures-{split}"
+    return Figure(name, f"{metric.title} by architecture", plot.svg(label), caption, keys)
 
 
-def over_bytes(measured: Sequence[Point], ends: Ends | None = None, baseline: BaselineLine | None = None) -> Figure:
-    """Mean accuracy against the bytes exchanged so far, on a logarithmic axis."""
-    if not measured or not measured[-1].bytes:
+def over_bytes(
+    metric: MeasuredMetric,
+    measured: Mapping[str, Sequence[Point]],
+    ends: Ends | None = None,
+    baseline: BaselineLine | None = None,
+) -> Figure:
+    """The mean against the bytes exchanged so far, on a logarithmic axis. `measured` is by split."""
+    if not any(points and points[-1].bytes for points in measured.values()):
         raise NothingToDraw("Nothing was exchanged.")
-    shown = spread_out(measured, MAX_POINTS)
-    xs = [float(p.bytes) for p in shown]
-    axis = ByteAxis([*xs, *(x for x, _ in baseline.line)] if baseline else xs)
-    means = {"validation": [p.validation for p in shown], "test": [p.test for p in shown]}
-    plot = Plot(axis.ends, ends or tenths_around([v for line in means.values() for v in line]))
-    axis.draw(plot, "exchanged by all peers so far, logarithmic", "mean accuracy", tick)
+    lines = {split: spread_out(points, MAX_POINTS) for split, points in measured.items()}
+    every = [float(p.bytes) for points in lines.values() for p in points]
+    axis = ByteAxis([*every, *(x for x, _ in baseline.line)] if baseline else every)
+    plot = Plot(axis.ends, ends or ends_around(metric, [p.mean for points in lines.values() for p in points]))
+    axis.draw(plot, "exchanged by all peers so far, logarithmic", f"mean {metric.axis_label}", tick_of(metric))
     if baseline:
         baseline.draw(plot, axis)
-    for split, line in means.items():
-        draw_line(plot, xs, line, split, split, axis)
-    label = f"Mean accuracy against bytes exchanged, up to {size(shown[-1].bytes)}"
-    caption = "Mean over peers, against all bytes exchanged by the end of the round."
+    for split, points in lines.items():
+        draw_line(plot, [float(p.bytes) for p in points], [p.mean for p in points], split, split, axis)
+    label = f"Mean {metric.label} against bytes exchanged, up to {size(round(max(every)))}"
+    caption = f"Mean over peers, against all bytes exchanged by the end of the round.{direction(metric)}"
     if axis.has_nothing:
         caption += " Left of the break, at 0: nothing exchanged yet."
-    keys = _split_keys(baseline)
-    return Figure("accuracy-bytes", "Accuracy against bytes exchanged", plot.svg(label), caption, keys)
+    heading = f"{metric.title} against bytes exchanged"
+    return Figure(f"{metric.name}-bytes", heading, plot.svg(label), caption, _split_keys(baseline))
 
 
-def over_time(curves: Mapping[str, Curve], ends: Ends | None = None, baseline: BaselineLine | None = None) -> Figure:
-    """Mean accuracy against simulated time."""
+def over_time(
+    metric: MeasuredMetric,
+    curves: Mapping[str, Curve],
+    ends: Ends | None = None,
+    baseline: BaselineLine | None = None,
+) -> Figure:
+    """The mean against simulated time."""
     curves = {split: curve for split, curve in curves.items() if curve}
-    if not curves or not curves["test"][-1][0]:
+    if not any(curve[-1][0] for curve in curves.values()):
         raise NothingToDraw("Not every peer was measured, or no simulated time has passed.")
     end = max(curve[-1][0] for curve in [*curves.values(), *([baseline.line] if baseline and baseline.line else [])])
-    plot = Plot((0.0, end), ends or tenths_around([v for curve in curves.values() for _, v in curve]))
-    plot.axes("simulated seconds", "mean accuracy", tick)
+    plot = Plot((0.0, end), ends or ends_around(metric, [v for curve in curves.values() for _, v in curve]))
+    plot.axes("simulated seconds", f"mean {metric.axis_label}", tick_of(metric))
     if baseline:
         baseline.draw(plot)
     for split, curve in curves.items():
         plot.line([t for t, _ in curve], [v for _, v in curve], split, split)
-    label = f"Mean accuracy against simulated time, up to {end:.3g} seconds"
+    label = f"Mean {metric.label} against simulated time, up to {end:.3g} seconds"
     caption = "Mean over peers' latest measurements, once all have been measured. Measuring takes no simulated time."
-    return Figure("accuracy-time", "Accuracy against simulated time", plot.svg(label), caption, _split_keys(baseline))
+    heading = f"{metric.title} against simulated time"
+    caption += direction(metric)
+    return Figure(f"{metric.name}-time", heading, plot.svg(label), caption, _split_keys(baseline))
 
 
 def neighbours(
@@ -188,12 +212,6 @@ def neighbours(
     )
     keys = tuple(Key(name, name) for name in lines)
     return Figure("neighbours", "Neighbours against the true clusters", plot.svg(label), caption, keys)
-
-
-def tenths_around(values: Sequence[float]) -> tuple[float, float]:
-    """The ends of an axis: whole tenths around all values."""
-    low, high = math.floor(min(values) * 10 + 1e-6) / 10, math.ceil(max(values) * 10 - 1e-6) / 10
-    return (low, high) if high > low else (max(0.0, low - 0.1), min(1.0, high + 0.1))
 
 
 def _split_keys(baseline: BaselineLine | None) -> tuple[Key, ...]:

@@ -12,22 +12,38 @@ from urllib.parse import quote
 import numpy as np
 
 from coterie.core.files import write_whole
-from coterie.core.formatting import count, percent
+from coterie.core.formatting import count
+from coterie.core.measured_metric import MeasuredMetric
 from coterie.core.run_folder import RunFolder
 from coterie.report import page as pages
 from coterie.report import sweep
 from coterie.report.byte_axis import ByteAxis
-from coterie.report.charts import SPLITS, Ends, draw_line, tenths_around
+from coterie.report.charts import SPLITS, draw_line
 from coterie.report.figure import Figure, Key, NothingToDraw
-from coterie.report.gains import HEADING, LOCAL, OPTIONS, ROUNDS, TABLE_HEAD, around, points, table_rows, zero
+from coterie.report.gains import (
+    HEADING,
+    LOCAL,
+    OPTIONS,
+    ROUNDS,
+    around,
+    axis_label,
+    definition,
+    table_head,
+    table_rows,
+    with_unit,
+    zero,
+)
 from coterie.report.gains import tick as gain_tick
 from coterie.report.marks import COLOURS, colour, colour_and_dash
 from coterie.report.measures import MAX_POINTS, spread_out
-from coterie.report.seeds import Band, Measure, Seeds
-from coterie.report.svg import Plot, circle, named, number, tick
+from coterie.report.metric_axis import Ends, direction, ends_around, possible, tick_of
+from coterie.report.seeds import Band, Measure, Seeds, figure_name, metrics_of
+from coterie.report.svg import Plot, circle, named, number
 from coterie.report.tables import open_table
 
 SCRIPTS = ("pick.js", "lines.js", "pdf.js", "save.js")
+CHOSEN_BY_FIRST = SPLITS[::-1]  # a sweep is for choosing
+AxisEnds = Mapping[str, Ends]  # by metric
 MANY = 4  # variants; the bands of more are fainter because they overlap
 MAX_DOTS = 300  # of one variant
 MAX_LABEL = 22  # characters at the side of the dots
@@ -57,7 +73,11 @@ def write_comparison(
         sections(compared, alone, places).html(),
     ]
     parts += [_gain_table(compared, alone), _links(path, compared)]
-    descriptions = [f"{count(len(s.runs), 'seed')}, {percent(_mean(s))} in the mean over peers" for s in compared]
+    main = metrics_of(compared)[0]
+    means = [main.text(_mean(s, main)) for s in compared]
+    descriptions = [
+        f"{count(len(s.runs), 'seed')}, {mean} in the mean over peers" for s, mean in zip(compared, means, strict=True)
+    ]
     data = {"what": "variant", "names": [s.label for s in compared], "about": descriptions}
     write_whole(path, pages.page(title, parts, data, SCRIPTS))
 
@@ -66,32 +86,43 @@ def sections(
     variants: Sequence[Seeds], alone: Mapping[str, str] | None = None, places: sweep.Places | None = None
 ) -> pages.Sections:
     """The figures of a comparison; for a sweep, those of its grid first."""
-    ends = accuracy_axis(variants)
+    metrics = metrics_of(variants)
+    ends = {metric.name: axis_of(variants, metric) for metric in metrics}
     made = pages.Sections()
-    chosen_by_first = {split.capitalize(): split for split in ("validation", "test")}
-    for heading, make in sweep.figures(places or {}):
-        made.add(partial(_switched, "Accuracy on", chosen_by_first, partial(make, variants)), heading)
+
+    def add(heading: str, draw: Callable[[MeasuredMetric], pages.Drawn]) -> None:
+        made.add(partial(pages.by_metric, metrics, draw), heading)
+
+    heading = partial(pages.heading_of, metrics)
+    for rest, make in sweep.figures(places or {}):
+        add(heading(rest), partial(_on_splits, CHOSEN_BY_FIRST, partial(make, variants)))
     for split in SPLITS:
-        made.add(partial(over_rounds, variants, split, ends), f"{split.capitalize()} accuracy over rounds")
-    at = partial(_switched, "Accuracy on", {split.capitalize(): split for split in SPLITS})
-    made.add(partial(at, partial(over_bytes, variants, ends)), "Accuracy against bytes exchanged")
-    made.add(partial(at, partial(over_time, variants, ends)), "Accuracy against simulated time")
-    made.add(partial(dots, variants, ends), "Peer by peer")
-    made.add(partial(_switched, "Round", OPTIONS, partial(gain_curves, variants, alone)), f"{HEADING} against local")
+        what = metrics[0].label if len(metrics) == 1 else "metrics"
+        add(f"{split.capitalize()} {what} over rounds", partial(over_rounds, variants, ends, split=split))
+    add(heading("against bytes exchanged"), partial(_on_splits, SPLITS, partial(over_bytes, variants, ends)))
+    add(heading("against simulated time"), partial(_on_splits, SPLITS, partial(over_time, variants, ends)))
+    add("Peer by peer", partial(dots, variants, ends))
+    add(f"{HEADING} against local", partial(_at_rounds, partial(gain_curves, variants, alone)))
     return made
 
 
-def accuracy_axis(variants: Sequence[Seeds]) -> Ends:
-    """The ends of the accuracy axis, the same in all charts so that they can be compared by eye: whole tenths around
-    all intervals and all peers."""
-    bands = [curve(split) for s in variants for curve in (s.over_rounds, s.over_time) for split in SPLITS]
+def axis_of(variants: Sequence[Seeds], metric: MeasuredMetric) -> Ends:
+    """The ends of a metric's axis, the same in all charts so that they can be compared by eye: around all intervals and
+    all peers."""
+    bands = [curve(metric.name, split) for s in variants for curve in (s.over_rounds, s.over_time) for split in SPLITS]
     shown = [v for b in bands for m, r in zip(b.means, b.reach, strict=True) for v in (m - r, m + r)]
-    shown += [v for s in variants for v in s.per_peer()]
-    return tenths_around([max(0.0, min(shown)), min(1.0, max(shown))]) if shown else (0.0, 1.0)
+    shown += [v for s in variants for v in s.per_peer(metric.name)]
+    return ends_around(metric, [possible(metric, v) for v in shown])
 
 
 def lines(
-    variants: Sequence[Seeds], measure: Measure, x: str, split: str, ends: Ends, axis: ByteAxis | None = None
+    variants: Sequence[Seeds],
+    metric: MeasuredMetric,
+    measure: Measure,
+    x: str,
+    split: str,
+    ends: AxisEnds,
+    axis: ByteAxis | None = None,
 ) -> Figure:
     """A line and the interval over seeds for each variant."""
     bands = {seeds.label: measure(seeds) for seeds in variants}
@@ -99,17 +130,17 @@ def lines(
     if not shown:
         raise NothingToDraw("No round was measured under all seeds.")
     if axis is not None:
-        plot = Plot(axis.ends, ends)
-        axis.draw(plot, x, f"{split} accuracy", tick)
+        plot = Plot(axis.ends, ends[metric.name])
+        axis.draw(plot, x, f"{split} {metric.axis_label}", tick_of(metric))
     else:
         start = 0.0 if x != "round" else min(1.0, min(b.xs[0] for b in shown.values()))
-        plot = Plot((start, max(b.xs[-1] for b in shown.values())), ends)
-        plot.axes(x, f"{split} accuracy", tick, whole=x == "round")
+        plot = Plot((start, max(b.xs[-1] for b in shown.values())), ends[metric.name])
+        plot.axes(x, f"{split} {metric.axis_label}", tick_of(metric), whole=x == "round")
     for i, label in enumerate(bands):
         if label in shown:
             _line(plot, shown[label], style(i), label, axis, "one-of-many" if len(bands) > MANY else "")
-    final = ", ".join(f"{label} {percent(b.means[-1])}" for label, b in shown.items())
-    caption = "Mean over peers and seeds; band: the 95% interval over seeds (Student's t)."
+    final = ", ".join(f"{label} {metric.text(b.means[-1])}" for label, b in shown.items())
+    caption = f"Mean over peers and seeds; band: the 95% interval over seeds (Student's t).{direction(metric)}"
     if any(len(seeds.runs) < 2 for seeds in variants):
         caption += " A single seed has no interval."
     if len(bands) > COLOURS:
@@ -118,8 +149,9 @@ def lines(
         caption += " Left of the break, at 0: nothing exchanged"
         caption += "; the vertical stroke is the interval." if any(any(b.reach) for b in shown.values()) else "."
     keys = tuple(Key(style(i), label) for i, label in enumerate(bands))
-    name = f"{split}-{x.split()[0]}"
-    return Figure(name, "Accuracy", plot.svg(f"{split} accuracy against {x}; finally {final}"), caption, keys)
+    name = figure_name(metric, variants, f"{split}-{x.split()[0]}")
+    label = f"{split} {metric.label} against {x}; finally {final}"
+    return Figure(name, metric.title, plot.svg(label), caption, keys)
 
 
 def _line(plot: Plot, shown: Band, css: str, label: str, axis: ByteAxis | None, faint: str) -> None:
@@ -133,38 +165,39 @@ def _line(plot: Plot, shown: Band, css: str, label: str, axis: ByteAxis | None, 
     draw_line(plot, shown.xs, shown.means, css, label, axis)
 
 
-def over_rounds(variants: Sequence[Seeds], split: str, ends: Ends) -> Figure:
-    return lines(variants, lambda seeds: seeds.over_rounds(split), "round", split, ends)
+def over_rounds(variants: Sequence[Seeds], ends: AxisEnds, metric: MeasuredMetric, split: str) -> Figure:
+    return lines(variants, metric, lambda seeds: seeds.over_rounds(metric.name, split), "round", split, ends)
 
 
-def over_bytes(variants: Sequence[Seeds], ends: Ends, split: str) -> Figure:
-    axis = ByteAxis(x for s in variants for x in s.over_bytes(split).xs)
-    if not any(any(s.over_bytes(split).xs) for s in variants):
+def over_bytes(variants: Sequence[Seeds], ends: AxisEnds, metric: MeasuredMetric, split: str) -> Figure:
+    axis = ByteAxis(x for s in variants for x in s.over_bytes(metric.name, split).xs)
+    if not any(any(s.over_bytes(metric.name, split).xs) for s in variants):
         raise NothingToDraw("Nothing was exchanged.")
 
     def measure(seeds: Seeds) -> Band:
-        curve = seeds.over_bytes(split)
+        curve = seeds.over_bytes(metric.name, split)
         if curve.xs and not curve.xs[-1]:  # a variant that exchanges nothing is one dot, its final value
             return Band(curve.xs[-1:], curve.means[-1:], curve.reach[-1:])
         return curve
 
-    return lines(variants, measure, "bytes exchanged by all peers so far, logarithmic", split, ends, axis)
+    return lines(variants, metric, measure, "bytes exchanged by all peers so far, logarithmic", split, ends, axis)
 
 
-def over_time(variants: Sequence[Seeds], ends: Ends, split: str) -> Figure:
-    return lines(variants, lambda seeds: seeds.over_time(split), "simulated seconds", split, ends)
+def over_time(variants: Sequence[Seeds], ends: AxisEnds, metric: MeasuredMetric, split: str) -> Figure:
+    return lines(variants, metric, lambda seeds: seeds.over_time(metric.name, split), "simulated seconds", split, ends)
 
 
-def dots(variants: Sequence[Seeds], ends: Ends) -> Figure:
+def dots(variants: Sequence[Seeds], ends: AxisEnds, metric: MeasuredMetric) -> Figure:
     """Every peer under every seed as a dot, with a row for each variant."""
-    values = {seeds.label: sorted(seeds.per_peer()) for seeds in variants}
+    values = {seeds.label: sorted(seeds.per_peer(metric.name)) for seeds in variants}
     everything = [v for row in values.values() for v in row]
     if not everything:
         raise NothingToDraw("No peer was measured.")
     longest = min(MAX_LABEL, max(len(label) for label in values))
-    plot = Plot(ends, (len(values) - 0.5, -0.5), 60 + 30.0 * len(values), 20 + 6.6 * longest)
+    plot = Plot(ends[metric.name], (len(values) - 0.5, -0.5), 60 + 30.0 * len(values), 20 + 6.6 * longest)
     names = [label if len(label) <= MAX_LABEL else f"{label[: MAX_LABEL - 1]}…" for label in values]
-    plot.axes("test accuracy", "", lambda row: names[int(row)], x_tick=tick, y_at=list(range(len(values))))
+    at = list(range(len(values)))
+    plot.axes(f"test {metric.axis_label}", "", lambda row: names[int(row)], x_tick=tick_of(metric), y_at=at)
     for i, (label, row) in enumerate(values.items()):
         shown = spread_out(row, MAX_DOTS)
         for j, value in enumerate(shown):
@@ -174,13 +207,12 @@ def dots(variants: Sequence[Seeds], ends: Ends) -> Figure:
             x, y = plot.at(float(np.mean(row)), i)
             plot.parts.append(f'<path class="mark" d="M{number(x)} {number(y - 11)}v22"{named(label)}/>')
     caption = "A dot is one peer under one seed, at its round of best validation; its vertical offset has no meaning."
-    caption += " The vertical stroke is the mean."
+    caption += f" The vertical stroke is the mean.{direction(metric)}"
     if any(len(row) > MAX_DOTS for row in values.values()):
-        caption += f" At most {MAX_DOTS} dots are drawn per variant, evenly spaced in order of accuracy."
-    label = "Test accuracy of every peer; means: " + ", ".join(
-        f"{name} {percent(float(np.mean(row)))}" for name, row in values.items() if row
-    )
-    return Figure("peers", "Peer by peer", plot.svg(label), caption)
+        caption += f" At most {MAX_DOTS} dots are drawn per variant, evenly spaced in order of their values."
+    means = ", ".join(f"{name} {metric.text(float(np.mean(row)))}" for name, row in values.items() if row)
+    label = f"Test {metric.label} of every peer; means: {means}"
+    return Figure(figure_name(metric, variants, "peers"), "Peer by peer", plot.svg(label), caption)
 
 
 def local_counterparts(variants: Sequence[Seeds]) -> dict[str, str]:
@@ -189,47 +221,49 @@ def local_counterparts(variants: Sequence[Seeds]) -> dict[str, str]:
     return {s.label: alone[0] for s in variants} if len(alone) == 1 else {}
 
 
-def _gains(variants: Sequence[Seeds], alone: Mapping[str, str] | None, at: str) -> dict[int, list[float]]:
+def _gains(
+    variants: Sequence[Seeds], alone: Mapping[str, str] | None, metric: MeasuredMetric, at: str
+) -> dict[int, list[float]]:
     """Gains of every peer under every seed against training alone, for each variant (by index) with such runs."""
     counterparts = local_counterparts(variants) if alone is None else alone
     by_label, gained = {s.label: s for s in variants}, {}
     for i, seeds in enumerate(variants):
         counterpart = by_label.get(counterparts.get(seeds.label, ""))
         if counterpart is not None and counterpart is not seeds:
-            gained[i] = seeds.gains_against(counterpart, at)
+            gained[i] = seeds.gains_against(counterpart, at, metric)
     return {i: values for i, values in gained.items() if values}
 
 
-def gain_curves(variants: Sequence[Seeds], alone: Mapping[str, str] | None, at: str) -> Figure:
+def gain_curves(variants: Sequence[Seeds], alone: Mapping[str, str] | None, metric: MeasuredMetric, at: str) -> Figure:
     """Gains of every peer under every seed against training alone, sorted, with a line for each variant."""
-    values = _gains(variants, alone, at)
+    values = _gains(variants, alone, metric, at)
     if not values:
         raise NothingToDraw(
             "There are no runs of `local` on the same splits; `coterie compare` adds them unless --no-local is given."
         )
-    plot = Plot((0.0, 100.0), around(v for row in values.values() for v in row))
-    plot.axes(
-        "share of peers (%), from the largest gain to the largest loss", "gain in test accuracy, points", gain_tick
-    )
+    plot = Plot((0.0, 100.0), around((v for row in values.values() for v in row), metric))
+    plot.axes("share of peers (%), from the largest gain to the largest loss", axis_label(metric), gain_tick)
     zero(plot)
     for i, row in values.items():
         ranked = list(enumerate(sorted(row, reverse=True)))
-        places = [(100 * (rank + 0.5) / len(row), 100 * v) for rank, v in spread_out(ranked, MAX_POINTS)]
+        places = [(100 * (rank + 0.5) / len(row), metric.scale * v) for rank, v in spread_out(ranked, MAX_POINTS)]
         plot.line([x for x, _ in places], [y for _, y in places], style(i), variants[i].label, dot=len(places) == 1)
-    means = ", ".join(f"{variants[i].label} {points(float(np.mean(row)))}" for i, row in values.items())
-    caption = f"Every peer under every seed: its test accuracy {ROUNDS[at]}, minus its accuracy in `local`."
+    means = ", ".join(f"{variants[i].label} {with_unit(metric, float(np.mean(row)))}" for i, row in values.items())
+    caption = f"Every peer under every seed. {definition(metric, at, '`local`')}"
     caption += " Peers left of where a line crosses zero gain; peers right of it lose."
     keys = tuple(Key(style(i), variants[i].label) for i in values)
-    label = f"Gain of each peer against local, sorted; means in points: {means}"
-    return Figure(f"gain-{at}", HEADING, plot.svg(label), caption, keys)
+    label = f"Gain of each peer against local, sorted; means: {means}"
+    return Figure(figure_name(metric, variants, f"gain-{at}"), HEADING, plot.svg(label), caption, keys)
 
 
 def _gain_table(variants: Sequence[Seeds], alone: Mapping[str, str] | None) -> str:
-    parts = []
+    parts, metric = [], metrics_of(variants)[0]
     for at, when in ROUNDS.items():
-        rows = table_rows({variants[i].label: values for i, values in _gains(variants, alone, at).items()})
-        if rows:
-            parts.append(open_table("Peers that gain or lose", f"Against local, {when}.", TABLE_HEAD, rows, names=(0,)))
+        gained = {variants[i].label: values for i, values in _gains(variants, alone, metric, at).items()}
+        if gained:
+            about, head = f"{metric.title} against local, {when}.", table_head(metric)
+            rows = table_rows(gained, metric)
+            parts.append(open_table("Peers that gain or lose", about, head, rows, names=(0,)))
     if not parts:
         return ""
     return f"<details><summary>{HEADING} against local</summary>{''.join(parts)}</details>"
@@ -243,14 +277,20 @@ def _colour(number: int) -> str:
     return colour(number) if number < COLOURS else "plain"
 
 
-def _switched(label: str, options: Mapping[str, str], make: Callable[[str], Figure]) -> pages.Switch:
-    """A figure for each option; the page's script switches between them."""
-    return pages.Switch(label, {name: make(option) for name, option in options.items()})
+def _on_splits(
+    splits: Sequence[str], make: Callable[[MeasuredMetric, str], Figure], metric: MeasuredMetric
+) -> pages.Switch:
+    """A figure of a metric for each split; the page's script switches between them."""
+    return pages.Switch(f"{metric.title} on", {split.capitalize(): make(metric, split) for split in splits})
 
 
-def _mean(seeds: Seeds) -> float | None:
-    accuracies = seeds.per_peer()
-    return float(np.mean(accuracies)) if accuracies else None
+def _at_rounds(make: Callable[[MeasuredMetric, str], Figure], metric: MeasuredMetric) -> pages.Switch:
+    return pages.Switch("Round", {name: make(metric, at) for name, at in OPTIONS.items()})
+
+
+def _mean(seeds: Seeds, metric: MeasuredMetric) -> float | None:
+    values = seeds.per_peer(metric.name)
+    return float(np.mean(values)) if values else None
 
 
 def _links(path: Path, variants: Sequence[Seeds]) -> str:

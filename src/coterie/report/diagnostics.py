@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from coterie.core import randomness
 from coterie.core.errors import CoterieError
 from coterie.core.events import RunStarted
 from coterie.core.formatting import NOTHING, count
+from coterie.core.measured_metric import MeasuredMetric
 from coterie.metrics import Metric, Scores, find
 from coterie.metrics.diagnostics import (
     FEWEST,
@@ -28,7 +30,6 @@ from coterie.report.marks import colour_and_dash
 from coterie.report.matrix import Scale, heat_map
 from coterie.report.predictions import SavedPredictions
 from coterie.report.regression import is_regression, no_better_than_the_mean
-from coterie.report.scores import shown
 from coterie.report.svg import Plot, tick
 from coterie.report.tables import table
 
@@ -137,10 +138,10 @@ def intervals_table(predicted: Predicted, start: RunStarted) -> str:
         return ""
     metrics = list(_metrics(start))
     of_classes = [] if is_regression(start) else ["of each class"]
-    head = ["peer", "test samples", *of_classes, *(metric.label for metric in metrics)]
+    head = ["peer", "test samples", *of_classes, *(measured.label for measured, _ in metrics)]
     rows = []
     for peer, p in predicted.items():
-        cells = [_with_interval(metric, p, start.seed, peer) for metric in metrics]
+        cells = [_with_interval(measured, metric, p, start.seed, peer) for measured, metric in metrics]
         by_class = [_class_counts(p)] if of_classes else []
         rows.append([start.called(peer), str(len(p.test.labels)), *by_class, *cells])
     caption = (
@@ -155,16 +156,14 @@ def _class_counts(p: SavedPredictions) -> str:
     return ", ".join(f"{name} {n}" for name, n in zip(p.classes, counts, strict=True))
 
 
-def _metrics(start: RunStarted) -> Iterator[Metric]:
+def _metrics(start: RunStarted) -> Iterator[tuple[MeasuredMetric, Metric]]:
     """The metrics of a run that can still be found: a user's file may be gone."""
     for measured in start.measured:
-        try:
-            yield find(measured.name)
-        except CoterieError:
-            continue
+        with suppress(CoterieError):
+            yield measured, find(measured.name)
 
 
-def _with_interval(metric: Metric, p: SavedPredictions, seed: int, peer: int) -> str:
+def _with_interval(measured: MeasuredMetric, metric: Metric, p: SavedPredictions, seed: int, peer: int) -> str:
     scores, labels = p.scores(), p.test.labels
     if metric.tune:
         threshold = metric.tuned(p.scores("validation"), p.validation.labels)
@@ -176,8 +175,8 @@ def _with_interval(metric: Metric, p: SavedPredictions, seed: int, peer: int) ->
         return NOTHING
     interval = bootstrap(metric, scores, labels, randomness.generator(seed, "bootstrap", metric.name, peer))
     if interval is None:
-        return shown(value, metric.unit)
-    return f"{shown(value, metric.unit)} ({shown(interval.low, metric.unit)} to {shown(interval.high, metric.unit)})"
+        return measured.text(value)
+    return f"{measured.text(value)} ({measured.text(interval.low)} to {measured.text(interval.high)})"
 
 
 def warnings(predicted: Predicted, start: RunStarted) -> list[str]:

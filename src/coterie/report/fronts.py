@@ -11,8 +11,8 @@ import numpy as np
 
 from coterie.core.events import Event, PeerRound, of_kind
 from coterie.methods.figures import Front
-from coterie.report.charts import tenths_around
 from coterie.report.figure import Figure, Key, NothingToDraw
+from coterie.report.metric_axis import tenths_around
 from coterie.report.summary import started
 from coterie.report.svg import Plot, circle, named, number, tick
 

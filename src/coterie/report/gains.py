@@ -10,7 +10,8 @@ import numpy as np
 
 from coterie.core.errors import CoterieError, unknown
 from coterie.core.events import RunStarted
-from coterie.core.formatting import count, peer_label, peer_name, percent
+from coterie.core.formatting import count, peer_label, peer_name
+from coterie.core.measured_metric import MeasuredMetric
 from coterie.core.summary import Summary
 from coterie.report.figure import Figure, Key, NothingToDraw
 from coterie.report.measures import spread_out
@@ -33,15 +34,19 @@ class Counts(NamedTuple):
     neither: int
 
 
-def gains(summary: Summary, other: Summary, at: str = "last") -> dict[int, float]:
-    """Test accuracy of each peer minus that of the same peer in the other run, for peers measured in both.
+def gains(summary: Summary, other: Summary, at: str = "last", metric: MeasuredMetric | None = None) -> dict[int, float]:
+    """How much better each peer is than the same peer in the other run, for peers with a value in both: by the main
+    metric, or a given one, on test data.
 
     `at` names the round of each peer that counts: "last" or "selected" (by validation).
     """
     if at not in ROUNDS:
         raise CoterieError(unknown("choice of rounds", at, ROUNDS))
-    both = zip(summary.accuracy.at(at).per_peer, other.accuracy.at(at).per_peer, strict=True)
-    return {peer: a - b for peer, (a, b) in enumerate(both) if a is not None and b is not None}
+    metric = metric or summary.main_metric
+    if not (summary.measures(metric.name) and other.measures(metric.name)):
+        return {}
+    both = zip(summary.of(metric.name).at(at).per_peer, other.of(metric.name).at(at).per_peer, strict=True)
+    return {peer: metric.gain(a, b) for peer, (a, b) in enumerate(both) if a is not None and b is not None}
 
 
 def counts(gained: Iterable[float]) -> Counts:
@@ -55,15 +60,15 @@ def same_peers(one: RunStarted, other: RunStarted) -> bool:
     return all(getattr(one, key) == getattr(other, key) for key in ("seed", "peers", "samples", "classes", "data"))
 
 
-def points(share: float) -> str:
-    """A difference of accuracies in percentage points, with its sign."""
-    return f"{100 * share:+.1f}"
+def with_unit(metric: MeasuredMetric, gain: float) -> str:
+    """A gain with its sign and unit: +1.2 points."""
+    return f"{metric.difference(gain)} {metric.difference_unit}".rstrip()
 
 
-def gain_sentence(gained: Iterable[float], against: str) -> str:
+def gain_sentence(gained: Iterable[float], against: str, metric: MeasuredMetric) -> str:
     """How many peers gain and lose, and the mean gain, in one sentence."""
     values = list(gained)
-    return f"Against {against}, {gain_counts(values)}; the mean is {points(float(np.mean(values)))} points."
+    return f"Against {against}, {gain_counts(values)}; the mean is {with_unit(metric, float(np.mean(values)))}."
 
 
 def gain_counts(gained: Iterable[float]) -> str:
@@ -72,38 +77,60 @@ def gain_counts(gained: Iterable[float]) -> str:
     return f"{n.gain} of {count(sum(n), 'peer')} gain, {n.lose} lose{neither}"
 
 
-def bars(summary: Summary, other: Summary, against: str, at: str = "last", names: Sequence[str] = ()) -> Figure:
-    """A bar for each peer, from the largest gain to the largest loss. `against` is the method of the other run, `names`
-    are those of the peers' sites."""
-    gained = gains(summary, other, at)
+def bars(
+    summary: Summary,
+    other: Summary,
+    against: str,
+    at: str = "last",
+    names: Sequence[str] = (),
+    metric: MeasuredMetric | None = None,
+) -> Figure:
+    """A bar for each peer, from the largest gain to the largest loss: of the main metric, or a given one. `against` is
+    the method of the other run, `names` are those of the peers' sites."""
+    metric = metric or summary.main_metric
+    gained = gains(summary, other, at, metric)
     if not gained:
         raise NothingToDraw(f"No peer was measured both in this run and in the run of {against}.")
     ranked = sorted(gained, key=lambda peer: (-gained[peer], peer))
     shown = spread_out(ranked, MAX_BARS)
-    plot = Plot((-0.5, len(shown) - 0.5), around(gained.values()))
+    plot = Plot((-0.5, len(shown) - 0.5), around(gained.values(), metric))
     named = len(shown) <= (NAMED if names else NUMBERED)
     plot.axes(
-        "peers, from the largest gain to the largest loss", "gain in test accuracy, points", tick,
+        "peers, from the largest gain to the largest loss", axis_label(metric), tick,
         x_tick=lambda place: peer_label(shown[int(place)], names), x_at=range(len(shown)) if named else [],
     )  # fmt: skip
-    tests = [run.accuracy.at(at).per_peer for run in (summary, other)]
+    tests = [run.of(metric.name).at(at).per_peer for run in (summary, other)]
     for place, peer in enumerate(shown):
-        accuracy, other_accuracy = (percent(run[peer]) for run in tests)
+        own, others = (metric.text(run[peer]) for run in tests)
         name = peer_name(peer, names)
-        about = f"{name}: {points(gained[peer])} points ({accuracy}; {against} {other_accuracy})"
-        plot.parts.append(_bar(plot, place, 100 * gained[peer], name, about))
+        about = f"{name}: {with_unit(metric, gained[peer])} ({own}; {against} {others})"
+        plot.parts.append(_bar(plot, place, metric.scale * gained[peer], name, about))
     zero(plot)
     mean = float(np.mean(list(gained.values())))
-    plot.line(plot.x, [100 * mean] * 2, "plain d1", dot=False)
-    sentence = gain_sentence(gained.values(), against)
-    caption = f"{sentence} A bar is one peer's test accuracy {ROUNDS[at]}, minus its accuracy in the run of {against}."
+    plot.line(plot.x, [metric.scale * mean] * 2, "plain d1", dot=False)
+    sentence = gain_sentence(gained.values(), against, metric)
+    caption = f"{sentence} {definition(metric, at, against)}"
     if len(shown) < len(ranked):
         caption += f" {len(shown)} of {len(ranked):,} bars are drawn, evenly spaced."
     missing = len(tests[0]) - len(gained)
     if missing:
         caption += f" Left out because not measured in both runs: {count(missing, 'peer')}."
-    keys = (Key("c0", "gains", "dot"), Key("c1", "loses", "dot"), Key("plain d1", f"mean {points(mean)} points"))
-    return Figure(f"gain-{at}", f"{HEADING} against {against}", plot.svg(sentence), caption, keys)
+    keys = (Key("c0", "gains", "dot"), Key("c1", "loses", "dot"), Key("plain d1", f"mean {with_unit(metric, mean)}"))
+    name = f"gain-{at}" if metric == summary.main_metric else f"{metric.name}-gain-{at}"
+    return Figure(name, f"{HEADING} against {against}", plot.svg(sentence), caption, keys)
+
+
+def axis_label(metric: MeasuredMetric) -> str:
+    """For an axis of gains."""
+    unit = f", {metric.difference_unit}" if metric.difference_unit else ""
+    return f"gain in test {metric.label}{unit}"
+
+
+def definition(metric: MeasuredMetric, at: str, against: str) -> str:
+    """What a gain is, in a sentence."""
+    if metric.higher_is_better:
+        return f"A gain is one peer's test {metric.label} {ROUNDS[at]}, minus that in the run of {against}."
+    return f"A gain is one peer's test {metric.label} in the run of {against}, minus that of this run {ROUNDS[at]}."
 
 
 def tick(value: float) -> str:
@@ -111,9 +138,9 @@ def tick(value: float) -> str:
     return f"{value:+.3g}" if value else "0"
 
 
-def around(gained: Iterable[float]) -> tuple[float, float]:
-    """The ends of an axis in points: round numbers around all gains and zero."""
-    values = [0.0, *(100 * v for v in gained)]
+def around(gained: Iterable[float], metric: MeasuredMetric) -> tuple[float, float]:
+    """The ends of an axis of gains: round numbers around all of them and zero."""
+    values = [0.0, *(metric.scale * v for v in gained)]
     low, high = min(values), max(values)
     if low == high:
         return -1.0, 1.0
@@ -128,17 +155,19 @@ def zero(plot: Plot) -> None:
     plot.parts.append(f'<path class="axis" d="M{number(left)} {number(y)}H{number(right)}"/>')
 
 
-def table_rows(gains_by_label: Mapping[str, Sequence[float]]) -> list[list[str]]:
+def table_rows(gains_by_label: Mapping[str, Sequence[float]], metric: MeasuredMetric) -> list[list[str]]:
     """Table rows: for each label how many peers gain and lose, and by how much."""
     rows = []
     for label, values in gains_by_label.items():
         n = counts(values)
-        spread = [points(v) for v in (float(np.mean(values)), min(values), max(values))]
+        spread = [metric.difference(v) for v in (float(np.mean(values)), min(values), max(values))]
         rows.append([label, f"{len(values):,}", f"{n.gain:,}", f"{n.lose:,}", f"{n.neither:,}", *spread])
     return rows
 
 
-TABLE_HEAD = ["method", "peers", "gain", "lose", "neither", "mean, points", "least", "most"]
+def table_head(metric: MeasuredMetric) -> list[str]:
+    unit = f", {metric.difference_unit}" if metric.difference_unit else ""
+    return ["method", "peers", "gain", "lose", "neither", f"mean{unit}", "least", "most"]
 
 
 def _bar(plot: Plot, place: float, height: float, name: str, about: str) -> str:

@@ -11,12 +11,14 @@ from pathlib import Path
 from coterie.core.events import Event, PeerAway, RunStarted, of_kind
 from coterie.core.files import write_whole
 from coterie.core.formatting import count, duration, not_finite_peers, percent, short_name, size
+from coterie.core.measured_metric import MeasuredMetric
 from coterie.core.run_folder import RunFolder
-from coterie.core.summary import MetricScores, Spread, Summary, Totals
+from coterie.core.summary import Spread, Summary, Totals
 from coterie.methods.declared import predictor_label
 from coterie.methods.figures import Described, Front, Plane, Routes
 from coterie.report import diagnostics, fronts, walks
 from coterie.report import page as pages
+from coterie.report.charts import SPLITS
 from coterie.report.embedding import rounds_of
 from coterie.report.figure import OddNotes, drawn_from
 from coterie.report.gains import HEADING, LOCAL, OPTIONS, gain_sentence, gains
@@ -24,8 +26,16 @@ from coterie.report.graph_figures import scale_of
 from coterie.report.graphs import KINDS, Frame, Graph
 from coterie.report.noted import charts as charts_of_notes
 from coterie.report.run import Run, open_run
-from coterie.report.scores import shown
-from coterie.report.tables import architecture_table, left, open_table, peer_table, round_table, side_by_side, table
+from coterie.report.tables import (
+    MetricPoints,
+    architecture_table,
+    left,
+    open_table,
+    peer_table,
+    round_table,
+    side_by_side,
+    table,
+)
 
 SCRIPTS = ("pick.js", "lines.js", "graph.js", "pdf.js", "save.js")
 
@@ -54,7 +64,8 @@ def page_of(run: Run) -> str:
     parts = [*top, _baseline_section(run), sections(run).html()]
     intervals = diagnostics.intervals_table(run.predictions, start)
     peer_tables = [_peer_table(run), intervals, architecture_table(start, summary)]
-    tables = [round_table(run.points, run.scores, run.masses), *peer_tables, *_method_tables(run)]
+    by_round = [MetricPoints(m, run.points(m.name, "validation"), run.points(m.name)) for m in start.measured]
+    tables = [round_table(by_round, run.scores, run.masses), *peer_tables, *_method_tables(run)]
     names = [start.called(p) for p in range(start.peers)]
     data = {"what": "peer", "names": names, "about": _about_peers(start), "graph": _graph_data(run)}
     return pages.page(title, [*parts, *tables], data, SCRIPTS)
@@ -63,19 +74,20 @@ def page_of(run: Run) -> str:
 def sections(run: Run) -> pages.Sections:
     """The figures of a run."""
     figures = pages.Sections()
-    figures.add(partial(_accuracy, run), "Accuracy over rounds")
-    for metric in run.start.metrics:
-        figures.add(partial(_metric, run, str(metric["name"])), f"{_capital(str(metric['label']))} over rounds")
+    metrics = run.start.measured
+    titled = partial(pages.heading_of, metrics)
+    by_metric = partial(partial, pages.by_metric, metrics)
+    figures.add(by_metric(partial(_over_rounds, run)), titled("over rounds"))
     measured = bool(run.start.metrics)
     if run.start.task:
         figures.add(run.predicted, "Predicted against label")
     figures.add(partial(_confusion, run), "Confusion matrices", "wide", list_missing=measured)
     figures.add(partial(_curves, run), "Curves of the test predictions", "wide", list_missing=measured)
-    figures.add(partial(_architectures, run), "Accuracy by architecture", list_missing=False)
+    figures.add(by_metric(partial(_architectures, run)), titled("by architecture"), list_missing=False)
     against = f" against {run.baseline.name}" if run.baseline else ""
-    figures.add(partial(_gains, run), HEADING + against, list_missing=run.start.method != LOCAL)
-    figures.add(run.bytes, "Accuracy against bytes exchanged")
-    figures.add(run.time, "Accuracy against simulated time")
+    figures.add(by_metric(partial(_gains, run)), HEADING + against, list_missing=run.start.method != LOCAL)
+    figures.add(by_metric(lambda metric: run.bytes(metric.name)), titled("against bytes exchanged"))
+    figures.add(by_metric(lambda metric: run.time(metric.name)), titled("against simulated time"))
     figures.add(run.neighbours, "Neighbours against the true clusters")
     figures.add(partial(_graph, run), "Collaboration graph", "wide graph")
     for what in run.described:  # most of them have nothing to draw: they are for the notes of other methods
@@ -126,13 +138,15 @@ def _warnings(run: Run) -> list[str]:
 
 
 def _headline(summary: Summary) -> str:
-    tiles = []
-    for key, name in (("last", "last round measured"), ("selected", "round selected by validation")):
-        spread = summary.accuracy.at(key)
-        tiles.append((f"Mean test accuracy, {name}", percent(spread.mean), _spread(spread)))
-    tiles += [_metric_tile(scores) for scores in summary.scores.values()]
+    main, *others = summary.metrics
+    spreads = {
+        f"Mean test {main.label}, last round measured": (main, summary.main_spread.last),
+        f"Mean test {main.label}, round selected by validation": (main, summary.main_spread.selected),
+    }
+    spreads |= {f"Mean test {m.label}, last round": (m, summary.of(m.name).last) for m in others}
     for name, beside in summary.beside.spreads.items():
-        tiles.append((f"With {predictor_label(summary.method, name)}", percent(beside.mean), _spread(beside)))
+        spreads[f"With {predictor_label(summary.method, name)}"] = main, beside
+    tiles = [(name, metric.text(spread.mean), _spread(metric, spread)) for name, (metric, spread) in spreads.items()]
     counts: list[tuple[str, Totals, Callable[[int], str]]] = [
         ("Bytes", summary.bytes, size), ("Messages", summary.messages, "{:,}".format),
     ]  # fmt: skip
@@ -153,23 +167,16 @@ def _headline(summary: Summary) -> str:
     return f"<dl>{''.join(cells)}</dl>"
 
 
-def _metric_tile(scores: MetricScores) -> tuple[str, str, str]:
-    last, unit = scores.last, scores.unit
-    about = f"± {shown(last.std, unit)} over peers (std); worst tenth {shown(last.worst_decile, unit)}"
-    undefined = f"undefined at {count(last.undefined, 'peer')}" if last.undefined else ""
-    facts = [*([about] if last.mean is not None else []), *([undefined] if undefined else [])]
-    return f"Mean test {scores.label}, last round", shown(last.mean, unit), "; ".join(facts)
-
-
 def _baseline_section(run: Run) -> str:
     """A table of the run and its baseline."""
     if run.baseline is None:
         return ""
     head, rows = side_by_side([run.summary, run.baseline.summary])
-    caption = "On the same splits. Test accuracy: last round, selected by validation, mean of the worst tenth of peers."
-    shown = open_table("The run and its baseline", caption, head, rows, names=(0,))
-    gained = gains(run.summary, run.baseline.summary)
-    sentence = f'<p class="soft">{escape(gain_sentence(gained.values(), run.baseline.name))}</p>' if gained else ""
+    metric = run.summary.main_metric
+    figures = f"Test {metric.label}: last round, selected by validation, mean of the worst tenth of peers."
+    shown = open_table("The run and its baseline", f"On the same splits. {figures}", head, rows, names=(0,))
+    gained = gains(run.summary, run.baseline.summary).values()
+    sentence = f'<p class="soft">{escape(gain_sentence(gained, run.baseline.name, metric))}</p>' if gained else ""
     return f'<section class="results"><h2>Comparison with the baseline</h2>{shown}{sentence}</section>'
 
 
@@ -180,10 +187,12 @@ def _peer_table(run: Run) -> str:
     return peer_table(run.events, run.start, run.summary, gained, run.baseline.name)
 
 
-def _spread(spread: Spread) -> str:
+def _spread(metric: MeasuredMetric, spread: Spread) -> str:
+    undefined = [f"undefined at {count(spread.undefined, 'peer')}"] if spread.undefined else []
     if spread.mean is None:
-        return "no peer was measured"
-    return f"± {100 * (spread.std or 0.0):.1f} points over peers (std); worst tenth {percent(spread.worst_decile)}"
+        return "; ".join(undefined) or "no peer was measured"
+    deviation, worst = metric.deviation(spread.std), metric.text(spread.worst_decile)
+    return "; ".join([f"± {deviation} over peers (std)", f"worst tenth {worst}", *undefined])
 
 
 def _about_peers(start: RunStarted) -> list[str]:
@@ -198,13 +207,9 @@ def _about_peers(start: RunStarted) -> list[str]:
 # -- the figures -----------------------------------------------------------------------------------
 
 
-def _accuracy(run: Run) -> pages.Switch:
-    return pages.Switch("Accuracy on", {"Test": run.accuracy("test"), "Validation": run.accuracy("validation")})
-
-
-def _metric(run: Run, name: str) -> pages.Switch:
-    drawn = {split.capitalize(): run.metric(name, split) for split in ("test", "validation")}
-    return pages.Switch("On", drawn)
+def _over_rounds(run: Run, metric: MeasuredMetric) -> pages.Switch:
+    drawn = {split.capitalize(): run.metric(metric.name, split) for split in SPLITS}
+    return pages.Switch(f"{metric.title} on", drawn)
 
 
 def _confusion(run: Run) -> pages.SideBySide:
@@ -215,18 +220,14 @@ def _curves(run: Run) -> pages.SideBySide:
     return pages.SideBySide([run.roc(), run.precision_recall(), run.calibration()])
 
 
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
+def _architectures(run: Run, metric: MeasuredMetric) -> pages.Switch:
+    drawn = {split.capitalize(): run.architectures(split, metric.name) for split in SPLITS}
+    return pages.Switch(f"By architecture, {metric.label} on", drawn)
 
 
-def _architectures(run: Run) -> pages.Switch:
-    drawn = {"Test": run.architectures("test"), "Validation": run.architectures("validation")}
-    return pages.Switch("By architecture, accuracy on", drawn)
-
-
-def _gains(run: Run) -> pages.Switch:
+def _gains(run: Run, metric: MeasuredMetric) -> pages.Switch:
     """At the last round and at the selected one."""
-    return pages.Switch("Round", {name: run.gains(at) for name, at in OPTIONS.items()})
+    return pages.Switch("Round", {name: run.gains(at, metric.name) for name, at in OPTIONS.items()})
 
 
 def _notes(run: Run) -> pages.SideBySide:

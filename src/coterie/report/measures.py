@@ -1,4 +1,4 @@
-"""Accuracy series for the charts, from a run's events: per round over all peers, per peer, per architecture."""
+"""Series of a metric for the charts, from a run's events: per round over all peers, per peer, per architecture."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import numpy as np
 
 from coterie.core.events import Event, PeerRound, of_kind
 from coterie.report.graph_scores import Neighbourhood
-from coterie.report.summary import mass_by_round, neighbours_by_round, peers_by_architecture, started
+from coterie.report.scores import peers_by_architecture
+from coterie.report.summary import mass_by_round, neighbours_by_round, started
+from coterie.report.timing import Curve, mean_over_time
 
 MAX_POINTS = 300  # on a line
 QUANTILES = (0.1, 0.25, 0.75, 0.9)
@@ -18,52 +20,48 @@ T = TypeVar("T")
 
 
 class Point(NamedTuple):
-    """A measured round: statistics over the peers measured in it."""
+    """A measured round: statistics of a metric over the peers that have a value in it."""
 
     round: int
     peers: int
-    validation: float  # means
-    test: float
-    validation_quantiles: list[float]
-    test_quantiles: list[float]
+    mean: float
+    quantiles: list[float]
     bytes: int  # exchanged by all participants, up to and including this round
 
 
-def points(events: Sequence[Event]) -> list[Point]:
+def points(events: Sequence[Event], metric: str, split: str) -> list[Point]:
     """The measured rounds (peers only, without a server)."""
     peers = started(events).peers
-    scores: dict[int, list[tuple[float, float]]] = defaultdict(list)
+    values: dict[int, list[float]] = defaultdict(list)
     received: Counter[int] = Counter()
     for r in of_kind(events, PeerRound):
         received[r.round] += sum(r.bytes.values())
-        if r.peer < peers and r.test is not None and r.validation is not None:
-            scores[r.round].append((r.validation, r.test))
+        if r.peer < peers and (value := r.value(metric, split)) is not None:
+            values[r.round].append(value)
     measured, so_far = [], 0
     for round in sorted(received):
         so_far += received[round]
-        if round in scores:
-            both = np.array(scores[round])
-            validation, test = both.mean(axis=0).tolist()
-            bands = np.quantile(both, QUANTILES, axis=0).T.tolist()
-            measured.append(Point(round, len(both), validation, test, bands[0], bands[1], so_far))
+        if here := values.get(round):
+            quantiles = np.quantile(here, QUANTILES).tolist()
+            measured.append(Point(round, len(here), float(np.mean(here)), quantiles, so_far))
     return measured
 
 
-def by_peer(events: Sequence[Event], split: str) -> dict[int, list[tuple[int, float]]]:
-    """For each peer: its measured rounds, with the accuracy on its test or validation data."""
+def by_peer(events: Sequence[Event], metric: str, split: str) -> dict[int, list[tuple[int, float]]]:
+    """For each peer: its measured rounds, with the metric on its test or validation data."""
     peers = started(events).peers
     lines: dict[int, list[tuple[int, float]]] = defaultdict(list)
     for r in of_kind(events, PeerRound):
-        value = getattr(r, split)
+        value = r.value(metric, split)
         if r.peer < peers and value is not None:
             lines[r.peer].append((r.round, value))
     return {peer: sorted(lines[peer]) for peer in sorted(lines)}
 
 
-def by_architecture(events: Sequence[Event], split: str) -> dict[str, list[tuple[int, float]]]:
+def by_architecture(events: Sequence[Event], metric: str, split: str) -> dict[str, list[tuple[int, float]]]:
     """For each architecture: the rounds in which its peers were measured, with their mean; empty where all peers have
     the same architecture."""
-    peer_lines = by_peer(events, split)
+    peer_lines = by_peer(events, metric, split)
     lines: dict[str, list[tuple[int, float]]] = {}
     for architecture, peers in peers_by_architecture(started(events)).items():
         rounds: dict[int, list[float]] = defaultdict(list)
@@ -71,6 +69,24 @@ def by_architecture(events: Sequence[Event], split: str) -> dict[str, list[tuple
             rounds[round].append(value)
         lines[architecture] = [(round, float(np.mean(rounds[round]))) for round in sorted(rounds)]
     return lines
+
+
+def final(events: Sequence[Event], metric: str, split: str) -> float | None:
+    """The mean over peers in their last measured rounds."""
+    last = {r.peer: r for r in sorted(_measured(events), key=lambda r: r.round)}
+    values = [last[p].value(metric, split) for p in sorted(last)]
+    defined = [value for value in values if value is not None]
+    return float(np.mean(defined)) if defined else None
+
+
+def curve(events: Sequence[Event], metric: str, split: str) -> Curve:
+    """The mean over peers against simulated time."""
+    return mean_over_time(_measured(events), started(events).peers, metric, split)
+
+
+def _measured(events: Sequence[Event]) -> list[PeerRound]:
+    peers = started(events).peers
+    return [r for r in of_kind(events, PeerRound) if r.peer < peers and r.is_measured]
 
 
 def spread_out(values: Sequence[T], most: int) -> list[T]:

@@ -16,7 +16,7 @@ from coterie.report.figure import Figure, Key, NothingToDraw
 from coterie.report.marks import colour_and_dash
 from coterie.report.measures import MAX_POINTS, spread_out
 from coterie.report.summary import started
-from coterie.report.svg import Plot
+from coterie.report.svg import Plot, short_tick, with_margin
 
 BAND = (0.1, 0.9)  # quantiles over peers: the middle 80%
 MAX_LABEL = 30  # characters at the side of a chart
@@ -59,8 +59,9 @@ def chart(noted: Noted, file: str, peers: int, rounds: int) -> Figure:
     low, high = ([float(np.quantile(noted.peers[int(x)], q)) for x in xs] for q in BAND)
     server_line = [(float(r), noted.server[r]) for r in spread_out(sorted(noted.server), MAX_POINTS)]
     every = [*xs, *(x for x, _ in server_line)]
-    plot = Plot((min(1.0, *every), max(rounds, *every)), _around([*low, *high, *means, *(y for _, y in server_line)]))
-    plot.axes("round", name if len(name) <= MAX_LABEL else f"{name[: MAX_LABEL - 1]}…", _tick, whole=True)
+    ends = with_margin([*low, *high, *means, *(y for _, y in server_line)])
+    plot = Plot((min(1.0, *every), max(rounds, *every)), ends)
+    plot.axes("round", name if len(name) <= MAX_LABEL else f"{name[: MAX_LABEL - 1]}…", short_tick, whole=True)
     plot.band(xs, low, high, "c0")
     plot.line(xs, means, "c0 mean", "mean of the peers that noted it")
     plot.line([x for x, _ in server_line], [y for _, y in server_line], "c1 d1", "server")
@@ -74,7 +75,7 @@ def chart(noted: Noted, file: str, peers: int, rounds: int) -> Figure:
         caption.append(f"{count(noted.left_out, 'value')} left out: not finite, or too large to draw.")
     keys = [Key("c0 mean", "mean")] * bool(noted.peers) + [Key("c1 d1", "server")] * bool(noted.server)
     ending = means[-1] if means else server_line[-1][1]
-    label = f"{name} over rounds: finally {_tick(ending)}"
+    label = f"{name} over rounds: finally {short_tick(ending)}"
     return Figure(file, name, plot.svg(label), " ".join(caption), tuple(keys))
 
 
@@ -104,12 +105,12 @@ def lines(events: Sequence[Event], what: Lines) -> Figure:
         raise NothingToDraw(f"No peer noted {' or '.join(name for name, _ in what.notes)}.")
     every = [point for line in means.values() for point in line]
     last = max(started(events).rounds, *(x for x, _ in every))
-    plot = Plot((1.0, max(last, 2.0)), _around([y for _, y in every]))
-    plot.axes("round", what.y_label, _tick, whole=True)
+    plot = Plot((1.0, max(last, 2.0)), with_margin([y for _, y in every]))
+    plot.axes("round", what.y_label, short_tick, whole=True)
     for i, (label, line) in enumerate(means.items()):
         plot.line([x for x, _ in line], [y for _, y in line], colour_and_dash(i), label)
     keys = tuple(Key(colour_and_dash(i), label) for i, label in enumerate(means))
-    ends = ", ".join(f"{label} {_tick(line[-1][1])}" for label, line in means.items())
+    ends = ", ".join(f"{label} {short_tick(line[-1][1])}" for label, line in means.items())
     caption = f"{what.caption} A line is the mean over the peers that noted the number.".strip()
     return Figure(what.name, what.title, plot.svg(f"{what.title} over rounds: finally {ends}"), caption, keys)
 
@@ -117,16 +118,3 @@ def lines(events: Sequence[Event], what: Lines) -> Figure:
 def _means(noted: Noted) -> list[tuple[float, float]]:
     """The mean over peers, by round."""
     return [(float(r), notes.mean(noted.peers[r])) for r in spread_out(sorted(noted.peers), MAX_POINTS)]
-
-
-def _around(values: Sequence[float]) -> tuple[float, float]:
-    """The ends of an axis, slightly beyond the values, even where all values are equal."""
-    low, high = min(values), max(values)
-    margin = 0.05 * (high - low)
-    if margin <= 1e-9 * max(abs(low), abs(high)):
-        margin = 0.1 * abs(high) or 1.0
-    return low - margin, high + margin
-
-
-def _tick(value: float) -> str:
-    return f"{value:.5g}" if 1e-3 <= abs(value) < 1e5 or not value else f"{value:.3g}"

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Protocol
 
+from coterie.core.measured_metric import MeasuredMetric
 from coterie.report.figure import Figure, NothingToDraw, OddNotes
 from coterie.report.forms import DPI, WIDTH_MM
 from coterie.report.marks import asset
@@ -63,19 +64,22 @@ class FigureGroup(Protocol):
     def html(self) -> str: ...
 
 
+Drawn = Figure | FigureGroup
+
+
 @dataclass(frozen=True)
 class Switch:
-    """Figures of which the page shows one at a time; its script switches between them."""
+    """Figures of which the page shows one at a time; its script switches between them. An option may be a switch."""
 
     label: str
-    options: Mapping[str, Figure]
+    options: Mapping[str, Drawn]
 
     @property
     def figures(self) -> list[Figure]:
-        return list(self.options.values())
+        return [figure for drawn in self.options.values() for figure in figures_in(drawn)]
 
     def html(self) -> str:
-        options = (f'<div data-option="{escape(name)}">{figure(drawn)}</div>' for name, drawn in self.options.items())
+        options = (f'<div data-option="{escape(name)}">{html_of(drawn)}</div>' for name, drawn in self.options.items())
         return f'<div data-switch="{escape(self.label)}">{"".join(options)}</div>'
 
 
@@ -101,9 +105,7 @@ class Sections:
         self.figures: list[Figure] = []
         self.missing: list[str] = []
 
-    def add(
-        self, make: Callable[[], Figure | FigureGroup], heading: str, css: str = "", list_missing: bool = True
-    ) -> None:
+    def add(self, make: Callable[[], Drawn], heading: str, css: str = "", list_missing: bool = True) -> None:
         """Add a figure (or several) under a heading; if there is nothing to draw, list the reason at the end."""
         try:
             made = make()
@@ -111,15 +113,42 @@ class Sections:
             if list_missing or isinstance(reason, OddNotes):
                 self.missing.append(f"<li>{escape(heading)}: {escape(str(reason))}</li>")
             return
-        body = figure(made) if isinstance(made, Figure) else made.html()
-        self.figures += [made] if isinstance(made, Figure) else made.figures
-        self.drawn.append(f'<section class="{css}"><h2>{escape(heading)}</h2>{body}</section>')
+        self.figures += figures_in(made)
+        self.drawn.append(f'<section class="{css}"><h2>{escape(heading)}</h2>{html_of(made)}</section>')
 
     def html(self) -> str:
         drawn = "".join(self.drawn)
         if self.missing:
             drawn += f"<section><h2>Figures not shown</h2><ul>{''.join(self.missing)}</ul></section>"
         return f'<div class="figures">{drawn}</div>'
+
+
+def by_metric(metrics: Sequence[MeasuredMetric], make: Callable[[MeasuredMetric], Drawn]) -> Drawn:
+    """A figure for each metric, with a switch between them if there are several; those with nothing to draw are left
+    out."""
+    drawn: dict[str, Drawn] = {}
+    nothing: NothingToDraw | None = None
+    for metric in metrics:
+        try:
+            drawn[metric.title if metric.title not in drawn else f"{metric.title} ({metric.name})"] = make(metric)
+        except NothingToDraw as reason:
+            nothing = nothing or reason
+    if nothing is not None and not drawn:
+        raise nothing
+    return Switch("Metric", drawn) if len(drawn) > 1 else next(iter(drawn.values()))
+
+
+def heading_of(metrics: Sequence[MeasuredMetric], rest: str) -> str:
+    """The heading of what `by_metric` draws."""
+    return f"{metrics[0].title if len(metrics) == 1 else 'Metrics'} {rest}"
+
+
+def figures_in(drawn: Drawn) -> list[Figure]:
+    return [drawn] if isinstance(drawn, Figure) else list(drawn.figures)
+
+
+def html_of(drawn: Drawn) -> str:
+    return figure(drawn) if isinstance(drawn, Figure) else drawn.html()
 
 
 def figure(drawn: Figure) -> str:

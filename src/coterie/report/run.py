@@ -7,12 +7,13 @@ import shlex
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from coterie.config import provenance
 from coterie.core.errors import CoterieError, RunError, unknown
-from coterie.core.events import Event, PeerRound, RunStarted, of_kind, read
+from coterie.core.events import Event, RunStarted, of_kind, read
 from coterie.core.formatting import not_finite_peers, short_name
+from coterie.core.measured_metric import ACCURACY, MeasuredMetric
 from coterie.core.run_folder import ComparisonFolder, RunFolder
 from coterie.core.summary import Summary
 from coterie.methods.declared import figures_of, no_curves
@@ -24,15 +25,25 @@ from coterie.report.fronts import fronts
 from coterie.report.gains import bars, same_peers
 from coterie.report.graphs import KINDS, Graph, graphs_of
 from coterie.report.matrix import Floats
-from coterie.report.measures import Point, by_architecture, by_peer, mass_points, neighbour_points, points
-from coterie.report.metric_charts import metric_figure
+from coterie.report.measures import (
+    Point,
+    by_architecture,
+    by_peer,
+    curve,
+    final,
+    mass_points,
+    neighbour_points,
+    points,
+)
+from coterie.report.metric_axis import Ends, ends_around
 from coterie.report.noted import charts as charts_of_notes
 from coterie.report.noted import lines
 from coterie.report.predictions import SavedPredictions, of_run
 from coterie.report.summary import noted, read_summary, started, summarise
-from coterie.report.timing import Curve, accuracy_over_time
+from coterie.report.timing import Curve
 from coterie.report.walks import walks
 
+T = TypeVar("T")
 NO_BASELINE = (
     "This run has no baseline. With `baseline=local`, `coterie run` also trains each peer alone on the same splits, "
     "and this figure shows which peers gain and which lose."
@@ -56,37 +67,50 @@ class Run:
         self.no_baseline = no_baseline  # why the baseline in the folder cannot be used
         self.folder = folder  # with the peers' predictions, if they were saved
         self.start: RunStarted = started(events)
+        self._axes: dict[str, Ends] = {}  # by metric
+        self._computed: dict[tuple[str, str, str], Any] = {}
 
     def accuracy(self, split: str = "test") -> Figure:
         """Accuracy over rounds: every peer and the mean, on the "test" or the "validation" data."""
-        if split not in charts.SPLITS:
-            raise CoterieError(unknown("split", split, charts.SPLITS))
-        baseline = self._baseline_line(lambda run: [(float(p.round), float(getattr(p, split))) for p in run.points])
-        peers, start = by_peer(self.events, split), self.start
-        return charts.over_rounds(self.points, peers, start.rounds, split, self.accuracy_axis, baseline, start.names)
+        return self.metric(ACCURACY.name, split)
 
-    def architectures(self, split: str = "test") -> Figure:
-        """Mean accuracy of each architecture over rounds, where peers have several."""
-        if split not in charts.SPLITS:
-            raise CoterieError(unknown("split", split, charts.SPLITS))
-        lines = by_architecture(self.events, split)
-        return charts.architectures(lines, self.start.rounds, split, self.accuracy_axis)
+    def metric(self, name: str = "", split: str = "test") -> Figure:
+        """A metric over rounds, by default the main one: every peer and the mean."""
+        metric, start = self.measured(name), self.start
+        baseline = self._baseline_line(
+            lambda run: [(float(p.round), p.mean) for p in run.points(metric.name, _checked(split))]
+        )
+        peers = by_peer(self.events, metric.name, _checked(split))
+        points = self.points(metric.name, split)
+        return charts.over_rounds(metric, points, peers, start.rounds, split, self.axis(name), baseline, start.names)
 
-    def bytes(self) -> Figure:
-        """Mean accuracy against the bytes exchanged so far."""
-        baseline = self._baseline_line(lambda run: [(float(p.bytes), p.test) for p in run.points])
-        return charts.over_bytes(self.points, self.accuracy_axis, baseline)
+    def architectures(self, split: str = "test", metric: str = "") -> Figure:
+        """The mean of each architecture over rounds, where peers have several."""
+        measured = self.measured(metric)
+        lines = by_architecture(self.events, measured.name, _checked(split))
+        return charts.architectures(measured, lines, self.start.rounds, split, self.axis(metric))
 
-    def time(self) -> Figure:
-        """Mean accuracy against simulated time."""
-        return charts.over_time(self.curves, self.accuracy_axis, self._baseline_line(lambda run: run.curves["test"]))
+    def bytes(self, metric: str = "") -> Figure:
+        """The mean against the bytes exchanged so far."""
+        measured = self.measured(metric)
+        baseline = self._baseline_line(lambda run: [(float(p.bytes), p.mean) for p in run.points(measured.name)])
+        by_split = {split: self.points(measured.name, split) for split in reversed(charts.SPLITS)}
+        return charts.over_bytes(measured, by_split, self.axis(metric), baseline)
 
-    def gains(self, at: str = "last") -> Figure:
+    def time(self, metric: str = "") -> Figure:
+        """The mean against simulated time."""
+        measured = self.measured(metric)
+        baseline = self._baseline_line(lambda run: run.curve(measured.name))
+        curves = {split: self.curve(measured.name, split) for split in charts.SPLITS}
+        return charts.over_time(measured, curves, self.axis(metric), baseline)
+
+    def gains(self, at: str = "last", metric: str = "") -> Figure:
         """Each peer's gain against the baseline, sorted: at its "last" round or at the round "selected" by
         validation."""
         if self.baseline is None:
             raise NothingToDraw(self.no_baseline or NO_BASELINE)
-        return bars(self.summary, self.baseline.summary, self.baseline.name, at, self.start.names)
+        measured = self.measured(metric)
+        return bars(self.summary, self.baseline.summary, self.baseline.name, at, self.start.names, measured)
 
     def neighbours(self) -> Figure:
         """Neighbour lists and averaging weights against the true clusters, over rounds."""
@@ -106,13 +130,6 @@ class Run:
         """The collaboration graph of a round as a matrix."""
         graph = self._graph(kind)
         return graph_figures.matrix(graph, graph.rounds[-1] if round is None else round)
-
-    def metric(self, name: str, split: str = "test") -> Figure:
-        """A metric other than accuracy over rounds: every peer and the mean."""
-        measured = {str(m["name"]): m for m in self.start.metrics}
-        if name not in measured:
-            raise CoterieError(unknown("metric", name, measured))
-        return metric_figure(self.events, self.start, measured[name], split)
 
     def roc(self) -> Figure:
         """The ROC curve of each peer on its test data."""
@@ -205,22 +222,53 @@ class Run:
         in_lines = (figure.reads for figure in self.described if isinstance(figure, Lines))
         return no_curves(self.start.method).union(*in_lines)
 
-    @cached_property
-    def accuracy_axis(self) -> tuple[float, float]:
-        """The ends of the accuracy axis, the same in all charts so that they can be compared by eye."""
-        shown = [v for split in charts.SPLITS for line in by_peer(self.events, split).values() for _, v in line]
+    def measured(self, metric: str = "") -> MeasuredMetric:
+        """A metric of the run by name, by default the main one."""
+        by_name = {measured.name: measured for measured in self.start.measured}
+        if metric and metric not in by_name:
+            raise CoterieError(unknown("metric", metric, by_name))
+        return by_name[metric] if metric else self.start.main
+
+    def axis(self, metric: str = "") -> Ends:
+        """The ends of a metric's axis, the same in all charts so that they can be compared by eye."""
+        measured = self.measured(metric)
+        if measured.name not in self._axes:
+            self._axes[measured.name] = self._ends(measured)
+        return self._axes[measured.name]
+
+    def _ends(self, metric: MeasuredMetric) -> Ends:
+        name = metric.name
+        shown = [v for split in charts.SPLITS for line in by_peer(self.events, name, split).values() for _, v in line]
         if self.baseline is not None:
-            shown += [v for p in self.baseline.points for v in (p.test, p.validation)]
-            shown += [v for _, v in self.baseline.curves["test"]]
-        return charts.tenths_around(shown or [0.0, 1.0])
+            shown += [p.mean for split in charts.SPLITS for p in self.baseline.points(name, split)]
+            shown += [v for _, v in self.baseline.curve(name)]
+        return ends_around(metric, shown)
 
     def _baseline_line(self, line: Callable[[Run], Curve]) -> charts.BaselineLine | None:
-        """The baseline's line in a chart."""
-        return charts.BaselineLine(self.baseline.name, line(self.baseline)) if self.baseline is not None else None
+        """The baseline's line in a chart, if it measured the metric."""
+        if self.baseline is None or not (values := line(self.baseline)):
+            return None
+        return charts.BaselineLine(self.baseline.name, values)
 
-    @cached_property
-    def points(self) -> list[Point]:
-        return points(self.events)
+    def points(self, metric: str, split: str = "test") -> list[Point]:
+        """The rounds in which a metric was measured."""
+        return self._once(points, metric, split)
+
+    def curve(self, metric: str, split: str = "test") -> Curve:
+        """The mean of a metric against simulated time."""
+        return self._once(curve, metric, split)
+
+    def final(self, metric: str, split: str = "test") -> float | None:
+        """The mean of a metric over peers in their last measured rounds."""
+        return self._once(final, metric, split)
+
+    def _once(self, compute: Callable[[Sequence[Event], str, str], T], metric: str, split: str) -> T:
+        """Computed from the events once for each metric and split."""
+        key = compute.__name__, metric, split
+        if key not in self._computed:
+            self._computed[key] = compute(self.events, metric, split)
+        computed: T = self._computed[key]
+        return computed
 
     @cached_property
     def scores(self) -> dict[int, Any]:
@@ -229,14 +277,6 @@ class Run:
     @cached_property
     def masses(self) -> dict[int, float]:
         return mass_points(self.events)
-
-    @cached_property
-    def curves(self) -> dict[str, Curve]:
-        measured = [
-            r for r in of_kind(self.events, PeerRound)
-            if r.peer < self.start.peers and r.test is not None and r.validation is not None
-        ]  # fmt: skip
-        return {split: accuracy_over_time(measured, self.start.peers, split) for split in charts.SPLITS}
 
     @cached_property
     def graphs(self) -> list[Graph]:
@@ -255,6 +295,12 @@ class Run:
             what = f" as {KINDS[kind]}" if kind else ""
             raise NothingToDraw(f"This run recorded no averaging between peers{what}.")
         return graphs[0]
+
+
+def _checked(split: str) -> str:
+    if split not in charts.SPLITS:
+        raise CoterieError(unknown("split", split, charts.SPLITS))
+    return split
 
 
 def open_run(folder: str | Path) -> Run:

@@ -16,8 +16,10 @@ from coterie.core import notes
 from coterie.core.errors import RunError
 from coterie.core.events import Event, NotFinite, PeerRound, RunStarted, of_kind
 from coterie.core.files import replacing, write_whole
+from coterie.core.measured_metric import ACCURACY
 from coterie.core.run_folder import RunFolder
 from coterie.core.summary import (
+    NOT_MEASURED,
     Beside,
     Diverged,
     IdleShares,
@@ -27,13 +29,12 @@ from coterie.core.summary import (
     Summary,
     Totals,
 )
-from coterie.methods import METHODS
 from coterie.methods.declared import notes_of
 from coterie.methods.notes import BESIDE, LAST, MEAN, Note
 from coterie.metrics import selected_round, selection_of
 from coterie.report.graph_scores import Neighbourhood, mass_inside, neighbour_scores
-from coterie.report.scores import metric_scores, worst_tenth
-from coterie.report.timing import accuracy_over_time, idle_shares
+from coterie.report.scores import Records, metric_scores, spread
+from coterie.report.timing import idle_shares, mean_over_time
 
 DENSE_GRAPH_NUMBERS = 32_000_000  # above this (rounds x peers x peers) the graph is written sparse
 SPARSE_GRAPH_ROUNDS = 50  # and with at most this many rounds, evenly spaced
@@ -50,7 +51,7 @@ def summarise(events: Sequence[Event], seconds: float) -> Summary:
     """The figures of a run. Everything except `seconds` is reproducible from the config and seed."""
     start = started(events)
     rounds: list[PeerRound] = of_kind(events, PeerRound)
-    measured = [r for r in rounds if r.test is not None and r.peer < start.peers]
+    measured = [r for r in rounds if r.is_measured and r.peer < start.peers]
     last = {r.peer: r for r in sorted(measured, key=lambda r: r.round)}
     by = selection_of(start)
     selected = {peer: selected_round(of_peer, by) for peer, of_peer in _by_peer(measured).items()}
@@ -60,13 +61,15 @@ def summarise(events: Sequence[Event], seconds: float) -> Summary:
         seed=start.seed,
         peers=start.peers,
         rounds=start.rounds,
-        accuracy=LastAndSelected(_spread(last, start), _spread(selected, start)),
-        validation=LastAndSelected(_validation(last), _validation(selected)),
+        main=start.main.name,
+        label_unit=start.label_unit,
+        accuracy=_accuracy(start, last, selected),
+        validation=LastAndSelected(_validation(last, start), _validation(selected, start)),
         bytes=_totals([r.bytes for r in rounds]),
         messages=_totals([r.messages for r in rounds]),
         simulated_seconds=max((r.time for r in rounds), default=0.0),
         idle=_shares(idle_shares(rounds, start.peers)),
-        over_time=accuracy_over_time(measured, start.peers),
+        over_time=mean_over_time(measured, start.peers, start.main.name),
         seconds=seconds,
         not_finite=diverged_peers(events),
         beside=_beside(last, start),
@@ -133,7 +136,7 @@ def diverged_peers(events: Sequence[Event]) -> Diverged | None:
     peers = sorted({e.peer for e in of_kind(events, NotFinite)})
     if not peers:
         return None
-    measured: list[PeerRound] = [r for r in of_kind(events, PeerRound) if r.validation is not None]
+    measured: list[PeerRound] = [r for r in of_kind(events, PeerRound) if r.is_measured]
     since = [round for peer in peers if (round := _without_loss_since([r for r in measured if r.peer == peer]))]
     return Diverged(peers, min(since, default=None))
 
@@ -157,28 +160,43 @@ def _shares(shares: Sequence[float]) -> IdleShares:
     return IdleShares(float(np.mean(shares)), max(shares))
 
 
-def _validation(records: Mapping[int, PeerRound]) -> float | None:
-    """The mean validation accuracy of these rounds, which may be used to choose between runs."""
-    accuracies = [r.validation for _, r in sorted(records.items()) if r.validation is not None]
-    return float(np.mean(accuracies)) if accuracies else None
+def _accuracy(start: RunStarted, last: Records, selected: Records) -> LastAndSelected[Spread]:
+    if ACCURACY not in start.measured:
+        return NOT_MEASURED
+    return LastAndSelected(spread(ACCURACY, last, start), spread(ACCURACY, selected, start))
 
 
-def _beside(last: Mapping[int, PeerRound], start: RunStarted) -> Beside:
-    """Other predictors that peers measured beside their own, each in its last round.
+def _validation(records: Records, start: RunStarted) -> float | None:
+    """The mean of the main metric on validation data in these rounds, which may be used to choose between runs."""
+    values = [r.value(start.main.name, "validation") for _, r in sorted(records.items())]
+    defined = [value for value in values if value is not None]
+    return float(np.mean(defined)) if defined else None
 
-    `change` is the relative improvement of a peer's predictions over that predictor: least, mean and most.
+
+def _beside(last: Records, start: RunStarted) -> Beside:
+    """Other predictors that peers measured beside their own, each in its last round: their main metric.
+
     The method's notes that it declares for this table are of the same rounds.
     """
-    spreads: dict[str, Spread] = {}
-    for name in sorted({name for r in last.values() for name in r.notes.get("beside", {})}):
-        tests = {p: r.notes["beside"][name]["test"] for p, r in last.items() if name in r.notes.get("beside", {})}
-        changes = [(last[p].test or 0.0) / test - 1 for p, test in tests.items() if test]
-        change = {"least": min(changes), "mean": float(np.mean(changes)), "most": max(changes)} if changes else {}
-        spread = _spread({p: replace(last[p], test=test) for p, test in tests.items()}, start)
-        spreads[name] = replace(spread, change=change)
+    names = sorted({name for r in last.values() for name in r.notes.get("beside", {})})
+    spreads = {name: _spread_beside(name, last, start) for name in names}
     declared = [note for note in notes_of(start.method) if note.summary == BESIDE and note.key not in spreads]
     figures = {note.key: _figure_of(note, list(last.values())) for note in declared}
     return Beside(spreads, {key: figure for key, figure in figures.items() if isinstance(figure, float)})
+
+
+def _spread_beside(name: str, last: Records, start: RunStarted) -> Spread:
+    """With `change`, the relative improvement of a peer's predictions over that predictor: least, mean and most."""
+    main = start.main
+    records = {
+        p: replace(r, test=other.get("test"), scores=other.get("scores", {}))
+        for p, r in last.items()
+        if (other := r.notes.get("beside", {}).get(name)) is not None
+    }
+    pairs = [(last[p].value(main.name), r.value(main.name)) for p, r in records.items()]
+    changes = [main.merit((own or 0.0) / other - 1) for own, other in pairs if other]
+    change = {"least": min(changes), "mean": float(np.mean(changes)), "most": max(changes)} if changes else {}
+    return replace(spread(main, records, start), change=change, undefined=None)
 
 
 def _by_peer(rounds: Sequence[PeerRound]) -> dict[int, list[PeerRound]]:
@@ -266,41 +284,6 @@ def read_summary(folder: Path) -> Summary:
 def _save(path: Path, **arrays: np.ndarray) -> None:
     with replacing(path) as temporary, temporary.open("wb") as file:
         np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
-
-
-def peers_by_architecture(start: RunStarted) -> dict[str, list[int]]:
-    """The peers of each architecture; empty where all have the same, or where each has models of several."""
-    if start.method in METHODS and METHODS[start.method].ensembles:
-        return {}
-    peers_of: dict[str, list[int]] = defaultdict(list)
-    for peer, architecture in enumerate(start.architectures[: start.peers]):
-        peers_of[architecture].append(peer)
-    return dict(sorted(peers_of.items())) if len(peers_of) > 1 else {}
-
-
-def _by_architecture(per_peer: Sequence[float | None], start: RunStarted) -> dict[str, float | None]:
-    """The mean over each architecture's peers, where there are several; None where no such peer was measured."""
-    means: dict[str, float | None] = {}
-    for architecture, peers in peers_by_architecture(start).items():
-        measured = [accuracy for p in peers if (accuracy := per_peer[p]) is not None]
-        means[architecture] = float(np.mean(measured)) if measured else None
-    return means
-
-
-def _spread(records: Mapping[int, PeerRound], start: RunStarted) -> Spread:
-    """Mean and spread over peers."""
-    per_peer = [records[p].test if p in records else None for p in range(start.peers)]
-    measured = [accuracy for accuracy in per_peer if accuracy is not None]
-    if not measured:
-        return Spread(per_peer=per_peer)
-    worst = worst_tenth(measured)
-    return Spread(
-        float(np.mean(measured)),
-        float(np.std(measured)),
-        float(np.mean(worst)),
-        per_peer,
-        _by_architecture(per_peer, start),
-    )
 
 
 def _totals(counts: Sequence[dict[str, int]]) -> Totals:

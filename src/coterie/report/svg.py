@@ -74,6 +74,20 @@ def tick(value: float) -> str:
     return f"{100 * value:.0f}%"
 
 
+def short_tick(value: float) -> str:
+    """The tick label of any other number."""
+    return f"{value:.5g}" if 1e-3 <= abs(value) < 1e5 or not value else f"{value:.3g}"
+
+
+def with_margin(values: Sequence[float]) -> tuple[float, float]:
+    """The ends of an axis, slightly beyond the values, even where all values are equal."""
+    low, high = min(values), max(values)
+    margin = 0.05 * (high - low)
+    if margin <= 1e-9 * max(abs(low), abs(high)):
+        margin = 0.1 * abs(high) or 1.0
+    return low - margin, high + margin
+
+
 class Plot:
     """A chart in a fixed box. All points must lie within the axes."""
 

@@ -1,4 +1,4 @@
-"""The figures of a sweep: the accuracy at each value of the varied keys, with confidence intervals.
+"""The figures of a sweep: a metric at each value of the varied keys, with confidence intervals.
 
 Two keys give a heat map. One key, or more than two, give a chart per key: the mean over all runs with a value.
 """
@@ -12,15 +12,16 @@ from functools import partial
 
 import numpy as np
 
-from coterie.core.formatting import count, percent, short_name
-from coterie.report.charts import tenths_around
+from coterie.core.formatting import count, short_name
+from coterie.core.measured_metric import MeasuredMetric, short_number
 from coterie.report.figure import Figure, NothingToDraw
 from coterie.report.interval import Estimate, estimate
-from coterie.report.seeds import Seeds
-from coterie.report.svg import WIDTH, Plot, circle, figure, number, text, tick
+from coterie.report.metric_axis import Ends, direction, ends_around, possible, tick_of
+from coterie.report.seeds import Seeds, figure_name
+from coterie.report.svg import WIDTH, Plot, circle, figure, number, text
 
 Places = Mapping[str, Mapping[str, str]]  # label -> varied key -> value
-Make = Callable[[Sequence[Seeds], str], Figure]
+Make = Callable[[Sequence[Seeds], MeasuredMetric, str], Figure]
 
 WIDE = 10.0  # ratio of the largest to the smallest positive value from which an axis is logarithmic
 MAX_NAME = 18  # characters of a value, at the side of a heat map
@@ -80,23 +81,23 @@ def _number(value: str) -> float | None:
 
 
 def figures(places: Places) -> Iterator[tuple[str, Make]]:
-    """Heading and drawing function of each figure at the top of a sweep's page."""
+    """The heading without the metric, and the drawing function, of each figure at the top of a sweep's page."""
     varied = axes(places)
     if len(varied) == 2:
         x, y = varied
-        yield f"Accuracy over {x.key} and {y.key}", partial(heat_map, places, x, y)
+        yield f"over {x.key} and {y.key}", partial(heat_map, places, x, y)
     else:
         for axis in varied:
-            yield f"Accuracy over {axis.key}", partial(marginal, places, axis)
+            yield f"over {axis.key}", partial(marginal, places, axis)
 
 
 # -- one key ---------------------------------------------------------------------------------------
 
 
-def marginal(places: Places, axis: Axis, variants: Sequence[Seeds], split: str) -> Figure:
+def marginal(places: Places, axis: Axis, variants: Sequence[Seeds], metric: MeasuredMetric, split: str) -> Figure:
     """For each value of one key: the mean over the combinations of other keys that all values share, with the interval
     over seeds."""
-    by_label = {seeds.label: accuracies(seeds, split) for seeds in variants if seeds.label in places}
+    by_label = {seeds.label: seeds.final(metric.name, split) for seeds in variants if seeds.label in places}
     drawn = _compared(places, axis, by_label)
     if not drawn.combinations:
         raise NothingToDraw(f"No combination of the other keys has a finished run at every value of {axis.key}.")
@@ -105,7 +106,8 @@ def marginal(places: Places, axis: Axis, variants: Sequence[Seeds], split: str) 
     if len(drawn.axis.values) < 2:
         raise NothingToDraw(f"Only {axis.key}={drawn.axis.values[0]} has finished runs.")
     every = [_compared(places, a, by_label).means(by_label) for a in axes(places)]
-    ends = tenths_around([v for means_of_key in every for m in means_of_key for v in _edges(m)])  # for all charts
+    shown = [v for means_of_key in every for m in means_of_key for v in _edges(m, metric)]
+    ends = ends_around(metric, shown)  # for all charts
     means, unfinished = drawn.means(by_label), [value for value in axis.values if value not in drawn.axis.values]
     axis = drawn.axis
     xs = axis.at
@@ -113,25 +115,27 @@ def marginal(places: Places, axis: Axis, variants: Sequence[Seeds], split: str) 
     plot = Plot((xs[0] - margin, xs[-1] + margin), ends)
     names = dict(zip(xs, axis.names, strict=True))
     scale = f"{axis.key}, logarithmic" if axis.logarithmic else axis.key
-    plot.axes(scale, f"{split} accuracy", tick, x_tick=names.__getitem__, x_at=_with_room(xs, axis.names, plot))
+    x_at = _with_room(xs, axis.names, plot)
+    plot.axes(scale, f"{split} {metric.axis_label}", tick_of(metric), x_tick=names.__getitem__, x_at=x_at)
     plot.facts = ""  # the page's script would take positions along the axis for values
     if axis.numbers:
         plot.line(xs, [m.mean for m in means], split, dot=False)
     for x, m in zip(xs, means, strict=True):
-        low, high = _edges(m)
+        low, high = _edges(m, metric)
         across, top = plot.at(x, high)
         if high > low:
             plot.parts.append(f'<path class="mark" d="M{number(across)} {number(top)}V{number(plot.at(x, low)[1])}"/>')
         plot.parts.append(circle(*plot.at(x, m.mean), 4, f"dot {split}"))
-    values = ", ".join(f"{value} {percent(m.mean)}" for value, m in zip(axis.values, means, strict=True))
+    values = ", ".join(f"{value} {metric.text(m.mean)}" for value, m in zip(axis.values, means, strict=True))
     caption = [
-        f"Last round, mean over peers{_over_what(drawn)}.",
+        f"Last round, mean over peers{_over_what(drawn)}.{direction(metric)}",
         *([f"No finished run: {', '.join(f'{axis.key}={value}' for value in unfinished)}."] if unfinished else []),
         *_about_seeds({label: by_label[label] for label in drawn.places}, drawn.seeds),
-        *_about(places, split),
+        *_about(places, metric, split),
     ]
-    label = f"Mean {split} accuracy by {axis.key}: {values}"
-    return Figure(f"sweep-{axis.key}-{split}", f"Accuracy over {axis.key}", plot.svg(label), " ".join(caption))
+    label = f"Mean {split} {metric.label} by {axis.key}: {values}"
+    name = figure_name(metric, variants, f"sweep-{axis.key}-{split}")
+    return Figure(name, f"{metric.title} over {axis.key}", plot.svg(label), " ".join(caption))
 
 
 @dataclass(frozen=True)
@@ -172,10 +176,10 @@ def _over_what(drawn: _Compared) -> str:
     return f", seeds and {some}: those with a finished run at every value drawn"
 
 
-def _edges(mean: Estimate) -> tuple[float, float]:
-    """The ends of the interval, clipped to the range of an accuracy."""
+def _edges(mean: Estimate, metric: MeasuredMetric) -> tuple[float, float]:
+    """The ends of the interval."""
     reach = mean.half or 0.0
-    return max(0.0, mean.mean - reach), min(1.0, mean.mean + reach)
+    return possible(metric, mean.mean - reach), possible(metric, mean.mean + reach)
 
 
 def _with_room(xs: Sequence[float], names: Sequence[str], plot: Plot) -> list[float]:
@@ -188,16 +192,6 @@ def _with_room(xs: Sequence[float], names: Sequence[str], plot: Plot) -> list[fl
             shown.append(x)
             end = middle + half
     return shown
-
-
-def accuracies(seeds: Seeds, split: str) -> dict[int, float]:
-    """The mean accuracy over peers after the last round, by seed."""
-    by_seed = {}
-    for run in seeds.runs:
-        value = run.summary.validation.last if split == "validation" else run.summary.test.last
-        if value is not None:
-            by_seed[run.start.seed] = float(value)
-    return by_seed
 
 
 def mean_at(
@@ -216,10 +210,9 @@ def _about_seeds(by_label: Mapping[str, Mapping[int, float]], common: Sequence[i
     return sentences
 
 
-def _about(places: Places, split: str) -> list[str]:
-    sentences = [
-        "Choose by this chart, not by test accuracy." if split == "validation" else "Choose by validation accuracy."
-    ]
+def _about(places: Places, metric: MeasuredMetric, split: str) -> list[str]:
+    by_this = f"Choose by this chart, not by test {metric.label}."
+    sentences = [by_this if split == "validation" else f"Choose by validation {metric.label}."]
     if any(key.startswith("data.") or key == "peers" for place in places.values() for key in place):
         sentences.append("Runs with different data are measured on different samples.")
     return sentences
@@ -228,22 +221,23 @@ def _about(places: Places, split: str) -> list[str]:
 # -- two keys --------------------------------------------------------------------------------------
 
 
-def heat_map(places: Places, x: Axis, y: Axis, variants: Sequence[Seeds], split: str) -> Figure:
-    """A cell for each pair of values: the mean over seeds with its interval."""
-    cells = _cells(places, x, y, variants, split)
+def heat_map(places: Places, x: Axis, y: Axis, variants: Sequence[Seeds], metric: MeasuredMetric, split: str) -> Figure:
+    """A cell for each pair of values: the mean over seeds with its interval. The full colour is the best mean."""
+    cells = _cells(places, x, y, variants, metric, split)
     if not cells:
         raise NothingToDraw("No run of the grid is finished.")
-    by_validation = _cells(places, x, y, variants, "validation")
-    best = max(by_validation, key=lambda at: by_validation[at].mean) if by_validation else None
+    by_validation = _cells(places, x, y, variants, metric, "validation")
+    best = max(by_validation, key=lambda at: metric.merit(by_validation[at].mean)) if by_validation else None
     means = [cell.mean for cell in cells.values()]
-    low, high = min(means), max(means)
+    worst, top = metric.worst(means), metric.best(means)
     left = 30 + LETTER * max(map(len, y.names))
     unit = (WIDTH - left - SIDE) / len(x.values)
     bottom = TOP + ROW * len(y.values)
     parts = []
     for (column, row), cell in cells.items():
-        share = (cell.mean - low) / (high - low) if high > low else 1.0
-        parts += _cell(cell, (left + unit * column, TOP + ROW * row), unit, share, split, (column, row) == best)
+        share = (cell.mean - worst) / (top - worst) if top != worst else 1.0
+        place = left + unit * column, TOP + ROW * row
+        parts += _cell(cell, metric, place, unit, share, split, (column, row) == best)
     for row, name in enumerate(y.names):
         parts.append(text(left - 6, TOP + ROW * (row + 0.5) + 4, name, "end"))
     every = math.ceil((LETTER * max(map(len, x.names)) + 6) / unit)
@@ -251,10 +245,11 @@ def heat_map(places: Places, x: Axis, y: Axis, variants: Sequence[Seeds], split:
         parts.append(text(left + unit * (column + 0.5), bottom + 16, name))
     parts.append(text(left + unit * len(x.values) / 2, bottom + 34, x.key))
     parts.append(text(12, (TOP + bottom) / 2, y.key, turn=-90))
-    parts += _colour_bar(WIDTH - SIDE + 18, bottom, low, high, split)
-    pairs = ((f"{x.values[c]} and {y.values[r]} {percent(cell.mean)}") for (c, r), cell in cells.items())
-    label = f"Mean {split} accuracy by {x.key} and {y.key}: {', '.join(pairs)}"
-    caption = ["Last round, mean over peers and seeds, in %."]
+    parts += _colour_bar(WIDTH - SIDE + 18, bottom, (worst, top), metric, split)
+    pairs = ((f"{x.values[c]} and {y.values[r]} {metric.text(cell.mean)}") for (c, r), cell in cells.items())
+    label = f"Mean {split} {metric.label} by {x.key} and {y.key}: {', '.join(pairs)}"
+    in_unit = "%" if metric.is_share else metric.shown_unit
+    caption = [f"Last round, mean over peers and seeds{f', in {in_unit}' if in_unit else ''}.{direction(metric)}"]
     if any(cell.half is not None for cell in cells.values()):
         caption.append("±: the 95% interval over seeds (Student's t).")
     if best is not None:
@@ -262,22 +257,33 @@ def heat_map(places: Places, x: Axis, y: Axis, variants: Sequence[Seeds], split:
     if len(cells) < len(places) or len(cells) < len(x.values) * len(y.values):
         caption.append("Empty: no finished run.")
     drawn = figure(WIDTH, bottom + 42, label, parts)
-    name = f"sweep-{x.key}-{y.key}-{split}"
-    return Figure(name, f"Accuracy over {x.key} and {y.key}", drawn, " ".join([*caption, *_about(places, split)]))
+    name = figure_name(metric, variants, f"sweep-{x.key}-{y.key}-{split}")
+    heading = f"{metric.title} over {x.key} and {y.key}"
+    return Figure(name, heading, drawn, " ".join([*caption, *_about(places, metric, split)]))
 
 
-def _cells(places: Places, x: Axis, y: Axis, variants: Sequence[Seeds], split: str) -> dict[tuple[int, int], Estimate]:
+def _cells(
+    places: Places, x: Axis, y: Axis, variants: Sequence[Seeds], metric: MeasuredMetric, split: str
+) -> dict[tuple[int, int], Estimate]:
     """The estimates by column and row."""
     cells = {}
     for seeds in variants:
-        if seeds.label in places and (values := accuracies(seeds, split)):
+        if seeds.label in places and (values := seeds.final(metric.name, split)):
             place = places[seeds.label]
             at = x.values.index(place[x.key]), y.values.index(place[y.key])
             cells[at] = estimate([values[seed] for seed in sorted(values)])
     return cells
 
 
-def _cell(cell: Estimate, at: tuple[float, float], unit: float, share: float, split: str, best: bool) -> list[str]:
+def _cell(
+    cell: Estimate,
+    metric: MeasuredMetric,
+    at: tuple[float, float],
+    unit: float,
+    share: float,
+    split: str,
+    best: bool,
+) -> list[str]:
     left, top = at
     box = f'x="{number(left + 1)}" y="{number(top + 1)}" width="{number(unit - 2)}" height="{number(ROW - 2)}"'
     parts = [f'<rect class="side {split}" fill-opacity="{FAINTEST + (FULL - FAINTEST) * share:.2f}" {box}/>']
@@ -286,21 +292,27 @@ def _cell(cell: Estimate, at: tuple[float, float], unit: float, share: float, sp
     has_interval = cell.half is not None and unit >= ROOM_FOR_INTERVAL
     middle, height = left + unit / 2, top + ROW / 2 + (-1 if has_interval else 4)
     if unit >= ROOM_FOR_VALUE:
-        parts.append(text(middle, height, f"{100 * cell.mean:.1f}", css="heading"))
+        parts.append(text(middle, height, _short(metric, cell.mean), css="heading"))
     if has_interval and cell.half is not None:
-        parts.append(text(middle, height + 14, f"±{100 * cell.half:.1f}", css="inside"))
+        parts.append(text(middle, height + 14, f"±{_short(metric, cell.half)}", css="inside"))
     return parts
 
 
-def _colour_bar(left: float, bottom: float, low: float, high: float, split: str) -> list[str]:
-    """A colour bar from the lowest mean to the highest."""
+def _short(metric: MeasuredMetric, value: float) -> str:
+    """A number of a cell: a share in percent, without the sign."""
+    return f"{100 * value:.1f}" if metric.is_share else short_number(value)
+
+
+def _colour_bar(left: float, bottom: float, ends: Ends, metric: MeasuredMetric, split: str) -> list[str]:
+    """A colour bar from the worst mean to the best."""
+    worst, best = ends
     height = (bottom - TOP) / STEPS
     parts = []
     for step in range(STEPS):
-        opacity = FAINTEST + (FULL - FAINTEST) * (step + 0.5) / STEPS if high > low else FULL
+        opacity = FAINTEST + (FULL - FAINTEST) * (step + 0.5) / STEPS if best != worst else FULL
         box = f'x="{number(left)}" y="{number(bottom - height * (step + 1))}" width="12" height="{number(height)}"'
         parts.append(f'<rect class="side {split}" fill-opacity="{opacity:.2f}" {box}/>')
-    parts.append(text(left + 17, TOP + 9, f"{100 * high:.1f}", "start"))
-    if high > low:
-        parts.append(text(left + 17, bottom - 1, f"{100 * low:.1f}", "start"))
+    parts.append(text(left + 17, TOP + 9, _short(metric, best), "start"))
+    if best != worst:
+        parts.append(text(left + 17, bottom - 1, _short(metric, worst), "start"))
     return parts

@@ -1,4 +1,4 @@
-"""Accuracy over simulated time, and the share of time that peers spent waiting for each other."""
+"""A metric over simulated time, and the share of time that peers spent waiting for each other."""
 
 from __future__ import annotations
 
@@ -7,28 +7,33 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from coterie.core.events import PeerRound
+from coterie.core.measured_metric import ACCURACY, MeasuredMetric
 
-Curve = list[tuple[float, float]]  # time, and the mean accuracy from then on
+Curve = list[tuple[float, float]]  # time, and the mean from then on
 MOST_POINTS = 200
 ROUNDING = 1e-9
 
 
-def accuracy_over_time(measured: Sequence[PeerRound], peers: int, split: str = "test") -> Curve:
-    """The mean over all peers of their latest accuracy on one split, from the time when all have been measured."""
+def mean_over_time(
+    measured: Sequence[PeerRound], peers: int, metric: str = ACCURACY.name, split: str = "test"
+) -> Curve:
+    """The mean of a metric over peers, each with its latest value on one split, from the time when all have been
+    measured. Peers for which it is always undefined do not count."""
     records = sorted(measured, key=lambda r: (r.time, r.round, r.peer))
-    first: dict[int, float] = {}
-    for record in records:
-        first.setdefault(record.peer, record.time)
-    if len(first) < peers:
+    if len({r.peer for r in records}) < peers:
         return []
-    all_measured = max(first.values())
-    kept = set(_some(sorted({r.time for r in records if r.time >= all_measured})))
+    valued = [(r, value) for r in records if (value := r.value(metric, split)) is not None]
+    first: dict[int, float] = {}
+    for record, _ in valued:
+        first.setdefault(record.peer, record.time)
+    all_measured = max(first.values(), default=0.0)
+    kept = set(_some(sorted({r.time for r, _ in valued if r.time >= all_measured})))
     now: dict[int, float] = {}
     curve: Curve = []
-    for time, group in groupby(records, key=lambda r: r.time):
-        now.update({record.peer: getattr(record, split) for record in group})
+    for time, group in groupby(valued, key=lambda pair: pair[0].time):
+        now.update({record.peer: value for record, value in group})
         if time in kept:
-            curve.append((time, sum(now[peer] for peer in sorted(now)) / peers))
+            curve.append((time, sum(now[peer] for peer in sorted(now)) / len(first)))
     return curve
 
 
@@ -38,9 +43,9 @@ def _some(times: Sequence[float]) -> Sequence[float]:
     return [times[round(i * (len(times) - 1) / (MOST_POINTS - 1))] for i in range(MOST_POINTS)]
 
 
-def time_to(curve: Sequence[Sequence[float]], accuracy: float) -> float | None:
-    """The time at which the mean accuracy first reached this value (up to rounding)."""
-    return next((time for time, reached in curve if reached >= accuracy - ROUNDING), None)
+def time_to(curve: Sequence[Sequence[float]], target: float, metric: MeasuredMetric = ACCURACY) -> float | None:
+    """The time at which the mean first was as good as the target (up to rounding)."""
+    return next((time for time, reached in curve if metric.gain(reached, target) >= -ROUNDING), None)
 
 
 def idle_shares(rounds: Sequence[PeerRound], peers: int) -> list[float]:

@@ -88,8 +88,8 @@ def _per_peer_in(totals: Callable[[Summary], Totals], unit: float) -> Find:
 
 
 FIGURES: dict[str, TableFigure] = {
-    LAST: TableFigure(_percent(lambda s: s.test.last), ".2f"),
-    SELECTED: TableFigure(_percent(lambda s: s.test.selected), ".2f"),
+    LAST: TableFigure(_percent(lambda s: s.accuracy.last.mean), ".2f"),
+    SELECTED: TableFigure(_percent(lambda s: s.accuracy.selected.mean), ".2f"),
     "± peers": TableFigure(_percent(lambda s: s.accuracy.last.std), ".1f"),
     "precision": TableFigure(_percent(lambda s: s.neighbours.precision), ".1f"),
     "recall": TableFigure(_percent(lambda s: s.neighbours.recall), ".1f"),

@@ -56,7 +56,7 @@ def _without_package(made_with: Mapping[str, str]) -> dict[str, str]:
 def of_run(folder: Path) -> Record:
     """The record of a finished run."""
     files, summary = RunFolder(folder), read_summary(folder)
-    if finite(summary.test.last) is None:
+    if finite(summary.accuracy.last.mean) is None:
         raise RunError(f"{files.summary} has no accuracy: delete its folder and run the command again")
     made = time.localtime(files.summary.stat().st_mtime)
     settings = simulated.of_folder(folder).tables()
@@ -166,7 +166,7 @@ def _parsed(line: str, where: str) -> Record:
     try:
         fields = json.loads(line)
         record = Record(**{**fields, "summary": Summary.from_json(fields["summary"])})
-        whole = isinstance(record.settings, dict) and finite(record.summary.test.last) is not None
+        whole = isinstance(record.settings, dict) and finite(record.summary.accuracy.last.mean) is not None
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise RunError(f"{where} is not a record of a run ({error}): delete that line") from error
     if not whole:

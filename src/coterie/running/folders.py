@@ -6,7 +6,7 @@ import os
 import time
 import tomllib
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Generic, NotRequired, TypedDict, TypeVar
 
@@ -50,6 +50,7 @@ class ListedRun(TypedDict):
     partition: JsonValue
     validation: float | None
     test: float | None
+    metric: Json  # the main one, of which both are the mean
     bytes: float | None
     error: str
     time: float
@@ -79,8 +80,9 @@ class RunEntry:
             "id": self.id, "kind": self.kind, "state": state.state, "round": state.round,
             "rounds": state.rounds or finite(config.get("rounds")), "peers": finite(config.get("peers")),
             "seed": finite(config.get("seed")), "method": short(method.get("name")),
-            "data": short(data.get("name")), "partition": data.get("partition"), "validation": state.accuracy,
+            "data": short(data.get("name")), "partition": data.get("partition"), "validation": state.validation,
             "test": finite(summary.test.last) if summary else None,
+            "metric": asdict(summary.main_metric if summary else state.metric),
             "bytes": summary.total_bytes if summary else state.bytes,
             "error": state.error, "time": self.changed(), "report": self.files.report.exists(),
         }  # fmt: skip

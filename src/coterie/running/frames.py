@@ -58,8 +58,9 @@ def rounds(where: Where) -> pd.DataFrame:
     """Read the rounds of runs as a data frame: a row for each round of each participant, the data for plots.
 
     `validation` and `test` are the accuracies of measured rounds, `loss` is on the validation data, `bytes` and
-    `messages` are those of this round, `time` is simulated. A server has the number after the last peer's. A folder
-    that cannot be read is one row with an `error`.
+    `messages` are those of this round, `time` is simulated. Other metrics have columns such as `auroc.validation` and
+    `auroc.test`. A server has the number after the last peer's. A folder that cannot be read is one row with an
+    `error`.
 
     Args:
         where: a folder, a pattern such as ``"runs/*"``, or several of them.
@@ -77,7 +78,8 @@ def rounds(where: Where) -> pd.DataFrame:
         except CoterieError as error:
             of_run = [{"path": str(folder), "error": str(error)}]
         rows += of_run
-    return pd.DataFrame(rows, columns=[*OF_A_ROUND, "error"]).astype({"error": object}).fillna({"error": ""})
+    further = list(dict.fromkeys(key for row in rows for key in row if key not in (*OF_A_ROUND, "error")))
+    return pd.DataFrame(rows, columns=[*OF_A_ROUND, *further, "error"]).astype({"error": object}).fillna({"error": ""})
 
 
 def folders(where: Where) -> list[Path]:
@@ -165,5 +167,9 @@ def _rounds(folder: Path) -> Iterator[Row]:
             yield {
                 **about, "peer": event.peer, "round": event.round, "time": event.time, "validation": event.validation,
                 "test": event.test, "loss": event.loss, "bytes": sum(event.bytes.values()),
-                "messages": sum(event.messages.values()),
+                "messages": sum(event.messages.values()), **_scores(event),
             }  # fmt: skip
+
+
+def _scores(record: PeerRound) -> Row:
+    return {f"{name}.{split}": record.value(name, split) for name in record.scores for split in ("validation", "test")}

@@ -85,7 +85,8 @@ class LocalCircle:
         names += [SERVER] if experiment.method.with_server() else []
         self.members = [PeerProcess(n, self.files.peer_file(n), self.files.peer(n).path) for n in names]
         self._state = RunState(out, experiment.rounds)
-        self._progress = Progress(experiment.peers, experiment.rounds, self._circle.clusters, self._report)
+        measured = run_started(experiment, self._circle).measured
+        self._progress = Progress(experiment.peers, experiment.rounds, self._circle.clusters, self._report, measured)
         self._on_round = on_round
 
     # -- a run ---------------------------------------------------------------------------------
@@ -151,7 +152,7 @@ class LocalCircle:
         return self.collect(time.perf_counter() - began)
 
     def _report(self, p: RoundProgress) -> None:
-        self._state.update(round=p.round, accuracy=p.accuracy, bytes=p.bytes)
+        self._state.update(p)
         if self._on_round:
             self._on_round(p)
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
 from coterie.core.events import Event, NotFinite, Offence, PeerAway, PeerRound, RunStarted
+from coterie.core.measured_metric import ACCURACY, MeasuredMetric
 from coterie.report.graph_scores import Neighbourhood, neighbour_scores
 
 
@@ -17,14 +18,20 @@ class RoundProgress:
 
     round: int
     rounds: int
-    accuracy: float | None  # on validation data: the test set must not guide decisions
+    metric: MeasuredMetric  # the main one
+    means: Mapping[str, float]  # by metric, over peers, on validation data: the test set must not guide decisions
     bytes: int  # so far
     neighbours: Neighbourhood | None
 
+    @property
+    def validation(self) -> float | None:
+        """The mean of the main metric on validation data."""
+        return self.means.get(self.metric.name)
 
-def mean_accuracy(scores: Sequence[float]) -> float | None:
+
+def mean_over_peers(values: Sequence[float]) -> float | None:
     """The mean, to the bit independent of the order: a terminal and a page show the same digits."""
-    return fmean(scores) if scores else None
+    return fmean(values) if values else None
 
 
 OnRound = Callable[[RoundProgress], None]
@@ -33,13 +40,20 @@ OnRound = Callable[[RoundProgress], None]
 class Progress:
     """Turns the records of single peers into finished rounds: a round is done when no peer is behind it."""
 
-    def __init__(self, peers: int, rounds: int, clusters: list[int] | None, on_round: OnRound | None) -> None:
-        self.rounds, self.clusters, self.on_round = rounds, clusters, on_round
+    def __init__(
+        self,
+        peers: int,
+        rounds: int,
+        clusters: list[int] | None,
+        on_round: OnRound | None,
+        metrics: Sequence[MeasuredMetric] = (ACCURACY,),
+    ) -> None:
+        self.rounds, self.clusters, self.on_round, self.metrics = rounds, clusters, on_round, metrics
         self.bytes = 0
         self.done = 0
         self.at = dict.fromkeys(range(peers), 0)  # the last round that each peer finished or skipped
         self.behind: Counter[int] = Counter({0: peers})
-        self.validation: dict[int, list[float]] = defaultdict(list)
+        self.validation: dict[int, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))  # by metric
         self.lists: dict[int, dict[int, list[int]]] = defaultdict(dict)
 
     def see(self, record: Event, tell: bool = True) -> None:
@@ -47,8 +61,9 @@ class Progress:
             return
         if isinstance(record, PeerRound):
             self.bytes += sum(record.bytes.values())
-            if record.validation is not None:
-                self.validation[record.round].append(record.validation)
+            for metric in self.metrics if record.is_measured else ():
+                if (value := record.value(metric.name, "validation")) is not None:
+                    self.validation[record.round][metric.name].append(value)
             if "neighbours" in record.notes and self.clusters:
                 self.lists[record.round][record.peer] = record.notes["neighbours"]
         if record.peer in self.at:
@@ -69,12 +84,12 @@ class Progress:
             self.done += 1
         if self.done == before:
             return
-        scores, lists = self.validation.get(self.done, []), self.lists.get(self.done, {})
+        values, lists = self.validation.get(self.done, {}), self.lists.get(self.done, {})
         for passed in [r for r in self.validation if r <= self.done]:
             del self.validation[passed]
         for passed in [r for r in self.lists if r <= self.done]:
             del self.lists[passed]
         if tell and self.on_round:
-            accuracy = mean_accuracy(scores)
+            means = {name: fmean(of_peers) for name, of_peers in values.items()}
             neighbours = neighbour_scores(lists, self.clusters) if lists and self.clusters else None
-            self.on_round(RoundProgress(self.done, self.rounds, accuracy, self.bytes, neighbours))
+            self.on_round(RoundProgress(self.done, self.rounds, self.metrics[0], means, self.bytes, neighbours))

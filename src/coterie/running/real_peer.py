@@ -25,6 +25,7 @@ from coterie.core import checkpoint
 from coterie.core.errors import ConfigError, CoterieError, Interrupted, RunError
 from coterie.core.events import EventLog, Offence, PeerRound, RunStarted, of_kind, read
 from coterie.core.files import locked, write_whole
+from coterie.core.measured_metric import ACCURACY, MeasuredMetric
 from coterie.core.others import Others
 from coterie.core.peer import Peer, held_by
 from coterie.core.run_folder import RunFolder
@@ -214,10 +215,11 @@ async def take_part(
     *,
     fresh: bool = False,
     say: Callable[[str], None] = print,
-    on_round: Callable[[PeerRound], None] = lambda _: None,
+    on_round: Callable[[PeerRound, MeasuredMetric], None] = lambda _, __: None,
     on_start: Callable[[NetworkEngine], None] = lambda _: None,
 ) -> PeerSummary:
-    """Take part from the last checkpoint (or from the beginning) to the end; returns the summary."""
+    """Take part from the last checkpoint (or from the beginning) to the end; returns the summary. `on_round` gets each
+    record with the main metric."""
     identity = Identity.load(file.keys)
     if file.peer.name and file.peer.name != identity.name:
         raise ConfigError(
@@ -233,9 +235,11 @@ async def take_part(
         trainer, log = Trainer("never", 1, e.engine.threads), EventLog(file.files.events)
         sinks = Sinks(e.engine.sinks, file.out, e.tables(), resumed=saved is not None)
 
+        main = run_started(e, circle, me).main
+
         def see(record: PeerRound) -> None:
             sinks.see(record)
-            on_round(record)
+            on_round(record, main)
 
         try:
             engine = _wire(file, identity, me, circle, trainer, log, start, say, see)
@@ -399,14 +403,18 @@ def summarise_peer(out: Path, name: str, seconds: float) -> PeerSummary:
     events = list(read(RunFolder(out).events))
     start: RunStarted = of_kind(events, RunStarted)[0]
     rounds: list[PeerRound] = of_kind(events, PeerRound)
-    tested = [r for r in rounds if r.test is not None]
+    tested = [r for r in rounds if r.is_measured]
     best = selected_round(tested, selection_of(start)) if tested else None
     summary = PeerSummary(
         name=name,
         method=start.method,
         seed=start.seed,
         rounds=len(rounds),
-        accuracy=LastAndSelected(tested[-1].test if tested else None, best.test if best else None),
+        main=start.main.name,
+        main_metric=start.main,
+        accuracy=LastAndSelected(tested[-1].test if tested else None, best.test if best else None)
+        if ACCURACY in start.measured
+        else None,
         bytes=sum(sum(r.bytes.values()) for r in rounds),
         messages=sum(sum(r.messages.values()) for r in rounds),
         waited=round(sum(float(r.notes.get("waited", 0.0)) for r in rounds), 3),

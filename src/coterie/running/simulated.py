@@ -199,8 +199,9 @@ def _go(
         closing(log),
         closing(stage_for(e, circle, stand_ins.trainer if stand_ins else None)) as stage,
     ):
-        progress = Progress(e.peers, e.rounds, circle.clusters, _reporter(state, log, on_round))
-        sinks.see(run_started(e, circle))
+        start = run_started(e, circle)
+        progress = Progress(e.peers, e.rounds, circle.clusters, _reporter(state, log, on_round), start.measured)
+        sinks.see(start)
         for event in kept or []:
             progress.see(event, tell=False)
             sinks.see(event, tell=False)
@@ -271,7 +272,7 @@ def _reporter(state: RunState, log: EventLog, on_round: OnRound | None) -> OnRou
 
     def report(p: RoundProgress) -> None:
         log.flush()
-        state.update(round=p.round, accuracy=p.accuracy, bytes=p.bytes)
+        state.update(p)
         if on_round:
             on_round(p)
 

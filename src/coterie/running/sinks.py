@@ -1,6 +1,7 @@
 """Sends the events of a run to TensorBoard or Weights & Biases, both optional packages.
 
-Validation accuracy is sent during a run, test accuracy only at its end: the test set must not guide decisions.
+Metrics on validation data are sent during a run, those on test data only at its end: the test set must not guide
+decisions.
 """
 
 from __future__ import annotations
@@ -16,12 +17,18 @@ from coterie.core import notes
 from coterie.core.events import Event, PeerRound, RunStarted
 from coterie.core.formatting import peer_name
 from coterie.core.json_values import table
+from coterie.core.measured_metric import ACCURACY
 from coterie.core.run_folder import RunFolder
 from coterie.core.summary import LAST, SELECTED, AnySummary
 from coterie.methods.declared import no_curves
 from coterie.running.progress import Progress, RoundProgress
 
 MOST_PEERS = 50  # with more peers, only means are shown
+
+
+def _tag(where: str, metric: str, what: str) -> str:
+    """The tag of a value; that of accuracy does not name it."""
+    return f"{where}/{what}" if metric == ACCURACY.name else f"{where}/{metric}/{what}"
 
 
 class Sink(ABC):
@@ -46,16 +53,22 @@ class Sink(ABC):
         if isinstance(event, RunStarted):
             self._peers, self.few = event.peers, event.peers <= MOST_PEERS
             self._names = event.names
-            self._progress = Progress(event.peers, event.rounds, event.clusters, self._round)
+            self._progress = Progress(event.peers, event.rounds, event.clusters, self._round, event.measured)
             return
-        if tell and self.few and isinstance(event, PeerRound) and event.validation is not None:
-            name = self._called(event.peer)
-            own = {f"{name}/validation": event.validation, f"{name}/loss": event.loss}
-            self.log(event.round, {name: value for name, value in own.items() if value is not None})
+        if tell and self.few and isinstance(event, PeerRound) and event.is_measured:
+            self._measured(event)
         if isinstance(event, PeerRound):
             self._note(event, tell)
         if self._progress is not None:
             self._progress.see(event, tell)
+
+    def _measured(self, event: PeerRound) -> None:
+        """What a peer measured on its validation data."""
+        peer = self._called(event.peer)
+        names = (ACCURACY.name, *event.scores)
+        own = {_tag(peer, name, "validation"): event.value(name, "validation") for name in names}
+        own[f"{peer}/loss"] = event.loss
+        self.log(event.round, {tag: value for tag, value in own.items() if value is not None})
 
     def _called(self, peer: int) -> str:
         """The peer's name, without the separator of tags."""
@@ -92,8 +105,7 @@ class Sink(ABC):
     def _round(self, progress: RoundProgress) -> None:
         self._log_noted(progress.round)
         values: dict[str, float] = {"exchanged/bytes": progress.bytes}
-        if progress.accuracy is not None:
-            values["accuracy/validation"] = progress.accuracy
+        values |= {f"{name}/validation": mean for name, mean in progress.means.items()}
         if progress.neighbours is not None:
             values |= {f"neighbours/{name}": value for name, value in progress.neighbours._asdict().items()}
         self.log(progress.round, values)
@@ -101,7 +113,11 @@ class Sink(ABC):
     def finish(self, summary: AnySummary) -> None:
         """The run is done: send its figures."""
         self._log_noted(max(self._noted, default=0))
-        figures = {f"test/{kind}": summary.test.at(kind) for kind in (LAST, SELECTED)}
+        figures = {
+            _tag("test", name, kind): values.at(kind)
+            for name, values in summary.test_values.items()
+            for kind in (LAST, SELECTED)
+        }
         self.total({name: value for name, value in figures.items() if value is not None}, summary.rounds)
 
     @abstractmethod

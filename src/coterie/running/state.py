@@ -14,7 +14,7 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TypedDict
@@ -22,7 +22,9 @@ from typing import TypedDict
 from coterie.core.errors import CoterieError, Interrupted
 from coterie.core.files import write_whole
 from coterie.core.json_values import Json, finite, number, parsed, sequence, table, whole
+from coterie.core.measured_metric import ACCURACY, MeasuredMetric, described
 from coterie.core.run_folder import RunFolder
+from coterie.running.progress import RoundProgress
 from coterie.simulation.participants import Activity
 
 EVERY = 0.5  # seconds between two writes, if they are fast
@@ -46,7 +48,8 @@ class RunFacts(TypedDict):
     began: float
     round: int
     rounds: int
-    accuracy: float | None
+    validation: float | None  # the mean of the main metric over peers
+    metric: Json  # the main one
     bytes: int
     error: str
     traceback: str
@@ -60,7 +63,8 @@ class SavedState:
     age: float = 0.0  # seconds since it was written
     round: float | None = None
     rounds: float | None = None
-    accuracy: float | None = None
+    validation: float | None = None  # the mean of the main metric over peers
+    metric: MeasuredMetric = ACCURACY  # the main one
     bytes: float | None = None
     error: str = ""
     traceback: str = ""
@@ -75,7 +79,8 @@ class RunState:
         self.activities: Activities = list  # what each participant is doing; set once they exist
         self.facts: RunFacts = {
             "state": RUNNING, "process": os.getpid(), "host": socket.gethostname(), "began": time.time(),
-            "round": round, "rounds": rounds, "accuracy": None, "bytes": 0, "error": "", "traceback": "",
+            "round": round, "rounds": rounds, "validation": None, "metric": {}, "bytes": 0, "error": "",
+            "traceback": "",
         }  # fmt: skip
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._keep_writing, daemon=True, name=self.path.name)
@@ -93,8 +98,9 @@ class RunState:
         self.facts["state"], self.facts["error"], self.facts["traceback"] = _ending(error)
         self._write()
 
-    def update(self, *, round: int, accuracy: float | None, bytes: int) -> None:
-        self.facts["round"], self.facts["accuracy"], self.facts["bytes"] = round, accuracy, bytes
+    def update(self, p: RoundProgress) -> None:
+        self.facts["round"], self.facts["validation"], self.facts["bytes"] = p.round, p.validation, p.bytes
+        self.facts["metric"] = asdict(p.metric)
 
     def _keep_writing(self) -> None:
         pause = EVERY
@@ -136,9 +142,11 @@ def read_state(folder: Path) -> SavedState | None:
                 state = SILENT
     except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
+    mean = content.get("validation", content.get("accuracy"))  # older versions measured accuracy alone
     return SavedState(
-        state, age, finite(content.get("round")), finite(content.get("rounds")), finite(content.get("accuracy")),
-        finite(content.get("bytes")), str(content.get("error") or ""), str(content.get("traceback", "")),
+        state, age, finite(content.get("round")), finite(content.get("rounds")), finite(mean),
+        described(table(content.get("metric"))), finite(content.get("bytes")), str(content.get("error") or ""),
+        str(content.get("traceback", "")),
         [table(peer) for peer in sequence(content.get("peers"))],
     )  # fmt: skip
 

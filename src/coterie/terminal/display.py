@@ -14,7 +14,8 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from coterie.core.formatting import aligned, duration, percent, plain, short_name, size
+from coterie.core.formatting import aligned, duration, plain, short_name, size
+from coterie.core.measured_metric import ACCURACY, MeasuredMetric
 from coterie.core.summary import NeighbourScores, Spread, Summary
 from coterie.methods.declared import notes_of, predictor_label
 from coterie.report.gains import gain_counts, gains
@@ -25,6 +26,7 @@ from coterie.simulation.director import Simulation
 
 SECONDS_BETWEEN_LINES = 5.0
 LABEL = 35  # characters of a label in the results
+LEVEL = 0.0005  # shares that differ by less are printed alike
 
 
 class Display:
@@ -83,8 +85,8 @@ class Display:
 
 def progress_text(p: RoundProgress) -> str:
     parts = [f"round {p.round}/{p.rounds}"]
-    if p.accuracy is not None:
-        parts.append(f"validation {percent(p.accuracy)}")
+    if p.validation is not None:
+        parts.append(p.metric.on_validation(p.validation))
     if p.neighbours is not None:
         parts.append(f"precision {p.neighbours.precision:.2f} recall {p.neighbours.recall:.2f}")
     parts.append(size(p.bytes))
@@ -93,18 +95,18 @@ def progress_text(p: RoundProgress) -> str:
 
 def results(summary: Summary, folder: Path) -> str:
     """The figures of one run, as text."""
-    last, selected = summary.accuracy.last, summary.accuracy.selected
+    main, *others = summary.metrics
+    last, selected = summary.main_spread.last, summary.main_spread.selected
     exchanged = f"{size(summary.bytes.total)} in {summary.messages.total:,} messages"
     name = short_name(summary.method)
     lines = [
         f"{name}: {summary.peers} peers, {summary.rounds} rounds, seed {summary.seed}",
-        f"  test accuracy, last round           {_accuracy(last)}",
-        f"  test accuracy, validation-selected  {_accuracy(selected)}",
-        f"  exchanged                           {exchanged}",
+        _labelled(f"test {main.label}, last round", _spread(main, last)),
+        *_by_architecture(main, last),
+        _labelled(f"test {main.label}, validation-selected", _spread(main, selected)),
+        *(_labelled(f"test {m.label}, last round", _spread(m, summary.of(m.name).last)) for m in others),
+        _labelled("exchanged", exchanged),
     ]
-    if of_each := last.by_architecture:
-        shown = ", ".join(f"{name} {percent(mean)}" for name, mean in of_each.items())
-        lines.insert(2, f"    by architecture                   {shown}")
     if scores := _scores(summary.neighbours):
         lines.append(f"  neighbours from the same cluster    {scores}")
     if means := _scores(summary.neighbours_mean):
@@ -116,13 +118,23 @@ def results(summary: Summary, folder: Path) -> str:
     return "\n".join(lines)
 
 
+def _labelled(label: str, text: str) -> str:
+    return f"  {plain(label, LABEL):<{LABEL}} {text}"
+
+
+def _by_architecture(metric: MeasuredMetric, spread: Spread) -> Iterator[str]:
+    if spread.by_architecture:
+        shown = ", ".join(f"{name} {metric.text(mean)}" for name, mean in spread.by_architecture.items())
+        yield _labelled("  by architecture", shown)
+
+
 def _beside(summary: Summary) -> Iterator[str]:
     """The other predictors that peers measured."""
     for name, spread in summary.beside.spreads.items():
         change = spread.change
         between = f", relative change per peer {change['least']:+.1%} to {change['most']:+.1%}" if change else ""
         label = f"with {predictor_label(summary.method, name)}"
-        yield f"  {plain(label, LABEL):<{LABEL}} {percent(spread.mean)}{between}"
+        yield _labelled(label, f"{summary.main_metric.text(spread.mean)}{between}")
 
 
 def _noted(summary: Summary) -> Iterator[str]:
@@ -134,7 +146,7 @@ def _noted(summary: Summary) -> Iterator[str]:
         value = figures[note.key]
         by_thing = value if isinstance(value, Mapping) else {"": value}
         shown = ", ".join(f"{plain(thing)} {format(number, note.form)}".strip() for thing, number in by_thing.items())
-        yield f"  {plain(note.label, LABEL):<{LABEL}} {shown}"
+        yield _labelled(note.label, shown)
 
 
 def _scores(scores: NeighbourScores) -> str:
@@ -145,36 +157,40 @@ def comparison(summaries: Sequence[Summary]) -> str:
     """A table of several methods on the same splits."""
     head, rows = side_by_side(summaries)
     first, second = (s.test.last for s in summaries[:2])
-    table = [aligned([head, *rows])]
-    if first is not None and second is not None:
+    table, metric = [aligned([head, *rows])], summaries[0].main_metric
+    if first is not None and second is not None and summaries[1].main_metric == metric:
         names = [short_name(s.method) for s in summaries]
         gained = gain_counts(gains(summaries[0], summaries[1]).values())
-        table.append(f"{_difference(names[0], names[1], 100 * (first - second))}: {gained}")
-        table += _times_to(summaries[:2])
+        table.append(f"{_difference(names[0], names[1], metric.gain(first, second), metric)}: {gained}")
+        table += _times_to(summaries[:2], metric)
     return "\n".join(["", *table])
 
 
-def _difference(name: str, other: str, points: float) -> str:
-    if abs(points) < 0.05:
+def _difference(name: str, other: str, gain: float, metric: MeasuredMetric) -> str:
+    if abs(gain) < LEVEL if metric.is_share else not gain:
         return f"{name} is level with {other}"
-    return f"{name} {'beats' if points > 0 else 'trails'} {other} by {abs(points):.1f} points"
+    return f"{name} {'beats' if gain > 0 else 'trails'} {other} by {metric.deviation(abs(gain))}{_in(metric)}"
 
 
-def _times_to(summaries: Sequence[Summary]) -> list[str]:
-    """The simulated time at which each method reached the best accuracy of the weaker one."""
+def _in(metric: MeasuredMetric) -> str:
+    return "" if metric == ACCURACY else f" in {metric.label}"
+
+
+def _times_to(summaries: Sequence[Summary], metric: MeasuredMetric) -> list[str]:
+    """The simulated time at which each method reached the best mean of the weaker one."""
     curves = [s.over_time for s in summaries]
     if any(len(curve) < 3 for curve in curves):  # too few points for a crossing time
         return []
-    target = min(max(accuracy for _, accuracy in curve) for curve in curves)
-    times = [(short_name(s.method), time_to(curve, target)) for s, curve in zip(summaries, curves, strict=True)]
+    target = metric.worst(metric.best(value for _, value in curve) for curve in curves)
+    times = [(short_name(s.method), time_to(curve, target, metric)) for s, curve in zip(summaries, curves, strict=True)]
     shown = ", ".join(f"{name} {duration(time)}" for name, time in times if time is not None)
-    return [f"simulated time to {percent(target)}: {shown}"]
+    return [f"simulated time to {metric.text(target)}: {shown}"]
 
 
-def _accuracy(spread: Spread) -> str:
+def _spread(metric: MeasuredMetric, spread: Spread) -> str:
     if spread.mean is None:
-        return "not measured"
-    mean, std, worst = map(percent, (spread.mean, spread.std, spread.worst_decile))
+        return "undefined at all peers" if spread.undefined else "not measured"
+    mean, std, worst = map(metric.text, (spread.mean, spread.std, spread.worst_decile))
     return f"{mean} (± {std} over peers, worst decile {worst})"
 
 

@@ -1,11 +1,11 @@
-// Accuracy over rounds as SVG: the mean, the spread or each peer's line, and the selected peer. Redrawn on new points.
+// A metric over rounds as SVG: the mean, the spread or each peer's line, and the selected peer. Redrawn on new points.
 
-import { percent } from "./format.js";
+import { metricText } from "./format.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 const LEFT = 46, RIGHT = 14, TOP = 12, BOTTOM = 40;
 
-export class AccuracyChart {
+export class MetricChart {
   constructor() {
     this.element = node("svg", { role: "img" });
     this.points = [];
@@ -20,22 +20,21 @@ export class AccuracyChart {
     const { width, height } = this.element.getBoundingClientRect();
     if (!width || (width === this.width && height === this.height)) return;
     [this.width, this.height] = [width, height];
-    this.draw(this.points, this.rounds, this.tests);
+    if (this.metric) this.draw(this.metric, this.points, this.rounds, this.tests);
   }
 
-  /** `points` are sorted by round; `rounds` is the last round of the run. */
-  draw(points, rounds, tests) {
+  /** `points` are those of the metric, sorted by round; `rounds` is the last round of the run. */
+  draw(metric, points, rounds, tests) {
+    this.metric = metric;
     this.points = points;
     this.tests = tests;
     this.element.setAttribute("viewBox", `0 0 ${this.width} ${this.height}`);
     this.rounds = Math.max(rounds || 1, points.at(-1)?.round ?? 1);
     const values = points.flatMap((p) => [...p.band, p.validation, ...(tests && p.test !== null ? [p.test] : []), ...(p.each ?? [])])
       .concat((this.chosen?.curve ?? []).map(([, value]) => value)).filter((v) => v !== null);
-    this.low = values.length ? Math.floor(Math.min(...values) * 10 + 1e-6) / 10 : 0;
-    this.high = values.length ? Math.ceil(Math.max(...values) * 10 - 1e-6) / 10 : 1;
-    if (this.high <= this.low) { this.low = Math.max(0, this.low - 0.1); this.high = Math.min(1, this.high + 0.1); }
-    const last = points.at(-1);
-    const label = last ? `Accuracy over rounds: mean validation ${percent(last.validation)} in round ${last.round}` : "Accuracy over rounds: no measurement yet";
+    [this.low, this.high] = metric.unit === "%" ? tenthsAround(values) : withMargin(values);
+    const last = points.at(-1), name = `${metric.label[0].toUpperCase()}${metric.label.slice(1)} over rounds`;
+    const label = last ? `${name}: mean validation ${metricText(metric, last.validation)} in round ${last.round}` : `${name}: no measurement yet`;
     this.element.setAttribute("aria-label", label);
     this.element.replaceChildren(...this.axes(), ...this.spread(), ...this.lines(tests));
   }
@@ -43,10 +42,12 @@ export class AccuracyChart {
   x(round) { return LEFT + ((round - 1) / Math.max(1, this.rounds - 1)) * (this.width - LEFT - RIGHT); }
   y(value) { return this.height - BOTTOM - ((value - this.low) / (this.high - this.low)) * (this.height - TOP - BOTTOM); }
 
+  tick(value) { return this.metric.unit === "%" ? `${Math.round(100 * value)}%` : `${+value.toPrecision(4)}`; }
+
   axes() {
     const parts = [];
     for (const value of ticks(this.low, this.high, 5)) {
-      parts.push(node("path", { class: "grid", d: `M${LEFT} ${this.y(value)}H${this.width - RIGHT}` }), text(LEFT - 7, this.y(value) + 4, `${Math.round(100 * value)}%`, "end"));
+      parts.push(node("path", { class: "grid", d: `M${LEFT} ${this.y(value)}H${this.width - RIGHT}` }), text(LEFT - 7, this.y(value) + 4, this.tick(value), "end"));
     }
     for (const round of ticks(1, this.rounds, 6, true)) parts.push(text(this.x(round), this.height - BOTTOM + 17, round.toLocaleString("en")));
     parts.push(node("path", { class: "axis", d: `M${LEFT} ${this.height - BOTTOM}H${this.width - RIGHT}` }), text((LEFT + this.width - RIGHT) / 2, this.height - 4, "round"));
@@ -87,6 +88,21 @@ export class AccuracyChart {
     const round = 1 + (((clientX - box.left) / box.width) * this.width - LEFT) / (this.width - LEFT - RIGHT) * (this.rounds - 1);
     return this.points.reduce((best, p) => (!best || Math.abs(p.round - round) < Math.abs(best.round - round) ? p : best), null);
   }
+}
+
+/** Whole tenths around shares. */
+function tenthsAround(values) {
+  const low = values.length ? Math.floor(Math.min(...values) * 10 + 1e-6) / 10 : 0;
+  const high = values.length ? Math.ceil(Math.max(...values) * 10 - 1e-6) / 10 : 1;
+  return high > low ? [low, high] : [Math.max(0, low - 0.1), Math.min(1, high + 0.1)];
+}
+
+/** Slightly beyond the values, but not below zero where none is. */
+function withMargin(values) {
+  if (!values.length) return [0, 1];
+  const low = Math.min(...values), high = Math.max(...values);
+  const margin = 0.05 * (high - low) || 0.1 * Math.abs(high) || 1;
+  return [low >= 0 ? Math.max(0, low - margin) : low - margin, high + margin];
 }
 
 function ticks(low, high, about, whole = false) {

@@ -6,6 +6,17 @@ const UNITS = ["B", "kB", "MB", "GB", "TB", "PB"];
 export const percent = (value) => (value === null || value === undefined ? NOTHING : `${fixed(100 * value, 1)}%`);
 export const number = (value) => (value === null || value === undefined ? NOTHING : value.toLocaleString("en"));
 
+/** A value of a metric in its unit, like the terminal: a share in percent, three digits of any other number. */
+export function metricText(metric, value) {
+  if (value === null || value === undefined) return NOTHING;
+  if (metric.unit === "%") return percent(value);
+  const size = Math.abs(value), text = size >= 1000 && size < 1e9 ? Math.round(value).toLocaleString("en") : `${+value.toPrecision(3)}`;
+  return metric.unit === "label" && metric.label_unit ? `${text} ${metric.label_unit}` : text;
+}
+
+/** The metric named before "validation" or "test"; accuracy is not named. */
+export const ofMetric = (metric, what) => (metric.name === "accuracy" ? what : `${what} ${metric.label}`);
+
 export function size(bytes) {
   if (bytes === null || bytes === undefined) return NOTHING;
   let value = bytes, unit = 0;

@@ -1,11 +1,11 @@
 // The table of peers: filtered and sorted in the browser, one page at a time, so that it stays fast with many peers.
 
-import { NOTHING, Rows, chip, el, number, peerName, percent, say, size } from "./format.js";
+import { NOTHING, Rows, chip, el, metricText, number, ofMetric, peerName, say, size } from "./format.js";
 
 const PAGE = 50;
 const COLUMNS = [
   ["peer", "Peer", (p) => p.number], ["state", "State", (p) => p.state], ["round", "Round", (p) => p.round],
-  ["validation", "Validation", (p) => p.validation ?? -1], ["bytes", "Received", (p) => p.bytes],
+  ["validation", "Validation", (p) => p.validation ?? -Infinity], ["bytes", "Received", (p) => p.bytes],
   ["takes", "Takes most from", (p) => p.takes?.weight ?? -1], ["kind", "Model", (p) => p.kind ?? ""], ["remarks", "Remarks", (p) => p.remarks],
 ];
 const NAMES = new Set(["peer", "state", "takes", "kind", "remarks"]);
@@ -34,8 +34,10 @@ export class PeersTable {
 
   update(peers, about, chosen) {
     this.chosen = chosen;
+    const metric = about.metrics[0];
+    say(this.heads[COLUMNS.findIndex(([key]) => key === "validation")].firstChild, ofMetric(metric, "Validation"));
     this.peers = Object.entries(peers).map(([key, peer]) => ({
-      ...peer, number: Number(key), kind: about.architectures?.[key], cluster: about.clusters?.[key],
+      ...peer, metric, number: Number(key), kind: about.architectures?.[key], cluster: about.clusters?.[key],
     }));
     this.show();
   }
@@ -104,7 +106,7 @@ class PeerRow {
     chip(this.chip, peer.state);
     say(this.detail, peer.detail);
     say(this.cells.round, number(peer.round));
-    say(this.cells.validation, percent(peer.validation));
+    say(this.cells.validation, metricText(peer.metric, peer.validation));
     say(this.cells.bytes, size(peer.bytes));
     say(this.cells.takes, favourites(peer.takes));
     say(this.cells.kind, peer.kind ?? NOTHING);

@@ -1,8 +1,8 @@
-// One run: its figures, accuracy curves, graph, peers, sent artifacts and errors.
+// One run: its figures, curves of its metrics, graph, peers, sent artifacts and errors.
 
-import { AccuracyChart } from "./chart.js";
+import { MetricChart } from "./chart.js";
 import { Buttons } from "./control.js";
-import { Rows, announce, chip, count, el, number, peerName, percent, say, size } from "./format.js";
+import { Rows, announce, chip, count, el, metricText, number, peerName, say, size } from "./format.js";
 import { GraphDrawing } from "./graph.js";
 import { Leaving } from "./leaving.js";
 import { MatrixDrawing } from "./matrix.js";
@@ -12,7 +12,7 @@ const IT = "it";
 
 export class RunPage {
   constructor(stream, id, control) {
-    Object.assign(this, { stream, id, control, chosen: null, was: {} });
+    Object.assign(this, { stream, id, control, chosen: null, shown: null, details: null, was: {} });
     this.chip = el("span");
     this.title = el("h1", { text: id });
     this.facts = el("p", { class: "soft" });
@@ -21,7 +21,7 @@ export class RunPage {
     this.reading = el("progress", { "aria-label": "share of the events read", hidden: true });
     this.tiles = Object.fromEntries(["round", "validation", "test", "bytes", "peers"].map((key) => [key, new Tile(key === "round")]));
     this.errors = new Errors();
-    this.chart = new AccuracyChart();
+    this.chart = new MetricChart();
     this.keys = el("p", { class: "soft" });
     this.readout = el("p", { class: "soft readout" });
     this.chart.element.addEventListener("pointermove", (event) => this.point(event));
@@ -34,11 +34,14 @@ export class RunPage {
     this.element = el("div", {}, el("a", { class: "back", href: "#/", text: "← All runs" }),
       el("div", { class: "head" }, this.title, this.chip, this.report, this.buttons.element), this.facts, this.reading,
       el("dl", { class: "tiles" }, ...Object.values(this.tiles).map((tile) => tile.element)), this.errors.element,
-      el("div", { class: "two" }, this.accuracyCard(), this.graphCard()), this.peers.element, this.leaving.element);
+      el("div", { class: "two" }, this.metricCard(), this.graphCard()), this.peers.element, this.leaving.element);
   }
 
-  accuracyCard() {
-    return el("section", { class: "card", "aria-label": "Accuracy" }, el("header", {}, el("h2", { text: "Accuracy over rounds" })), this.keys,
+  metricCard() {
+    this.heading = el("h2");
+    this.choice = el("select", { id: "metric", onchange: () => { this.shown = this.choice.value; this.showChart(this.get("about")); } });
+    this.choosing = el("div", { class: "buttons", hidden: true }, el("label", { for: "metric", text: "Metric" }), this.choice);
+    return el("section", { class: "card", "aria-label": "Metric over rounds" }, el("header", {}, this.heading, this.choosing), this.keys,
       el("figure", { class: "chart" }, this.chart.element, this.readout));
   }
 
@@ -90,9 +93,10 @@ export class RunPage {
     const points = this.points(), last = points.at(-1);
     const ahead = figures.ahead > figures.round ? `the fastest peer is in round ${figures.ahead}` : "";
     this.tiles.round.show("Round", `${number(figures.round)} / ${number(figures.rounds)}`, ahead, figures.round / (figures.rounds || 1));
-    this.tiles.validation.show("Mean validation accuracy", percent(last?.validation), last ? `round ${last.round}, ${count(last.of, "peer")}` : "not measured yet");
+    const main = about.metrics[0], text = (value) => metricText(main, value);
+    this.tiles.validation.show(`Mean validation ${main.label}`, text(last?.validation), last ? `round ${last.round}, ${count(last.of, "peer")}` : "not measured yet");
     this.tiles.test.element.hidden = !figures.selected;
-    if (figures.selected) this.tiles.test.show("Mean test accuracy", percent(figures.selected.last), `${percent(figures.selected.selected)} selected by validation`);
+    if (figures.selected) this.tiles.test.show(`Mean test ${main.label}`, text(figures.selected.last), `${text(figures.selected.selected)} selected by validation`);
     this.tiles.bytes.show("Exchanged", size(figures.bytes), count(figures.messages, "message"));
     const silent = figures.silent_for ? `no sign of life for ${figures.silent_for} s` : figures.gone ? `${figures.gone} gone or stopped` : ["killed", "failed"].includes(figures.state) ? "" : "all present";
     const clusters = about.clusters.length ? `${new Set(about.clusters).size} true clusters` : "";
@@ -103,17 +107,42 @@ export class RunPage {
     return Object.values(this.stream.run.points ?? {}).sort((a, b) => a.round - b.round);
   }
 
+  /** The metric in the chart: the main one, or the chosen one. */
+  metric(about) { return about.metrics.find((metric) => metric.name === this.shown) ?? about.metrics[0]; }
+
+  /** The points of one metric, where some peer has a value. */
+  pointsOf(metric, about) {
+    const points = this.points();
+    if (metric.name === about.metrics[0].name) return points.filter((p) => p.of);
+    return points.filter((p) => p.others?.[metric.name]).map((p) => ({ ...p.others[metric.name], round: p.round }));
+  }
+
+  showChoice(about, metric) {
+    say(this.heading, `${metric.label[0].toUpperCase()}${metric.label.slice(1)} over rounds`);
+    this.choosing.hidden = about.metrics.length < 2;
+    const names = about.metrics.map((one) => one.name).join();
+    if (this.choice.dataset.names !== names) {
+      this.choice.replaceChildren(...about.metrics.map((one) => el("option", { value: one.name, text: one.label })));
+      this.choice.dataset.names = names;
+    }
+    this.choice.value = metric.name;
+  }
+
   showChart(about) {
-    const points = this.points(), each = Boolean(points[0]?.each), chosen = this.chart.chosen;
-    this.chart.draw(points, about.rounds, true);
+    const metric = this.metric(about), points = this.pointsOf(metric, about), each = Boolean(points[0]?.each);
+    this.showChoice(about, metric);
+    const chosen = this.details && { name: this.details.name, curve: this.details.curves[metric.name] ?? [] };
+    this.chart.chosen = chosen ?? null;
+    this.chart.draw(metric, points, about.rounds, true);
     const key = (kind, text) => [el("span", { class: `key ${kind}` }), text];
     this.keys.replaceChildren(...key("validation", "validation, mean"), ...key("test", "test, mean"),
-      ...(each ? key("validation peer", "each peer") : [` · bands: middle 50% and 80% of peers`]), ...(chosen ? key("c4", chosen.name) : []));
+      ...(each ? key("validation peer", "each peer") : [` · bands: middle 50% and 80% of peers`]), ...(chosen ? key("c4", chosen.name) : []),
+      ...(metric.higher_is_better ? [] : [" · lower is better"]));
   }
 
   point(event) {
-    const p = this.chart.nearest(event.clientX);
-    if (p) say(this.readout, `round ${p.round}: validation ${percent(p.validation)}, test ${percent(p.test)}, middle 80% of peers ${percent(p.band[0])} to ${percent(p.band[3])}`);
+    const p = this.chart.nearest(event.clientX), text = (value) => metricText(this.chart.metric, value);
+    if (p) say(this.readout, `round ${p.round}: validation ${text(p.validation)}, test ${text(p.test)}, middle 80% of peers ${text(p.band[0])} to ${text(p.band[3])}`);
   }
 
   showGraph(about) {
@@ -135,18 +164,18 @@ export class RunPage {
 
   choose(peer) {
     this.chosen = this.chosen === peer ? null : peer;
-    this.chart.chosen = null;
+    this.details = null;
     this.leaving.one.update("", null);
     this.update(new Set(["peers", "points"]));
   }
 
-  /** The selected peer's curve and sent artifacts are fetched on demand. */
+  /** The selected peer's curves and sent artifacts are fetched on demand. */
   async ask() {
     const peer = this.chosen;
     const answer = await fetch(`/api/peer?run=${encodeURIComponent(this.id)}&peer=${peer}`).catch(() => null);
     if (!answer?.ok || this.chosen !== peer) return;
     const details = await answer.json(), name = this.stream.run.peers?.[peer]?.name ?? String(peer);
-    this.chart.chosen = { name: peerName(name), curve: details.curve };
+    this.details = { name: peerName(name), curves: details.curves };
     this.showChart(this.get("about"));
     this.leaving.one.update(name, details.left);
   }

@@ -1,7 +1,7 @@
 // The list of runs, and the form that starts one.
 
 import { Buttons, startForm } from "./control.js";
-import { NOTHING, Rows, ago, chip, el, number, percent, say, size } from "./format.js";
+import { NOTHING, Rows, ago, chip, el, metricText, number, say, size } from "./format.js";
 
 export const address = (id) => `#/run/${encodeURIComponent(id)}`;
 
@@ -46,6 +46,9 @@ export class RunsPage {
 
 const order = (run) => (["running", "starting"].includes(run.state) ? 0 : 1);
 
+/** A value of the run's main metric, with its name unless it is accuracy: runs may have different ones. */
+const value = (run, of) => (of === null || run.metric.name === "accuracy" ? metricText(run.metric, of) : `${run.metric.label} ${metricText(run.metric, of)}`);
+
 class RunRow {
   constructor() {
     this.chip = el("span");
@@ -74,8 +77,8 @@ class RunRow {
     this.bar.hidden = run.state !== "running";
     say(this.cells.method, run.method ?? NOTHING);
     say(this.cells.data, run.data ?? NOTHING);
-    say(this.cells.validation, percent(run.validation));
-    say(this.cells.test, percent(run.test));
+    say(this.cells.validation, value(run, run.validation));
+    say(this.cells.test, value(run, run.test));
     say(this.cells.bytes, size(run.bytes));
     say(this.cells.time, run.time ? ago(Date.now() / 1000 - run.time) : NOTHING);
     this.buttons.update(run);
