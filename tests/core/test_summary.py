@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.core.errors import RunError
+from coterie.core.errors import CoterieError, RunError
+from coterie.core.measured_metric import ACCURACY, MeasuredMetric
 from coterie.core.summary import (
     Beside,
     Diverged,
@@ -71,10 +72,47 @@ def test_every_field_survives_the_file(full: Summary | PeerSummary) -> None:
 
 def test_optional_fields_are_left_out() -> None:
     assert list(Summary()) == [
-        "method", "seed", "peers", "rounds", "accuracy", "validation", "bytes", "messages", "simulated_seconds",
-        "over_time", "seconds",
+        "method", "seed", "peers", "rounds", "validation", "bytes", "messages", "simulated_seconds", "over_time",
+        "seconds",
     ]  # fmt: skip
-    assert list(Summary()["accuracy"]["last"]) == ["mean", "std", "worst_decile", "per_peer"]
+    not_measured = Summary(accuracy=LastAndSelected(Spread(per_peer=[None]), Spread(per_peer=[None])))
+    assert list(not_measured["accuracy"]["last"]) == ["mean", "std", "worst_decile", "per_peer"]
+
+
+RMSE = MeasuredMetric("rmse", "RMSE", higher_is_better=False, unit="label", label_unit="kg")
+
+
+def test_a_regression_has_no_accuracy() -> None:
+    rmse = MetricScores("RMSE", False, "label", Spread(2.5, 0.5, 3.0, [2.0, 3.0], undefined=0), Spread(2.0))
+    run = Summary("local", 0, 2, 1, scores={"rmse": rmse}, main="rmse", label_unit="kg")
+    assert "accuracy" not in run
+    for summary in (run, Summary.from_json(json.loads(json.dumps(run.to_json())))):
+        assert summary.metrics == (RMSE,)
+        assert summary.main_spread.last.per_peer == [2.0, 3.0]
+        assert summary.test == LastAndSelected(2.5, 2.0)
+        assert summary.accuracy.last.mean is None
+    with pytest.raises(CoterieError, match="unknown metric 'accuracy'"):
+        run.of("accuracy")
+
+
+def test_the_main_metric_comes_first() -> None:
+    assert [metric.name for metric in RUN.metrics] == ["accuracy", "f1"]
+    assert RUN.main_metric == ACCURACY
+    assert "main" not in RUN
+    by_f1 = replace(RUN, main="f1")
+    assert [metric.name for metric in by_f1.metrics] == ["f1", "accuracy"]
+    assert by_f1["main"] == "f1"
+    assert by_f1.test == LastAndSelected(0.5, None)
+    assert by_f1.of("accuracy") == RUN.accuracy
+
+
+def test_the_main_metric_of_a_real_peer() -> None:
+    scores = {"rmse": LastAndSelected[float | None](2.5, 2.0)}
+    peer = PeerSummary("north", scores=scores, main="rmse", main_metric=RMSE)
+    assert "accuracy" not in peer
+    read = any_from_json(json.loads(json.dumps(peer.to_json())))
+    assert (read.test, read.main_metric) == (LastAndSelected(2.5, 2.0), RMSE)
+    assert (PEER.test, PEER.main_metric) == (LastAndSelected(0.5, None), ACCURACY)
 
 
 def test_a_file_of_an_older_version(tmp_path: Path) -> None:

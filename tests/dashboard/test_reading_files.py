@@ -105,7 +105,7 @@ def test_a_mean_is_the_one_of_the_terminal_to_the_last_bit() -> None:
             later = len(scores) - 1 - peer  # a simulation's peers may end their round in another order
             progress.see(PeerRound(later, 1, 0.0, scores[later]))
         [point] = history.points(set()).values()
-        assert point["validation"] == told[0].accuracy
+        assert point["validation"] == told[0].validation
 
 
 def test_no_figure_waits_for_a_peer_that_left() -> None:

@@ -18,6 +18,7 @@ from dashboard_support import make_run, serving, write_round
 from coterie.cli import main
 from coterie.cli.dashboard import PORT
 from coterie.core.errors import CoterieError
+from coterie.core.measured_metric import ACCURACY
 from coterie.dashboard.guard import token_from
 from coterie.dashboard.server import Dashboard
 from coterie.dashboard.watch import RunWatcher
@@ -66,7 +67,7 @@ def test_the_list_of_runs(tmp_path: Path) -> None:
     assert runs["a"] | {"time": 0} == {
         "id": "a", "kind": "simulation", "state": "unfinished", "round": None, "rounds": 3, "peers": 2, "seed": 0,
         "method": "gossip", "data": "digits", "partition": "iid", "validation": None, "test": None, "bytes": None,
-        "error": "", "time": 0, "report": False,
+        "error": "", "time": 0, "report": False, "metric": vars(ACCURACY),
     }  # fmt: skip
 
 
@@ -193,7 +194,10 @@ def test_one_peer(tmp_path: Path) -> None:
     write_round(log, 1, [0.25, 0.5])
     write_round(log, 2, [0.75, 0.5])
     asked = client(tmp_path)
-    assert asked.get("/api/peer?run=a&peer=0").json() == {"curve": [[1, 0.25], [2, 0.75]], "left": None}
+    assert asked.get("/api/peer?run=a&peer=0").json() == {
+        "curves": {"accuracy": [[1, 0.25], [2, 0.75]]},
+        "left": None,
+    }
     assert asked.get("/api/peer?run=a&peer=-1").status_code == 404
     assert asked.get("/api/peer?run=a&peer=9999999").status_code == 404
 

@@ -148,8 +148,6 @@ class Summary(_JsonMapping):
     seed: int = 0
     peers: int = 0
     rounds: int = 0
-    main: str = _optional(ACCURACY.name)  # the metric by which rounds are selected and runs are compared
-    label_unit: str = _optional("")  # of a regression
     accuracy: LastAndSelected[Spread] = _optional(NOT_MEASURED)  # left out for a regression
     validation: LastAndSelected[float | None] = LastAndSelected(None, None)  # the mean of the main metric
     bytes: Totals = Totals()
@@ -166,6 +164,8 @@ class Summary(_JsonMapping):
     neighbours_mean: NeighbourScores = _optional(NeighbourScores())
     mixture: Sequence[str] = _optional(())
     scores: Mapping[str, MetricScores] = _optional({})  # of metrics other than accuracy
+    main: str = _optional(ACCURACY.name)  # the metric by which rounds are selected and runs are compared
+    label_unit: str = _optional("")  # of a regression
 
     @property
     def metrics(self) -> tuple[MeasuredMetric, ...]:
@@ -256,8 +256,6 @@ class PeerSummary(_JsonMapping):
     method: str = ""
     seed: int = 0
     rounds: int = 0  # completed
-    main: str = _optional(ACCURACY.name)
-    main_metric: MeasuredMetric = _optional(ACCURACY)
     accuracy: LastAndSelected[float | None] | None = _optional()  # on its own test data; left out for a regression
     bytes: int = 0
     messages: int = 0
@@ -267,6 +265,8 @@ class PeerSummary(_JsonMapping):
     not_finite: Diverged | None = _optional()
     mixture: Sequence[str] = _optional(())
     scores: Mapping[str, LastAndSelected[float | None]] = _optional({})  # of metrics other than accuracy
+    main: str = _optional(ACCURACY.name)
+    main_metric: MeasuredMetric = _optional(ACCURACY)
 
     @property
     def test_values(self) -> dict[str, LastAndSelected[float | None]]:

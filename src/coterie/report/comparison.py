@@ -36,7 +36,7 @@ from coterie.report.gains import (
 from coterie.report.gains import tick as gain_tick
 from coterie.report.marks import COLOURS, colour, colour_and_dash
 from coterie.report.measures import MAX_POINTS, spread_out
-from coterie.report.metric_axis import Ends, direction, ends_around, possible, tick_of
+from coterie.report.metric_axis import Ends, direction, ends_around, interval, tick_of
 from coterie.report.seeds import Band, Measure, Seeds, figure_name, metrics_of
 from coterie.report.svg import Plot, circle, named, number
 from coterie.report.tables import open_table
@@ -110,9 +110,9 @@ def axis_of(variants: Sequence[Seeds], metric: MeasuredMetric) -> Ends:
     """The ends of a metric's axis, the same in all charts so that they can be compared by eye: around all intervals and
     all peers."""
     bands = [curve(metric.name, split) for s in variants for curve in (s.over_rounds, s.over_time) for split in SPLITS]
-    shown = [v for b in bands for m, r in zip(b.means, b.reach, strict=True) for v in (m - r, m + r)]
+    shown = [v for b in bands for m, r in zip(b.means, b.reach, strict=True) for v in interval(metric, m, r)]
     shown += [v for s in variants for v in s.per_peer(metric.name)]
-    return ends_around(metric, [possible(metric, v) for v in shown])
+    return ends_around(metric, shown)
 
 
 def lines(

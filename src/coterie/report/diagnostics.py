@@ -132,16 +132,17 @@ def _row_in_words(classes: Sequence[str], label: int, row: np.ndarray) -> str:
     return f"of {int(row.sum())} {classes[label]}, {int(row[label])} correct"
 
 
-def intervals_table(predicted: Predicted, start: RunStarted) -> str:
-    """Each metric of each peer with its bootstrap interval; empty without predictions."""
+def intervals_table(predicted: Predicted, start: RunStarted, given: Sequence[str] = ()) -> str:
+    """Each metric of each peer with its bootstrap interval; empty without predictions. `given` are the metrics as the
+    run's settings name them: a user's own is found by its file."""
     if not predicted:
         return ""
-    metrics = list(_metrics(start))
+    metrics = list(_metrics(start, given))
     of_classes = [] if is_regression(start) else ["of each class"]
     head = ["peer", "test samples", *of_classes, *(measured.label for measured, _ in metrics)]
     rows = []
     for peer, p in predicted.items():
-        cells = [_with_interval(measured, metric, p, start.seed, peer) for measured, metric in metrics]
+        cells = [_cell(measured, metric, p, start.seed, peer) for measured, metric in metrics]
         by_class = [_class_counts(p)] if of_classes else []
         rows.append([start.called(peer), str(len(p.test.labels)), *by_class, *cells])
     caption = (
@@ -156,11 +157,21 @@ def _class_counts(p: SavedPredictions) -> str:
     return ", ".join(f"{name} {n}" for name, n in zip(p.classes, counts, strict=True))
 
 
-def _metrics(start: RunStarted) -> Iterator[tuple[MeasuredMetric, Metric]]:
+def _metrics(start: RunStarted, given: Sequence[str]) -> Iterator[tuple[MeasuredMetric, Metric]]:
     """The metrics of a run that can still be found: a user's file may be gone."""
-    for measured in start.measured:
+    found: dict[str, Metric] = {}
+    for name in (*(measured.name for measured in start.measured), *given):
         with suppress(CoterieError):
-            yield measured, find(measured.name)
+            metric = find(name)
+            found[metric.name] = metric
+    return ((measured, found[measured.name]) for measured in start.measured if measured.name in found)
+
+
+def _cell(measured: MeasuredMetric, metric: Metric, p: SavedPredictions, seed: int, peer: int) -> str:
+    try:
+        return _with_interval(measured, metric, p, seed, peer)
+    except CoterieError:  # a user's metric, whose file has changed since the run
+        return NOTHING
 
 
 def _with_interval(measured: MeasuredMetric, metric: Metric, p: SavedPredictions, seed: int, peer: int) -> str:

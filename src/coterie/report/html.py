@@ -62,7 +62,7 @@ def page_of(run: Run) -> str:
     title = f"{short_name(start.method)} · seed {start.seed} · {amounts}"
     top = [_about(events, start), *_failure(summary), *_mixture(summary), *_warnings(run), _headline(summary)]
     parts = [*top, _baseline_section(run), sections(run).html()]
-    intervals = diagnostics.intervals_table(run.predictions, start)
+    intervals = diagnostics.intervals_table(run.predictions, start, run.metrics_given)
     peer_tables = [_peer_table(run), intervals, architecture_table(start, summary)]
     by_round = [MetricPoints(m, run.points(m.name, "validation"), run.points(m.name)) for m in start.measured]
     tables = [round_table(by_round, run.scores, run.masses), *peer_tables, *_method_tables(run)]

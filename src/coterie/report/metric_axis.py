@@ -25,9 +25,12 @@ def tenths_around(values: Sequence[float]) -> Ends:
     return (low, high) if high > low else (max(0.0, low - 0.1), min(1.0, high + 0.1))
 
 
-def possible(metric: MeasuredMetric, value: float) -> float:
-    """An end of an interval, clipped to the range of a share."""
-    return min(1.0, max(0.0, value)) if metric.is_share else value
+def interval(metric: MeasuredMetric, mean: float, reach: float) -> Ends:
+    """The ends of an interval, clipped to the range of a share, and of an error that is never negative."""
+    low, high = mean - reach, mean + reach
+    if metric.is_share:
+        return max(0.0, low), min(1.0, high)
+    return (max(0.0, low), high) if mean >= 0 and not metric.higher_is_better else (low, high)
 
 
 def tick_of(metric: MeasuredMetric) -> Callable[[float], str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import tomllib
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -13,6 +14,7 @@ from coterie.config import provenance
 from coterie.core.errors import CoterieError, RunError, unknown
 from coterie.core.events import Event, RunStarted, of_kind, read
 from coterie.core.formatting import not_finite_peers, short_name
+from coterie.core.json_values import sequence, table
 from coterie.core.measured_metric import ACCURACY, MeasuredMetric
 from coterie.core.run_folder import ComparisonFolder, RunFolder
 from coterie.core.summary import Summary
@@ -199,6 +201,15 @@ class Run:
     def predictions(self) -> dict[int, SavedPredictions]:
         """What the peers predicted for their own data, where it was saved."""
         return {} if self.folder is None else of_run(self.folder, self.start.peers)
+
+    @cached_property
+    def metrics_given(self) -> list[str]:
+        """The metrics as the run's settings name them; empty where its folder has no readable settings."""
+        try:
+            content = tomllib.loads(RunFolder(self.folder).config.read_text(encoding="utf-8")) if self.folder else {}
+        except (OSError, ValueError):
+            return []
+        return [str(name) for name in sequence(table(content.get("evaluate")).get("metrics"))]
 
     @property
     def name(self) -> str:

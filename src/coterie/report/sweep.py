@@ -16,7 +16,7 @@ from coterie.core.formatting import count, short_name
 from coterie.core.measured_metric import MeasuredMetric, short_number
 from coterie.report.figure import Figure, NothingToDraw
 from coterie.report.interval import Estimate, estimate
-from coterie.report.metric_axis import Ends, direction, ends_around, possible, tick_of
+from coterie.report.metric_axis import Ends, direction, ends_around, interval, tick_of
 from coterie.report.seeds import Seeds, figure_name
 from coterie.report.svg import WIDTH, Plot, circle, figure, number, text
 
@@ -178,8 +178,7 @@ def _over_what(drawn: _Compared) -> str:
 
 def _edges(mean: Estimate, metric: MeasuredMetric) -> tuple[float, float]:
     """The ends of the interval."""
-    reach = mean.half or 0.0
-    return possible(metric, mean.mean - reach), possible(metric, mean.mean + reach)
+    return interval(metric, mean.mean, mean.half or 0.0)
 
 
 def _with_room(xs: Sequence[float], names: Sequence[str], plot: Plot) -> list[float]:

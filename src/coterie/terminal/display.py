@@ -103,7 +103,7 @@ def results(summary: Summary, folder: Path) -> str:
         f"{name}: {summary.peers} peers, {summary.rounds} rounds, seed {summary.seed}",
         _labelled(f"test {main.label}, last round", _spread(main, last)),
         *_by_architecture(main, last),
-        _labelled(f"test {main.label}, validation-selected", _spread(main, selected)),
+        _labelled(_selected_label(main), _spread(main, selected)),
         *(_labelled(f"test {m.label}, last round", _spread(m, summary.of(m.name).last)) for m in others),
         _labelled("exchanged", exchanged),
     ]
@@ -120,6 +120,11 @@ def results(summary: Summary, folder: Path) -> str:
 
 def _labelled(label: str, text: str) -> str:
     return f"  {plain(label, LABEL):<{LABEL}} {text}"
+
+
+def _selected_label(metric: MeasuredMetric) -> str:
+    label = f"test {metric.label}, validation-selected"
+    return label if len(label) <= LABEL else "the same, validation-selected"
 
 
 def _by_architecture(metric: MeasuredMetric, spread: Spread) -> Iterator[str]:

@@ -10,8 +10,14 @@ export const number = (value) => (value === null || value === undefined ? NOTHIN
 export function metricText(metric, value) {
   if (value === null || value === undefined) return NOTHING;
   if (metric.unit === "%") return percent(value);
-  const size = Math.abs(value), text = size >= 1000 && size < 1e9 ? Math.round(value).toLocaleString("en") : `${+value.toPrecision(3)}`;
+  const size = Math.abs(value), text = size >= 1000 && size < 1e9 ? Number(fixed(value, 0)).toLocaleString("en") : threeDigits(value);
   return metric.unit === "label" && metric.label_unit ? `${text} ${metric.label_unit}` : text;
+}
+
+/** As many decimals as show three digits. */
+function threeDigits(value) {
+  const decimals = value ? 2 - Math.floor(Math.log10(Math.abs(value))) : 0;
+  return decimals < 0 || decimals > 12 ? `${+value.toPrecision(3)}` : `${+fixed(value, decimals)}`;
 }
 
 /** The metric named before "validation" or "test"; accuracy is not named. */

@@ -137,7 +137,7 @@ export class RunPage {
     const key = (kind, text) => [el("span", { class: `key ${kind}` }), text];
     this.keys.replaceChildren(...key("validation", "validation, mean"), ...key("test", "test, mean"),
       ...(each ? key("validation peer", "each peer") : [` · bands: middle 50% and 80% of peers`]), ...(chosen ? key("c4", chosen.name) : []),
-      ...(metric.higher_is_better ? [] : [" · lower is better"]));
+      ...(metric.higher_is_better ? [] : [el("span", { text: " · lower is better" })]));
   }
 
   point(event) {
