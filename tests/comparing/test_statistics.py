@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from coterie.comparing.statistics import Difference, Estimate, estimate, holm, line, paired_p, ranked
+from coterie.core.measured_metric import MeasuredMetric
 from coterie.core.summary import Summary
 
 
@@ -105,3 +106,29 @@ def test_differences_are_corrected_for_how_many_there_are() -> None:
     for entry in (a, b):
         assert isinstance(entry.against_best, Difference)
         assert entry.against_best.p == pytest.approx(2 * alone)
+
+
+COST = MeasuredMetric("cost", "cost", higher_is_better=False, unit="")
+
+
+def by_cost(costs: list[float], validation: float) -> Summary:
+    """Accuracy says the opposite of the cost."""
+    mean = sum(costs) / len(costs)
+    spread = {"mean": mean, "std": 0.1, "worst_decile": max(costs), "per_peer": costs, "undefined": 0}
+    cost = {"label": "cost", "higher_is_better": False, "unit": "", "last": spread, "selected": spread}
+    over_time = [[1.0, 2 * mean], [2.0, mean]]
+    return run([1.0 for _ in costs], validation, scores={"cost": cost}, main="cost", over_time=over_time)
+
+
+def test_less_is_better() -> None:
+    runs = {"cheap": {0: by_cost([1.0, 3.0], 1.0)}, "dear": {0: by_cost([4.0, 2.0], 2.0)}}
+    alone = {0: by_cost([2.0, 2.0], 1.5)}
+    cheap = line("cheap", runs["cheap"], alone)
+    # Peer 1 pays 3 instead of 2. The mean of 2 is reached after 2 s.
+    assert (cheap.last.mean, cheap.worst_decile, cheap.hurt) == (2.0, 3.0, 0.5)
+    assert (cheap.target, cheap.time) == (2.0, 2.0)
+    assert line("dear", runs["dear"], alone).time is None
+    assert cheap.scores == {"accuracy": Estimate(1.0, None)}
+    best, other = ranked([line("dear", runs["dear"], {}), cheap], runs, COST)
+    assert (best.label, other.label) == ("cheap", "dear")
+    assert other.against_best == Difference(Estimate(-1.0, None), None)  # 3 - 2, which is worse

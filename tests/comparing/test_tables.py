@@ -11,12 +11,14 @@ import pytest
 from coterie import methods
 from coterie.cli import compare
 from coterie.comparing import naming, plan, tables
-from coterie.comparing.comparison import Block, Comparison
+from coterie.comparing.comparison import Block, Comparison, metrics_of_runs
 from coterie.comparing.naming import Presentation
 from coterie.comparing.plan import Job, Variant
 from coterie.comparing.statistics import Difference, Estimate, Line
 from coterie.config import loading
-from coterie.core.errors import ConfigError
+from coterie.core.errors import ConfigError, RunError
+from coterie.core.measured_metric import ACCURACY, MeasuredMetric
+from coterie.core.summary import Summary
 
 
 def entry(label: str, against: Difference | None = None) -> Line:
@@ -73,6 +75,7 @@ def test_an_unknown_column_is_an_error_with_the_nearest() -> None:
     with pytest.raises(ConfigError, match=r"columns: unknown column 'selectd'. Did you mean 'selected'\?"):
         tables.checked_columns(["last", "selectd"])
     assert tables.checked_columns(["p", "last", "p"]) == ("p", "last")
+    assert tables.checked_columns(["auroc"], metrics=["auroc"]) == ("auroc",)
 
 
 def test_the_help_names_every_column() -> None:
@@ -198,3 +201,49 @@ def test_a_subclass_does_not_take_the_title_of_another_method() -> None:
         pass
 
     assert naming.title_of(Mine) == "Mine"
+
+
+# -- other metrics ---------------------------------------------------------------------------------
+
+COST = MeasuredMetric("cost", "cost", higher_is_better=False, unit="")
+AUROC = MeasuredMetric("auroc", "AUROC", higher_is_better=True, unit="%")
+
+
+def by_cost(label: str, cost: float, auroc: float | None, against: Difference | None = None) -> Line:
+    scores = {} if auroc is None else {"auroc": Estimate(auroc, 0.01)}
+    return replace(entry(label, against), last=Estimate(cost, 0.25), worst_decile=2.5, target=1.5, scores=scores)
+
+
+def test_the_main_metric_heads_the_table_and_the_others_are_columns() -> None:
+    lines = (by_cost("a", 1.0, 0.9), by_cost("b", 1.25, None, Difference(Estimate(-0.25, None), None)))
+    block = Block("", lines, (COST, AUROC))
+    found = Comparison("demo", (), (0, 1), (block,), (), {}, presentation=Presentation(columns=("last", "auroc", "f1")))
+    assert tables.head(block)[-1] == "AUROC, %"
+    assert tables.head(block)[8] == "time to 1.5"
+    assert tables.cells(lines[0], block.metrics)[1] == "1 ±0.25"
+    assert tables.cells(lines[0], block.metrics)[4] == "2.5"
+    assert tables.cells(lines[1], block.metrics)[-3:] == ["-0.25", "", "–"]
+    assert tables.best(block, "last") == {0}  # less is better
+    assert "| a | **1** ±0.25 | 90.00 ±1.00 | – |" in found.markdown()  # no run measured f1
+    text = tables.text(found)
+    assert "Test cost, mean over peers" in text
+    assert "Lower is better." in text
+    assert "Ordered by validation cost; nothing was selected by test cost." in text
+    assert "Further metrics (AUROC): on test data" in text
+    first, _ = csv.DictReader(tables.values(found).splitlines())
+    assert (first["metric"], first["scores.auroc.mean"]) == ("cost", "0.9")
+
+
+def test_runs_with_different_main_metrics_are_not_compared() -> None:
+    spread = {"mean": 0.5, "per_peer": [0.5]}
+    auroc = {"label": "AUROC", "higher_is_better": True, "unit": "%", "last": spread, "selected": spread}
+    one = Summary.from_json({"accuracy": {"last": spread, "selected": spread}})
+    other = Summary.from_json({"accuracy": {"last": spread}, "scores": {"auroc": auroc}, "main": "auroc"})
+    told = (
+        "the main metric of panm, seed 0 is accuracy, and that of gossip, seed 1 is auroc. Give all variants the same"
+    )
+    with pytest.raises(RunError, match=told):
+        metrics_of_runs({"panm": {0: one}, "gossip": {1: other}})
+    # A metric that some variants lack is a column with gaps.
+    second = Summary.from_json({"accuracy": {"last": spread}, "scores": {"auroc": auroc}})
+    assert metrics_of_runs({"panm": {0: one}, "gossip": {1: second}}) == (ACCURACY, AUROC)

@@ -17,12 +17,13 @@ from coterie.core.events import EventLog, PeerRound, RunStarted
 CONFIG = 'seed = 0\nrounds = {}\npeers = {}\n[method]\nname = "gossip"\n[data]\nname = "digits"\npartition = "iid"\n'
 
 
-def make_run(folder: Path, peers: int = 2, rounds: int = 3, clusters: list[int] | None = None) -> EventLog:
-    """A run that has just begun; its log, to write rounds to."""
+def make_run(folder: Path, peers: int = 2, rounds: int = 3, clusters: list[int] | None = None, **more: Any) -> EventLog:
+    """A run that has just begun; its log, to write rounds to. `more` are fields of its first record."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.toml").write_text(CONFIG.format(rounds, peers), encoding="utf-8")
     log = EventLog(folder / "events.jsonl")
-    log.write(RunStarted("gossip", 0, peers, rounds, ["mlp"] * peers, [10] * peers, [[10]] * peers, clusters, "0"))
+    of_peers = ["mlp"] * peers, [10] * peers, [[10]] * peers
+    log.write(RunStarted("gossip", 0, peers, rounds, *of_peers, clusters, "0", **more))
     log.close()  # it opens again at the next record
     return log
 

@@ -21,6 +21,7 @@ from playwright.sync_api import Browser
 
 from coterie.core import formatting
 from coterie.core.events import EventLog, Offence, PeerRound
+from coterie.core.measured_metric import MeasuredMetric
 from coterie.running.state import RunState
 
 PHONE = {"width": 390, "height": 844}
@@ -349,3 +350,46 @@ def test_a_killed_real_peer_is_shown_as_gone_and_then_as_back(opened: Opened, tm
         finally:
             up.send_signal(signal.SIGINT)
             up.wait(60)
+
+
+COST = {"name": "cost", "label": "cost of decisions", "higher_is_better": False, "unit": ""}
+
+
+def test_the_main_metric_and_a_choice_of_others(opened: Opened, tmp_path: Path) -> None:
+    log = make_run(tmp_path / "live", peers=2, rounds=2, metrics=[COST], select="cost")
+    for peer, cost in enumerate((0.25, 1.5)):
+        log.write(PeerRound(peer, 1, 1.0, 0.5, 0.75, 1.0, scores={"cost": [cost, cost]}))
+    log.close()
+    with opened("#/run/live") as page:
+        until_tile(page, "Mean validation cost of decisions", "0.875")
+        chart = page.locator("section[aria-label='Metric over rounds']")
+        assert chart.locator("h2").inner_text() == "Cost of decisions over rounds"
+        assert "lower is better" in chart.inner_text()
+        label = "Cost of decisions over rounds: mean validation 0.875 in round 1"
+        assert chart.locator("svg").get_attribute("aria-label") == label
+        assert "%" not in chart.locator("svg").text_content()
+        peers = page.locator("[aria-label='Table of peers']")
+        assert "Validation cost of decisions" in peers.inner_text()
+        peers.locator("button:text-is('peer 1')").click()
+        chart.get_by_text("peer 1").wait_for(timeout=SOON)
+        chart.get_by_label("Metric").select_option("accuracy")
+        assert chart.locator("h2").inner_text() == "Accuracy over rounds"
+        assert (
+            chart.locator("svg").get_attribute("aria-label") == "Accuracy over rounds: mean validation 50.0% in round 1"
+        )
+        assert "60%" in chart.locator("svg").text_content()
+        assert axe_violations(page) == []
+
+
+def test_a_page_writes_numbers_as_the_terminal_does(opened: Opened) -> None:
+    values = [n / 64 for n in range(-200, 400)] + [n * 12.25 for n in range(200)] + [1e-5, 123_456.5, 0.0, 7.0]
+    metric = MeasuredMetric("x", "X", higher_is_better=False, unit="label", label_unit="kg")
+    script = """async ([metric, values]) => {
+        const { metricText } = await import("/assets/format.js");
+        return values.map((value) => metricText(metric, value));
+    }"""
+    with opened() as page:
+        shown = page.evaluate(script, [vars(metric), values])
+    as_number = [float(text.removesuffix(" kg").replace(",", "")) for text in shown]
+    assert as_number == [float(metric.text(v).removesuffix(" kg").replace(",", "")) for v in values]
+    assert shown[-2:] == ["0 kg", "7 kg"]

@@ -262,3 +262,39 @@ def test_runs_are_found_up_to_three_folders_down(tmp_path: Path) -> None:
         "a": "simulation", "table/b": "simulation", "table/deep/c": "simulation", "up": "circle",
     }  # fmt: skip
     assert find_runs(tmp_path, found)["a"] is found["a"]
+
+
+COST = {"name": "cost", "label": "cost", "higher_is_better": False, "unit": ""}
+
+
+def test_the_main_metric_of_a_run_and_the_others() -> None:
+    history = History()
+    history.see({**start(2, 1), "metrics": [COST], "select": "cost"})
+    history.see({**record(0, 1, 0.5), "scores": {"cost": [2.0, 3.0]}})
+    history.see({**record(1, 1, 0.7), "scores": {"cost": [4.0, None]}})
+    assert [metric.name for metric in history.metrics] == ["cost", "accuracy"]
+    [point] = history.points(set()).values()
+    assert (point["validation"], point["test"], point["of"]) == (3.0, 3.0, 2)  # of the cost
+    assert point["others"]["accuracy"]["validation"] == pytest.approx(0.6)
+    assert history.validation == {0: 2.0, 1: 4.0}
+    assert history.curves(1) == {"cost": [[1, 4.0]], "accuracy": [[1, 0.7]]}
+
+
+def test_a_regression_has_no_accuracy_to_show() -> None:
+    history = History()
+    history.see({**start(2, 1), "metrics": [COST], "select": "cost", "task": "regression"})
+    for peer in range(2):
+        history.see({**record(peer, 1, None), "scores": {"cost": [1.0 + peer, None]}})
+    [point] = history.points(set()).values()
+    assert (point["validation"], point["test"]) == (1.5, None)
+    assert point["others"] == {}
+    assert history.trouble == ""
+
+
+@pytest.mark.parametrize("metrics", [3, [3], [{}], {"name": "x"}])
+def test_damaged_metrics_leave_accuracy(metrics: object) -> None:
+    history = History()
+    history.see({**start(1, 1), "metrics": metrics})
+    history.see({**record(0, 1, 0.5), "scores": [1]})
+    assert [metric.name for metric in history.metrics] == ["accuracy"]
+    assert history.points(set())["0"]["validation"] == 0.5

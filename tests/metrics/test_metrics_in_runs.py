@@ -15,16 +15,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
+import coterie
+import coterie.report
 from coterie.config import loading
 from coterie.core.ensemble import Ensemble, Member
 from coterie.core.jobs import EvaluateJob, Pool, Split, TrainSettings
+from coterie.core.measured_metric import MeasuredMetric
 from coterie.core.model import Architecture
 from coterie.core.others import Others
 from coterie.core.peer import Desk, Peer
 from coterie.core.peer_data import PeerData
+from coterie.core.summary import Summary, read_any
 from coterie.engines.measuring import measure_of, score_all
 from coterie.metrics import METRICS, Scores, evaluation_of
+from coterie.report.html import report_again
 from coterie.running import simulated
+from coterie.running.folders import RunEntry
+from coterie.running.local_circle import LocalCircle
+from coterie.running.progress import RoundProgress
+from coterie.terminal.display import progress_text, results
 from coterie.training import Trainer
 from coterie.training.plain import exact_answers
 
@@ -237,3 +246,44 @@ def test_old_folders_open(tmp_path: Path) -> None:
     (out / "config.toml").write_text("\n".join(kept))
     (out / "summary.json").unlink()
     assert simulated.finish(out, summary["seconds"]).to_json() == summary
+
+
+COST = Path(__file__).parents[2] / "examples" / "cost_metric.py"
+BY_COST = (f"evaluate.metrics={COST}:COST,auroc", "evaluate.select=cost", "data.name=breast-cancer", "baseline=local")
+
+
+def test_a_metric_of_ones_own_heads_everything(tmp_path: Path) -> None:
+    """The terminal, the summary, the state, frames and the report: without a change to any other file."""
+    told: list[RoundProgress] = []
+    out = tmp_path / "run"
+    simulated.run(loading.load("panm-digits", [*SMALL, *BY_COST]), out, on_round=told.append)
+    records = rounds_in(out)
+    last = [r["scores"]["cost"] for r in records if r["round"] == 3]
+    validation, test = (sum(values) / 4 for values in zip(*last, strict=True))
+    assert progress_text(told[-1]).startswith(f"round 3/3, validation cost of decisions {validation:.3g}, ")
+    summary = Summary.read(out / "summary.json")
+    assert (summary["main"], summary.main_metric.label) == ("cost", "cost of decisions")
+    assert summary.test.last == pytest.approx(test)
+    assert summary.validation.last == pytest.approx(validation)
+    assert summary.over_time[-1][1] == pytest.approx(test)
+    assert f"test cost of decisions, last round  {test:.3g} (" in results(summary, out)
+    row = RunEntry("run", out, "simulation").listed()
+    assert (row["validation"], row["test"]) == (pytest.approx(validation), pytest.approx(test))
+    assert row["metric"] == vars(MeasuredMetric("cost", "cost of decisions", False, ""))
+    frame = coterie.rounds(out)
+    assert frame["cost.test"].tolist() == [r["scores"]["cost"][1] for r in records]
+    page = report_again(out).read_text(encoding="utf-8")
+    assert f"Mean test cost of decisions, last round measured</dt><dd><b>{test:.3g}</b>" in page
+    assert "cost-test" in coterie.report.figures(out)
+
+
+def test_real_peers_have_the_same_main_metric(tmp_path: Path) -> None:
+    words = [*SMALL, *BY_COST, "baseline=", "peers=2", "method.k=1", "rounds=2"]
+    circle = LocalCircle(loading.load("panm-digits", words), tmp_path)
+    circle.prepare()
+    summary = circle.run()
+    assert summary.main == "cost"
+    for peer in range(2):
+        own = read_any(tmp_path / "peers" / f"peer-{peer}" / "summary.json")
+        assert own.main_metric == summary.main_metric
+        assert own.test.last == summary.main_spread.last.per_peer[peer]

@@ -240,3 +240,17 @@ def test_unknown_and_absent_sinks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "wandb", None)
     with pytest.raises(ConfigError, match=r"pip install 'coterie\[wandb\]'"):
         load("engine.sinks=wandb")
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of packages that are not ours
+def test_every_metric_is_shown_and_test_values_only_at_the_end(tmp_path: Path) -> None:
+    summary = simulated.run(load("engine.sinks=tensorboard", "evaluate.metrics=auroc,log_loss"), tmp_path / "run")
+    found = scalars(tmp_path / "run")
+    last = summary["scores"]["log_loss"]["last"]["mean"]
+    assert found["test/log_loss/last"] == [(3, pytest.approx(last))]
+    assert [step for step, _ in found["log_loss/validation"]] == [1, 2, 3]
+    assert [step for step, _ in found["peer_1/auroc/validation"]] == [1, 2, 3]
+    assert {tag for tag in found if "test" in tag} == {
+        f"test/{what}"
+        for what in ("last", "selected", "auroc/last", "auroc/selected", "log_loss/last", "log_loss/selected")
+    }

@@ -14,6 +14,7 @@ import pytest
 
 from coterie.config import loading
 from coterie.core.errors import Interrupted, RunError
+from coterie.core.measured_metric import ACCURACY
 from coterie.core.requests import Fetch, Receive
 from coterie.running import simulated
 from coterie.running.state import RunState, SavedState, process_lives, read_state
@@ -130,3 +131,11 @@ def test_what_participants_are_doing() -> None:
         {"peer": 1, "round": 4, "state": "away"},
         {"peer": 2, "round": 5, "state": "waiting", "artifact": "expert"},
     ]
+
+
+def test_the_state_of_an_older_version_has_an_accuracy(tmp_path: Path) -> None:
+    content = {"state": "finished", "time": time.time(), "host": "x", "process": 1, "accuracy": 0.5}
+    (tmp_path / "state.json").write_text(json.dumps(content))
+    state = read_state(tmp_path)
+    assert state is not None
+    assert (state.validation, state.metric) == (0.5, ACCURACY)

@@ -89,7 +89,7 @@ def gather(
         if label not in runs:
             blocks.setdefault((job.experiment.data, job.experiment.peers), []).append(job.variant)
         runs.setdefault(label, {})[seed] = summary(job.folder)
-    metrics = _metrics(runs)
+    metrics = metrics_of_runs(runs)
     names = naming.names(jobs, presentation.labels)
     labels = {key: label for key, (label, _) in names.items()}
     return Comparison(
@@ -130,7 +130,7 @@ def _block(
     return Block(" ".join(data) if titled else "", entries, metrics)
 
 
-def _metrics(runs: Mapping[str, Mapping[int, Summary]]) -> tuple[MeasuredMetric, ...]:
+def metrics_of_runs(runs: Mapping[str, Mapping[int, Summary]]) -> tuple[MeasuredMetric, ...]:
     """Every metric that some run measured, the main one first; raises RunError if runs have different main ones."""
     mains: dict[str, str] = {}  # to the first run with it
     found: dict[str, MeasuredMetric] = {}

@@ -50,10 +50,10 @@ class MetricPoint(TypedDict):
 
 
 class Point(MetricPoint):
-    """A round of the curves: the main metric, and the others by name, if there are any."""
+    """A round of the curves: the main metric, and the others by name."""
 
     round: int
-    others: NotRequired[dict[str, MetricPoint]]
+    others: dict[str, MetricPoint]
 
 
 class Offence(NamedTuple):
@@ -209,7 +209,7 @@ class History:
         of_round = {name: self._metric_point(scores) for name, scores in self._scores[round].items()}
         nothing: MetricPoint = {"of": 0, "validation": None, "band": [], "test": None}
         main = of_round.pop(self.metrics[0].name, nothing)
-        return {"round": round, **main, **({"others": of_round} if of_round else {})}
+        return {"round": round, "others": of_round, **main}
 
     def _metric_point(self, scores: Scores) -> MetricPoint:
         validated, tested = (values[~np.isnan(values)] for values in (scores.validation, scores.test))

@@ -61,7 +61,7 @@ class Progress:
             return
         if isinstance(record, PeerRound):
             self.bytes += sum(record.bytes.values())
-            for metric in self.metrics if record.is_measured else ():
+            for metric in self.metrics:
                 if (value := record.value(metric.name, "validation")) is not None:
                     self.validation[record.round][metric.name].append(value)
             if "neighbours" in record.notes and self.clusters:

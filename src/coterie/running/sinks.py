@@ -55,7 +55,7 @@ class Sink(ABC):
             self._names = event.names
             self._progress = Progress(event.peers, event.rounds, event.clusters, self._round, event.measured)
             return
-        if tell and self.few and isinstance(event, PeerRound) and event.is_measured:
+        if tell and self.few and isinstance(event, PeerRound):
             self._measured(event)
         if isinstance(event, PeerRound):
             self._note(event, tell)
@@ -67,8 +67,11 @@ class Sink(ABC):
         peer = self._called(event.peer)
         names = (ACCURACY.name, *event.scores)
         own = {_tag(peer, name, "validation"): event.value(name, "validation") for name in names}
-        own[f"{peer}/loss"] = event.loss
-        self.log(event.round, {tag: value for tag, value in own.items() if value is not None})
+        known = {tag: value for tag, value in own.items() if value is not None}
+        if known and event.loss is not None:
+            known[f"{peer}/loss"] = event.loss
+        if known:
+            self.log(event.round, known)
 
     def _called(self, peer: int) -> str:
         """The peer's name, without the separator of tags."""

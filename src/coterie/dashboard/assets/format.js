@@ -35,7 +35,7 @@ export function size(bytes) {
 export function fixed(value, digits) {
   const text = value.toFixed(digits);
   const isHalf = Math.abs(value * 2 ** (digits + 1)) % 2 === 1; // no other halves are exact in binary
-  return isHalf && Number(text.at(-1)) % 2 ? (value - 0.5 * 10 ** -digits).toFixed(digits) : text;
+  return isHalf && Number(text.at(-1)) % 2 ? (value - Math.sign(value) * 0.5 * 10 ** -digits).toFixed(digits) : text;
 }
 
 export function ago(seconds) {

@@ -114,7 +114,7 @@ export class RunPage {
   pointsOf(metric, about) {
     const points = this.points();
     if (metric.name === about.metrics[0].name) return points.filter((p) => p.of);
-    return points.filter((p) => p.others?.[metric.name]).map((p) => ({ ...p.others[metric.name], round: p.round }));
+    return points.filter((p) => p.others[metric.name]).map((p) => ({ ...p.others[metric.name], round: p.round }));
   }
 
   showChoice(about, metric) {
