@@ -24,9 +24,9 @@ __all__ = ["Figure", "NothingToDraw", "figures", "open"]
 
 
 def open(folder: str | Path) -> Run:
-    """Open the run in a folder, finished or not. `accuracy()`, `gains()`, `bytes()`, `time()`, `neighbours()`,
-    `graph(round=)`, `matrix(round=)`, `classes()`, `notes()`, `embedding()`, `front()` and `walks()` draw its
-    figures. `baseline` is the baseline's run, if there is one."""
+    """Open the run in a folder, finished or not. `metric()`, `accuracy()`, `gains()`, `bytes()`, `time()`,
+    `neighbours()`, `graph(round=)`, `matrix(round=)`, `classes()`, `notes()`, `embedding()`, `front()` and `walks()`
+    draw its figures. `baseline` is the baseline's run, if there is one."""
     from coterie.report.run import open_run
 
     return open_run(folder)
