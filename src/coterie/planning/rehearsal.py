@@ -20,7 +20,7 @@ from torch import Tensor
 from coterie.config.sections import Experiment
 from coterie.core.jobs import AnyJob, EvaluateJob, FitJob, Measurement, PortableJob, Prediction, Score, Split
 from coterie.core.peer import held_by
-from coterie.core.task import REGRESSION, task_of
+from coterie.core.task import OF_A_NUMBER, REGRESSION, task_of
 from coterie.planning import work
 from coterie.planning.leaps import FOR_ROUNDS, Leaps
 from coterie.planning.prices import Call, Do, Price, Prices, of_call
@@ -95,7 +95,8 @@ class Rehearsal(Trainer):
         answers: list[Any] = [None] * len(jobs)
         with self._engine_paused():
             for lot in self._measure(MEASURING, jobs, super().measure):
-                classes = lot.price.example.probabilities.shape[1]
+                of_example = lot.price.example.answers
+                classes = of_example.shape[1] if of_example.ndim == 2 else OF_A_NUMBER
                 for i in lot.places:
                     answers[i] = self._measurement(jobs[i].split, classes)
         return answers
