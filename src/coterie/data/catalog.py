@@ -72,6 +72,8 @@ class CatalogEntry:
 
     columns: tuple[str, ...] = ()
     """The names of a table's columns; missing values are NaN."""
+    label_column: str = "label"
+    """The name of a table's label column in CSV files."""
     site_names: tuple[str, ...] = ()
     """The sites that the rows come from; the array `site` has the number of each row's site."""
 
@@ -235,6 +237,7 @@ DOWNLOADED: dict[str, CatalogEntry] = {
             ),
         ),
         columns=_names("age sex cp trestbps chol fbs restecg thalach exang oldpeak slope ca thal"),
+        label_column="target",
         site_names=("Cleveland", "Hungary", "Switzerland", "Long Beach VA"),
     ),
     "insteval": CatalogEntry(
