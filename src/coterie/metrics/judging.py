@@ -36,7 +36,8 @@ class JudgeByMetric:
         mean squared error.
         """
         if self.label_scaling is None:
-            answers = answers / answers.sum(-1, keepdims=True)  # float32 probabilities sum to 1 only approximately
+            sums = answers.sum(-1, keepdims=True)  # of float32 probabilities, 1 only approximately; 0 without members
+            answers = answers / np.where(sums > 0, sums, 1.0)
         else:
             answers, labels = self.label_scaling.restored(answers[..., 0]), self.label_scaling.restored(labels)
         values = self._tuned(answers, labels) if self.metric.tune else self._stacked(answers, labels)
