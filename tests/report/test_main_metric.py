@@ -139,6 +139,10 @@ def test_the_terminal() -> None:
     assert "  by architecture                   cnn 6, mlp 1" in text
     assert "test cost, validation-selected      2.5 (± 1.5 over peers, worst decile 4)" in text
     assert "test accuracy, last round           50.0%" in text
+    named = replace(run.summary.scores["cost"], label="mean cost of all decisions")
+    long = results(replace(run.summary, scores={"cost": named}), Path("x"))
+    assert "  test mean cost of all decisions     3.5 (" in long
+    assert "  the same, validation-selected       2.5 (" in long
     better = summarise(events([[(1.0, 1.0), (1.0, 1.0)]]), 1.0)
     assert "panm beats local by 2.5 in cost: 2 of 2 peers gain" in comparison([better, run.baseline.summary])
     assert "panm is level with local: 1 of 2" in comparison([run.summary, run.baseline.summary])

@@ -101,10 +101,10 @@ def results(summary: Summary, folder: Path) -> str:
     name = short_name(summary.method)
     lines = [
         f"{name}: {summary.peers} peers, {summary.rounds} rounds, seed {summary.seed}",
-        _labelled(f"test {main.label}, last round", _spread(main, last)),
+        _labelled(_last_label(main), _spread(main, last)),
         *_by_architecture(main, last),
         _labelled(_selected_label(main), _spread(main, selected)),
-        *(_labelled(f"test {m.label}, last round", _spread(m, summary.of(m.name).last)) for m in others),
+        *(_labelled(_last_label(m), _spread(m, summary.of(m.name).last)) for m in others),
         _labelled("exchanged", exchanged),
     ]
     if scores := _scores(summary.neighbours):
@@ -120,6 +120,11 @@ def results(summary: Summary, folder: Path) -> str:
 
 def _labelled(label: str, text: str) -> str:
     return f"  {plain(label, LABEL):<{LABEL}} {text}"
+
+
+def _last_label(metric: MeasuredMetric) -> str:
+    label = f"test {metric.label}, last round"
+    return label if len(label) <= LABEL else f"test {metric.label}"
 
 
 def _selected_label(metric: MeasuredMetric) -> str:
