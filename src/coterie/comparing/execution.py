@@ -25,6 +25,7 @@ from coterie.core.files import locked, write_whole
 from coterie.core.formatting import count
 from coterie.core.measured_metric import ACCURACY, SHARE
 from coterie.core.run_folder import ComparisonFolder
+from coterie.core.task import REGRESSION
 from coterie.data import available
 from coterie.metrics import METRICS, find
 from coterie.metrics.evaluation import AUTO
@@ -168,11 +169,11 @@ def run_comparison(
 
 
 def _check_target(target: float | None, jobs: Sequence[Job]) -> None:
-    """A target must be a possible value of the main metric. Runs on numbers need no evaluate.select, so a large target
-    cannot be told from a mistake unless the metric is named."""
+    """A target must be a possible value of the main metric, as far as the settings say which one that is."""
     if target is None or 0 < target <= 1:
         return
-    for select in sorted({job.experiment.evaluate.select for job in jobs}):
+    by_class = [job.experiment for job in jobs if job.experiment.data.task != REGRESSION]
+    for select in sorted({experiment.evaluate.select for experiment in by_class}):
         metric = METRICS.get(ACCURACY.name if select == AUTO else select)
         if metric is not None and metric.unit == SHARE:
             raise ConfigError(
