@@ -344,7 +344,7 @@ def test_a_killed_real_peer_is_shown_as_gone_and_then_as_back(opened: Opened, tm
                 row.locator("text=rejoined").wait_for(timeout=120_000)
                 page.get_by_role("button", name="peer-1", exact=True).click()
                 page.locator("text=Sent by peer-1").wait_for(timeout=SOON)
-                records = page.locator("[aria-label='The newest records'] tbody tr")
+                records = page.locator("[aria-label='Newest records'] tbody tr")
                 assert records.count() > 10
                 assert axe_violations(page) == []
         finally:

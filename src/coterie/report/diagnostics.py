@@ -212,16 +212,22 @@ def _useless(predicted: Predicted, start: RunStarted) -> Iterator[str]:
 
 
 def _few_samples(predicted: Predicted, start: RunStarted) -> Iterator[str]:
+    yield from _rare(predicted, start, "test", "measures of that class mean little there")
+    yield from _rare(predicted, start, "validation", "the round that they select means little there")
+
+
+def _rare(predicted: Predicted, start: RunStarted, split: str, so: str) -> Iterator[str]:
+    """A sentence for each class of which some peers have too few samples in this split."""
     rare: dict[str, dict[int, int]] = {}
     for peer, p in predicted.items():
-        for name, n in rare_classes(p.test.labels, p.classes).items():
+        for name, n in rare_classes(getattr(p, split).labels, p.classes).items():
             rare.setdefault(name, {})[peer] = n
     for name, peers in rare.items():
         some = ", ".join(f"{start.called(peer)} {n}" for peer, n in list(peers.items())[:MOST_NAMED])
         more = ", ..." if len(peers) > MOST_NAMED else ""
         yield (
-            f"Too few test samples of '{name}' (fewer than {FEWEST}) at {len(peers)} of {len(predicted)} peers "
-            f"({some}{more}): measures of that class mean little there."
+            f"Too few {split} samples of '{name}' (fewer than {FEWEST}) at {len(peers)} of {len(predicted)} peers "
+            f"({some}{more}): {so}."
         )
 
 
