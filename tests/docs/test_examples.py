@@ -21,15 +21,17 @@ from pathlib import Path
 import pytest
 import torch
 from docs_support import PAGES, ROOT, blocks, name
+from hospitals_support import write_hospitals
 
 from coterie.cli import main
 from coterie.data import catalog
 from coterie.training.recording import Repeated
 
 LANGUAGES = ("python", "sh", "toml")
+HOSPITALS = "docs/tutorial-hospitals.md"
 WITH_EXAMPLES = [page for page in PAGES if any(b.run and b.language in LANGUAGES for b in blocks(page))]
 # A long page: its comparison has fewer seeds by default, and is as printed with the slow tests.
-SHORTER = {"docs/tutorial-own-data.md": ("--seeds", "0,1")}
+SHORTER = {"docs/tutorial-own-data.md": ("--seeds", "0,1"), HOSPITALS: ("--seeds", "0,1", "rounds=3")}
 SET_UP = ("./scripts/setup && .venv/bin/coterie run", "./scripts/setup && ./scripts/test")
 
 
@@ -89,6 +91,8 @@ def test_long_examples_run_as_printed(page: str, monkeypatch: pytest.MonkeyPatch
 
 
 def run_page(page: Path, monkeypatch: pytest.MonkeyPatch, *more: str) -> None:
+    if name(page) == HOSPITALS:
+        write_hospitals(Path("hospitals"))
     number = itertools.count()
     for block in blocks(page):
         if block.run and block.language == "python":

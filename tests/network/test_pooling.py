@@ -55,7 +55,7 @@ def together(peers: dict[str, PeerFile], **options: Any) -> dict[str, Any]:
         parts = (take_part(file, say=lambda _: None, **options) for file in peers.values())
         return await asyncio.gather(*parts, return_exceptions=True)
 
-    return dict(zip(peers, asyncio.run(asyncio.wait_for(work(), 60)), strict=True))
+    return dict(zip(peers, asyncio.run(asyncio.wait_for(work(), 120)), strict=True))
 
 
 def training_rows(peers: dict[str, PeerFile]) -> np.ndarray:
@@ -112,7 +112,7 @@ def test_another_scale_is_refused(three: Circle) -> None:
         await asyncio.gather(*waiting, return_exceptions=True)
         return [task.exception() for task in done]
 
-    [error, *_] = asyncio.run(asyncio.wait_for(work(), 60))
+    [error, *_] = asyncio.run(asyncio.wait_for(work(), 120))
     assert "data.scale is " in str(error)
     assert '"pooled" at' in str(error)
     assert '"standard" at' in str(error)
@@ -184,7 +184,7 @@ def test_a_contribution_that_cannot_be_right_is_declined_with_the_name_of_its_pe
         await asyncio.gather(south, return_exceptions=True)
         return errors
 
-    for error in asyncio.run(asyncio.wait_for(work(), 60)):
+    for error in asyncio.run(asyncio.wait_for(work(), 120)):
         assert "those of 'south' are unusable" in str(error)
         assert reason in str(error)
         assert "use data.scale = 'standard' at all peers" in str(error)
@@ -227,20 +227,28 @@ def test_what_a_step_releases_is_what_all_peers_merge(three: Circle) -> None:
 # -- peers that come late, or again ----------------------------------------------------------------
 
 
-def test_a_newcomer_gets_the_scaling_of_the_circle(three: Circle) -> None:
+def test_a_newcomer_gets_the_scaling_of_the_circle(three: Circle, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two begin, and the third joins them later: its rows do not change what the others scale by."""
     peers = files(three, "peers=2", "rounds=40")
     late = peers.pop("east")
-    started = asyncio.Event()
+    save, started, joined = NetworkEngine._save, asyncio.Event(), asyncio.Event()
+
+    async def waits(self: NetworkEngine, t: int) -> None:
+        """The two that begin do not finish before the third is there, however slow the machine is."""
+        await save(self, t)
+        if self.node.identity.name != "east" and t > 1:
+            await joined.wait()
+
+    monkeypatch.setattr(NetworkEngine, "_save", waits)
 
     async def work() -> None:
-        begin = {"say": lambda _: None, "on_round": lambda _: started.set()}
+        begin = {"say": lambda _: None, "on_round": lambda *_: started.set()}
         tasks = [asyncio.create_task(take_part(file, **begin)) for file in peers.values()]
         await started.wait()
-        await take_part(late, say=lambda _: None)
+        await take_part(late, say=lambda _: None, on_round=lambda *_: joined.set())
         await asyncio.gather(*tasks)
 
-    asyncio.run(asyncio.wait_for(work(), 60))
+    asyncio.run(asyncio.wait_for(work(), 120))
     check_scaling(scaling_of(late.out), training_rows(peers))
     assert scaling_of(late.out) == scaling_of(peers["north"].out) == scaling_of(peers["south"].out)
 
@@ -266,7 +274,7 @@ def test_a_peer_that_crashes_before_its_first_checkpoint_scales_as_the_others_do
             await tasks[1]
         await asyncio.gather(take_part(peers["south"], say=lambda _: None), tasks[0], tasks[2])
 
-    asyncio.run(asyncio.wait_for(work(), 60))
+    asyncio.run(asyncio.wait_for(work(), 120))
     scalings = [scaling_of(file.out) for file in peers.values()]
     assert scalings == [scalings[0]] * 3
     check_scaling(scalings[0], training_rows(peers))
