@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from coterie.config.sections import Experiment
     from coterie.core.artifact import Artifact
     from coterie.core.errors import CoterieError
-    from coterie.core.loss import Batch, cross_entropy
+    from coterie.core.loss import Batch, cross_entropy, task_loss
     from coterie.core.model import Model
     from coterie.core.net import Net, Output
     from coterie.core.peer import Peer
@@ -71,6 +71,7 @@ _HOMES = {
     "rounds": "coterie.running.frames",
     "run": "coterie.running.simulated",
     "runs": "coterie.running.frames",
+    "task_loss": "coterie.core.loss",
 }
 
 __all__ = [
@@ -97,6 +98,7 @@ __all__ = [
     "rounds",
     "run",
     "runs",
+    "task_loss",
 ]
 
 

@@ -11,7 +11,7 @@ import coterie
 PUBLIC = {
     "Artifact", "Batch", "CoterieError", "Experiment", "Layout", "Method", "Model", "Net", "Output", "Part", "Peer",
     "Weights", "compare", "cross_entropy", "figures", "load", "mean", "parameter", "proximal", "resume", "rounds",
-    "run", "runs",
+    "run", "runs", "task_loss",
 }  # fmt: skip
 FUNCTIONS = sorted(name for name in PUBLIC if name[0].islower())
 
