@@ -57,12 +57,14 @@ def _common(method: type[Method]) -> list[str]:
 
 
 def needs(method: type[Method]) -> str:
-    """Whether a method needs a server, and which models it supports."""
+    """Whether a method needs a server, which models it supports, and what they can predict."""
+    from coterie.core.task import REGRESSION
     from coterie.methods import Method
 
     server = "with a server" if method.server else "without a server"
     server = "with or without a server" if method.with_server is not Method.with_server else server
-    return f"{server}; {_models_taken(method)}"
+    predicts = "classes or numbers" if REGRESSION in method.tasks else "classes"
+    return f"{server}; {_models_taken(method)}; {predicts}"
 
 
 def _models_taken(method: type[Method]) -> str:
