@@ -268,3 +268,19 @@ def test_curves_of_two_seeds(tiny: list[Event], tmp_path: Path) -> None:
     # All peers of the second are measured at 4.5; there the first one ends.
     assert seeds.over_time("accuracy", "test").xs == [4.5]
     assert seeds.per_peer("accuracy") == summarise(tiny, 0.0)["accuracy"]["selected"]["per_peer"] + [0.6, 0.9, 0.1]
+
+
+def test_fronts_of_a_metric_that_is_lower_the_better_show_its_values() -> None:
+    """Merits are negated errors: the axis and the table show the errors, in the unit of the label."""
+    rmse = {"name": "rmse", "label": "RMSE", "higher_is_better": False, "unit": "label"}
+    start = RunStarted(
+        "fedpae", 0, 1, 1, ["mlp"], [9], [], None, metrics=[rmse], select="rmse", task="regression", label_unit="mg"
+    )
+    front = {"front": [[-54.0, 0.1], [-50.0, 0.05]], "place": [-50.0, 0.05]}
+    notes = {**front, "members": ["0/model-0"], "together": -50.0}
+    events = [start, PeerRound(0, 1, 1.0, notes=notes, scores={"rmse": [51.0, 52.0]})]
+    figure = fronts.fronts(events, FRONT)
+    assert "strength: mean validation RMSE of the members" in figure.drawing
+    assert ">54 mg<" in figure.drawing
+    assert ">-5" not in figure.drawing
+    assert fronts.rows(events, FRONT) == [["0", "1", "2", "own x1", "50 mg", "–"]]

@@ -42,7 +42,8 @@ class Plane:
 class Front:
     """Pairs that each peer could choose from, as a line in a plane, the pair it chose, and another one to compare with.
 
-    The first number of a pair is a fraction of 1.
+    The first number of a pair is a merit: a value of the run's main metric, negated if lower is better. In `x_label`
+    and `table_caption`, {metric} stands for that metric.
     """
 
     name: str
@@ -58,15 +59,15 @@ class Front:
     about: str  # label of the drawing, before "on 5 peers' Pareto fronts"
     caption: str
     missing: str  # what to say if there is none
-    # The table of choices: its title and caption, and the notes of the chosen members (`peer/model`) and of accuracies.
+    # The table of choices: its title and caption, and the notes of the chosen members (`peer/model`) and of merits.
     table: str
     table_caption: str
     members: str
-    accuracies: tuple[tuple[str, str], ...]  # the name of a note and the head of its column
+    merits: tuple[tuple[str, str], ...]  # the name of a note and the head of its column
 
     @property
     def reads(self) -> frozenset[str]:
-        return frozenset({self.note, self.chosen, self.other, self.members, *(note for note, _ in self.accuracies)})
+        return frozenset({self.note, self.chosen, self.other, self.members, *(note for note, _ in self.merits)})
 
 
 @dataclass(frozen=True)

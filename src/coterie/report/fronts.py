@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from html import escape
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from coterie.core.events import Event, PeerRound, of_kind
+from coterie.core.events import Event, PeerRound, RunStarted, of_kind
+from coterie.core.formatting import NOTHING
+from coterie.core.measured_metric import MeasuredMetric
 from coterie.methods.figures import Front
 from coterie.report.figure import Figure, Key, NothingToDraw
 from coterie.report.metric_axis import tenths_around
@@ -77,8 +80,11 @@ def fronts(events: Sequence[Event], what: Front) -> Figure:
     marks = [p for c in shown_choices for p in (*c.front, c.chosen, c.alone) if p is not None]
     weak, strong = axis_ends([s for s, _ in marks])
     least, most = axis_ends([d for _, d in marks])
-    plot = Plot(tenths_around([weak, strong]), (min(0.0, least), (most or 1.0) * 1.05))
-    plot.axes(what.x_label, what.y_label, "{:.2g}".format, x_tick=tick)
+    main = start.main
+    ends = tenths_around([weak, strong]) if main.is_share else (weak, strong if strong > weak else weak + 1.0)
+    plot = Plot(ends, (min(0.0, least), (most or 1.0) * 1.05))
+    x_label = what.x_label.format(metric=main.label)
+    plot.axes(x_label, what.y_label, "{:.2g}".format, x_tick=partial(_strength, main))
     for c in shown_choices:
         name = start.called(c.peer)
         shown = [p for p in c.front if _inside(plot, p)]
@@ -91,7 +97,7 @@ def fronts(events: Sequence[Event], what: Front) -> Figure:
             plot.parts.append(f'<path class="ring c1" d="M{x} {y}m-4 -4h8v8h-8z"{named(name)}/>')
         if c.chosen and _inside(plot, c.chosen):
             plot.parts.append(circle(*plot.at(*c.chosen), 5, "star c0", name))
-    outside = _outside(plot, shown_choices, what.other_words, start.called)
+    outside = _outside(plot, shown_choices, what.other_words, start)
     plot.parts += [_pointer(plot, place, css, start.called(peer), about) for peer, place, css, about in outside]
     label = f"{what.about} on {len(shown_choices)} peers' Pareto fronts"
     caption = what.caption
@@ -114,15 +120,22 @@ def _inside(plot: Plot, place: Place) -> bool:
     return all(low - ROUNDING <= value <= high + ROUNDING for value, (low, high) in both)
 
 
-def _outside(
-    plot: Plot, shown: Sequence[Choice], other: str, called: Callable[[int], str]
-) -> list[tuple[int, Place, str, str]]:
+def _strength(main: MeasuredMetric, merit: float) -> str:
+    """As on the axis, where shares have no decimals."""
+    return tick(merit) if main.is_share else _value(main, merit)
+
+
+def _value(main: MeasuredMetric, merit: float) -> str:
+    return main.text(main.merit(merit))  # back to the value: turning the sign twice changes nothing
+
+
+def _outside(plot: Plot, shown: Sequence[Choice], other: str, start: RunStarted) -> list[tuple[int, Place, str, str]]:
     """The marks outside the axes: the peer, the place, the colour class and a description."""
     marks = [(c.peer, place, "c0", "front") for c in shown for place in c.front]
     marks += [(c.peer, c.chosen, "c0", "choice") for c in shown if c.chosen]
     marks += [(c.peer, c.alone, "c1", other) for c in shown if c.alone]
     return [
-        (peer, place, css, f"{called(peer)}'s {what} at {tick(place[0])}, {place[1]:.2g}")
+        (peer, place, css, f"{start.called(peer)}'s {what} at {_strength(start.main, place[0])}, {place[1]:.2g}")
         for peer, place, css, what in marks
         if not _inside(plot, place)
     ]
@@ -142,14 +155,14 @@ def _pointer(plot: Plot, place: Place, css: str, name: str, about: str) -> str:
 
 
 def rows(events: Sequence[Event], what: Front) -> list[list[str]]:
-    """Table rows: each peer's final choice, and its accuracy on the peer's validation data."""
+    """Table rows: each peer's final choice, and its merit on the peer's validation data."""
     table, start = [], started(events)
     for c in choices(events, what)[:MAX_PEERS]:
         authors = Counter(str(name).partition("/")[0] for name in c.notes.get(what.members, []))
         names = {a: start.called(int(a)) if a.isdecimal() else f"peer {a}" for a in authors} | {str(c.peer): "own"}
         sources = ", ".join(f"{names[a]} x{n}" for a, n in authors.items())
-        accuracies = [c.notes.get(key) for key, _ in what.accuracies]
-        shown = [f"{100 * v:.1f}%" if isinstance(v, int | float) else "–" for v in accuracies]
+        merits = [c.notes.get(key) for key, _ in what.merits]
+        shown = [_value(start.main, v) if isinstance(v, int | float) else NOTHING for v in merits]
         table.append([start.label(c.peer), str(c.round), str(len(c.front)), sources or "–", *shown])
     return table
 

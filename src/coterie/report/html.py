@@ -26,6 +26,7 @@ from coterie.report.graph_figures import scale_of
 from coterie.report.graphs import KINDS, Frame, Graph
 from coterie.report.noted import charts as charts_of_notes
 from coterie.report.run import Run, open_run
+from coterie.report.summary import started
 from coterie.report.tables import (
     MetricPoints,
     architecture_table,
@@ -299,10 +300,11 @@ def _method_table(events: Sequence[Event], what: Described) -> Iterator[str]:
     if isinstance(what, Front):
         with drawn_from(what.members):
             chosen = fronts.rows(events, what)
-        accuracies = [words for _, words in what.accuracies]
-        head = ["peer", "last search, round", "ensembles on its front", "chosen models from", *accuracies]
+        merits = [words for _, words in what.merits]
+        head = ["peer", "last search, round", "ensembles on its front", "chosen models from", *merits]
         if chosen:
-            yield table(what.table, what.table_caption, head, chosen, names=(3,))
+            caption = what.table_caption.format(metric=started(events).main.label)
+            yield table(what.table, caption, head, chosen, names=(3,))
     elif isinstance(what, Routes):
         with drawn_from(what.note):
             walked = walks.rows(events, what)

@@ -11,7 +11,7 @@ FRONT = Front(
     chosen_label="chosen",
     other_label="its own models alone",
     other_words="own models",
-    x_label="strength: mean validation accuracy of the members",
+    x_label="strength: mean validation {metric} of the members",
     y_label="diversity",
     about="Strength and diversity of the ensembles",
     caption=(
@@ -22,7 +22,7 @@ FRONT = Front(
     ),
     missing="This method does not choose ensembles.",
     table="Chosen ensembles",
-    table_caption="Each peer's final ensemble, and the accuracy of its vote on the peer's validation data.",
+    table_caption="Each peer's final ensemble, and the {metric} of its vote on the peer's validation data.",
     members="members",
-    accuracies=(("together", "vote"), ("alone", "own models alone")),
+    merits=(("together", "vote"), ("alone", "own models alone")),
 )
