@@ -28,7 +28,7 @@ def a_bench(models: int, samples: int, classes: int) -> Bench:
 
 def one_by_one(bench: Bench, masks: Masks) -> tuple[Floats, Floats]:
     """The obvious implementation: each ensemble separately, with the library's determinant."""
-    accuracies, classes = bench.merits(), bench.probabilities.shape[2]
+    accuracies, classes = bench.merits, bench.probabilities.shape[2]
     keep = np.arange(classes)[None] != bench.labels[:, None]
     strengths, diversities = [], []
     for mask in masks:

@@ -28,6 +28,7 @@ from coterie.data.dataset import INTEGERS
 from coterie.data.own import refuse_unknown_ids
 from coterie.data.pool import PooledData, pool_data
 from coterie.data.row_columns import ONLY_FEATURES, RowColumns
+from coterie.data.scaling import Scaling
 from coterie.methods import METHODS
 from coterie.methods.parts import resolved
 from coterie.metrics import Evaluation, evaluation_of
@@ -155,10 +156,11 @@ def gather(e: Experiment, pooled: PooledData | None = None) -> Population:
         Peer(
             i, e.seed, Others(count, i), placed(kinds.network(_network(names[i])).initial(e.seed)), e.train, desk,
             held[i], server, None if links is None else links[i], truth, rounds=e.rounds, kind=names[i], kinds=kinds,
-            judge=judge_of(evaluation, held[i].label_scaling),
         )
         for i in range(count)
     ]  # fmt: skip
+    for me in members:
+        me.judge = judge_of(evaluation, partial(_label_scaling, me))
     if server is not None:
         first = kinds.network(names[0]).initial(e.seed)
         members.append(
@@ -170,12 +172,18 @@ def gather(e: Experiment, pooled: PooledData | None = None) -> Population:
     return Population(members, names, pooled, evaluation)
 
 
+def _label_scaling(me: Peer) -> Scaling | None:
+    data = held_by(me)
+    return data.label_scaling if data else None
+
+
 def _check_task(e: Experiment, dataset: Dataset) -> None:
     """Raise ConfigError or ModelError if the method, its settings or the models are not for what is predicted."""
     task = dataset.task
     if task not in e.method.tasks:
         able = ", ".join(name for name, method in METHODS.items() if task in method.tasks)
-        raise ConfigError(f"method.name = {e.method_name} is not for {task}, but the labels are numbers: use {able}")
+        labels = "numbers" if task == REGRESSION else "classes"
+        raise ConfigError(f"method.name = {e.method_name} is not for {task}, but the labels are {labels}: use {able}")
     if task == REGRESSION and e.train.balance != NONE:
         raise ConfigError(f"train.balance = {e.train.balance} is for classes, but the labels are numbers: remove it")
     for name in e.model.zoo:

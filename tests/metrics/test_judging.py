@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from sklearn.metrics import log_loss, roc_auc_score, root_mean_squared_error
 
-from coterie.core.merit import by_accuracy
+from coterie.core.merit import WORST, by_accuracy
 from coterie.data.scaling import Scaling
 from coterie.methods.components.ensemble_selection import Bench, choose, cosines_of_errors
-from coterie.metrics import evaluation_of
-from coterie.metrics.judging import judge_of
+from coterie.metrics import Metric, Scores, evaluation_of
+from coterie.metrics.judging import JudgeByMetric, judge_of
 
 LABELS = np.array([0, 1, 1, 0, 1])
 POSITIVE = np.array([[0.1, 0.8, 0.6, 0.4, 0.9], [0.45, 0.4, 0.46, 0.3, 0.47]])  # by model
@@ -47,7 +47,7 @@ def test_a_tuned_threshold_is_set_on_the_same_samples() -> None:
 
 def test_numbers_are_judged_in_their_unit() -> None:
     labels, answers = np.array([0.0, 1.0, 2.0]), np.array([[[0.0], [1.0], [1.0]]])
-    judge = judge_of(evaluation_of((), "auto", "", (), task="regression"), Scaling((100.0,), (10.0,)))
+    judge = judge_of(evaluation_of((), "auto", "", (), task="regression"), lambda: Scaling((100.0,), (10.0,)))
     expected = -root_mean_squared_error([100, 110, 120], [100, 110, 110])
     assert judge(answers, labels).tolist() == pytest.approx([expected])
 
@@ -68,3 +68,17 @@ def test_numbers_are_diverse_if_their_errors_differ() -> None:
     answers = np.array([[[6.0], [7.0]], [[5.0], [8.0]], [[7.0], [7.0]]])
     cosines = cosines_of_errors(Bench(answers, labels, np.array([True, False, False]))).mean(2)
     np.testing.assert_allclose(cosines, [[1, 0, 1], [0, 1, 0], [1, 0, 1]], atol=1e-12)
+
+
+def test_a_model_without_a_value_is_the_worst_if_the_labels_define_the_metric() -> None:
+    """Precision is undefined for a model that never predicts the positive class; for others it stays precision."""
+
+    def precision(scores: Scores, labels: np.ndarray) -> float | None:
+        positive = scores.predicted_positive
+        return float((labels == scores.positive)[positive].mean()) if positive.any() else None
+
+    metric = Metric("precision", "precision", higher_is_better=True, unit="%", of=precision)
+    judge = JudgeByMetric(metric, 1, lambda: None)
+    assert judge(ANSWERS, LABELS).tolist() == [1.0, -np.inf]
+    assert judge(ANSWERS[1:], LABELS).tolist() == [-np.inf]
+    assert Bench(ANSWERS, LABELS, np.array([True, False]), judge).merits.tolist() == [1.0, WORST]

@@ -259,8 +259,8 @@ def _other_defaults(existing: Experiment, job: Job) -> bool:
 
 
 MAY_NAME_FILES = (
-    ("method", "name"), ("data", "name"), ("model", "pretrained"), ("model", "zoo"), ("evaluate", "metrics"),
-    ("evaluate", "select"),
+    ("method", "name"), ("data", "name"), ("data", "schema"), ("model", "pretrained"), ("model", "zoo"),
+    ("evaluate", "metrics"), ("evaluate", "select"),
 )  # fmt: skip
 
 

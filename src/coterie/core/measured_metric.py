@@ -14,7 +14,7 @@ OF_LABEL = "label"  # the unit of the label
 
 def short_number(value: float, sign: str = "") -> str:
     """Three digits, or a whole number."""
-    return format(value, f"{sign},.0f" if 1000 <= abs(value) < 1e9 else f"{sign}.3g")
+    return format(value, f"{sign},.0f" if 999.5 <= abs(value) < 1e9 else f"{sign}.3g")
 
 
 @dataclass(frozen=True)

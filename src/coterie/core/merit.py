@@ -19,6 +19,9 @@ Array = NDArray[Any]
 Judge = Callable[[Floats, Array], Floats]
 
 
+WORST = -1e9  # of a model without a value; finite, because merits are averaged and rescaled
+
+
 def by_accuracy(answers: Floats, labels: Array) -> Floats:
     """The share of samples whose most probable class is the label."""
     shares: Floats = (answers.argmax(2) == labels).mean(1)

@@ -36,7 +36,7 @@ from coterie.core.jobs import (
 )
 from coterie.core.loss import Loss, task_loss
 from coterie.core.merging import Rule, merge, weighted_mean
-from coterie.core.merit import Judge, by_accuracy
+from coterie.core.merit import WORST, Judge, by_accuracy
 from coterie.core.model import Architecture, Model
 from coterie.core.model_registry import NO_KINDS, ModelRegistry
 from coterie.core.notes import json_value
@@ -207,7 +207,7 @@ class Peer:
         """
         answers = torch.stack([prediction.answers for prediction in predictions])
         merits = self.judge(answers.cpu().double().numpy(), self.labels(split).cpu().numpy())
-        return [float(merit) for merit in merits]
+        return [max(float(merit), WORST) for merit in merits]
 
     def fit(self, kind: str) -> Compute[Portable]:
         """An estimator (a forest, say), fitted to this peer's training data, as a portable model."""

@@ -136,19 +136,19 @@ class History:
         self._note(peer, round, subtable(record, "notes"))
 
     def _measure(self, metric: str, peer: int, round: int, validation: float | None, test: float | None) -> None:
-        if validation is None:
+        if validation is None and test is None:
             return
         of_round = self._scores.setdefault(round, {})
         scores = of_round.get(metric)
         if scores is None:
             nothing = np.full(self.peers, np.nan)
             scores = of_round[metric] = Scores(nothing, nothing.copy())
-        scores.validation[peer] = validation
-        if test is not None:
-            scores.test[peer] = test
-        if metric == self.metrics[0].name:
-            self.validation[peer] = validation
-            self.test |= {} if test is None else {peer: test}
+        places = ((scores.validation, self.validation, validation), (scores.test, self.test, test))
+        for of_split, latest, value in places:
+            if value is not None:  # else undefined on this split
+                of_split[peer] = value
+                if metric == self.metrics[0].name:
+                    latest[peer] = value
 
     def _note(self, peer: int, round: int, notes: Json) -> None:
         """Keep the weights a peer averaged with, or equal weights on its neighbours if it noted no weights."""
@@ -216,7 +216,7 @@ class History:
         point: MetricPoint = {
             "of": len(validated),
             "validation": mean_over_peers(validated.tolist()),  # unrounded: twice could differ from the terminal
-            "band": [_short(q) for q in np.quantile(validated, QUANTILES)],
+            "band": [_short(q) for q in np.quantile(validated, QUANTILES)] if len(validated) else [],
             "test": mean_over_peers(tested.tolist()),
         }
         if self.peers <= MOST_LINES:

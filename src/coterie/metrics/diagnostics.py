@@ -27,32 +27,40 @@ class Interval(NamedTuple):
 
 
 def roc_curve(scores: Scores, labels: Array) -> Curve | None:
-    """False positive rate and true positive rate over all thresholds; None if a class has no samples."""
+    """False positive rate and true positive rate over all thresholds; None if they are not defined."""
     from sklearn import metrics
 
     positive = labels == scores.positive
-    if positive.all() or not positive.any():
+    if not _separates(scores, positive):
         return None
     false_rate, true_rate, _ = metrics.roc_curve(positive, scores.of_positive)
     return Curve(false_rate.tolist(), true_rate.tolist())
 
 
 def precision_recall_curve(scores: Scores, labels: Array) -> Curve | None:
-    """Recall and precision over all thresholds; None if a class has no samples."""
+    """Recall and precision over all thresholds; None if they are not defined."""
     from sklearn import metrics
 
     positive = labels == scores.positive
-    if positive.all() or not positive.any():
+    if not _separates(scores, positive):
         return None
     precision, recall, _ = metrics.precision_recall_curve(positive, scores.of_positive)
     return Curve(recall[::-1].tolist(), precision[::-1].tolist())
 
 
-def calibration_curve(scores: Scores, labels: Array, bins: int = CALIBRATION_BINS) -> Curve:
-    """Mean probability of the positive class, and how often it was right, in bins of equal width that have samples."""
+def _separates(scores: Scores, positive: Array) -> bool:
+    """Whether there are samples of both classes, and finite scores: a model that diverged has none."""
+    return scores.are_finite and bool(positive.any()) and not positive.all()
+
+
+def calibration_curve(scores: Scores, labels: Array) -> Curve | None:
+    """Mean probability of the positive class, and how often it was right, in bins of equal width that have samples;
+    None for a model that diverged."""
+    if not scores.are_finite:
+        return None
     probability, positive = scores.of_positive, labels == scores.positive
-    place = np.minimum((probability * bins).astype(int), bins - 1)
-    used = [b for b in range(bins) if (place == b).any()]
+    place = np.minimum((probability * CALIBRATION_BINS).astype(int), CALIBRATION_BINS - 1)
+    used = [b for b in range(CALIBRATION_BINS) if (place == b).any()]
     means = [float(probability[place == b].mean()) for b in used]
     return Curve(means, [float(positive[place == b].mean()) for b in used])
 
@@ -87,5 +95,7 @@ def rare_classes(labels: Array, classes: Sequence[str]) -> dict[str, int]:
 
 def only_class(scores: Scores) -> int | None:
     """The class that a model predicts for practically all samples; None if there is none."""
+    if not scores.are_finite:
+        return None
     counts = np.bincount(scores.predicted, minlength=scores.classes)
     return int(counts.argmax()) if counts.max() >= ONE_CLASS * counts.sum() else None

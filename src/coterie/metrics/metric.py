@@ -31,6 +31,11 @@ class Scores:
     threshold: float = EVEN_CHANCE  # a sample is predicted positive from this probability on
 
     @property
+    def are_finite(self) -> bool:
+        """Whether all are numbers: a model that diverged predicts NaN."""
+        return bool(np.isfinite(self.values).all())
+
+    @property
     def classes(self) -> int:
         return int(self.values.shape[1])
 
@@ -77,16 +82,12 @@ class Metric:
 
     def value(self, scores: Scores, labels: Array) -> float | None:
         """The value for one peer, None where undefined."""
-        if not len(labels) or not np.isfinite(scores.values).all():
-            return None
-        return defined(self.of(scores, labels))
+        return defined(self.of(scores, labels)) if len(labels) and scores.are_finite else None
 
     def tuned(self, validation: Scores, labels: Array) -> float | None:
         """The threshold that the validation data give, None where undefined."""
         assert self.tune is not None
-        if not len(labels) or not np.isfinite(validation.values).all():
-            return None
-        return defined(self.tune(validation, labels))
+        return defined(self.tune(validation, labels)) if len(labels) and validation.are_finite else None
 
     def values(self, values: Array, labels: Array, positive: int) -> list[float | None]:
         """The values for several peers with equally many samples; the arguments are those of `stacked`."""

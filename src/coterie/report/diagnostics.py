@@ -79,7 +79,7 @@ def _curves(
     curves = {peer: curve_of(p.scores(), p.test.labels) for peer, p in predicted.items()}
     drawn = {peer: curve for peer, curve in curves.items() if curve is not None}
     if not drawn:
-        raise NothingToDraw("No peer has test samples of both classes.")
+        raise NothingToDraw("No peer has test samples of both classes, and a model that did not diverge.")
     plot = Plot((0.0, 1.0), (0.0, 1.0))
     plot.axes(x_label, y_label, tick, x_tick=tick)
     if reference:
@@ -89,7 +89,8 @@ def _curves(
     keys = tuple(Key(colour_and_dash(i), start.called(peer)) for i, peer in enumerate(list(drawn)[:MOST_LINES]))
     without = len(curves) - len(drawn)
     caption = f"Each peer on its own test data, last round. Positive: {positive}."
-    caption += f" {count(without, 'peer')} without samples of both classes." if without else ""
+    if without:
+        caption += f" {count(without, 'peer')} left out: no samples of both classes, or a model that diverged."
     caption += f" The first {MOST_LINES} of {len(drawn)} peers." if len(drawn) > MOST_LINES else ""
     return Figure(name, heading, plot.svg(f"{heading} of {count(len(drawn), 'peer')}"), caption, keys)
 
@@ -114,6 +115,8 @@ def confusion_matrices(predicted: Predicted, start: RunStarted) -> list[Figure]:
         raise NothingToDraw(NOT_CLASSES)
     figures = []
     for peer, p in list(predicted.items())[:MOST_MATRICES]:
+        if not p.scores().are_finite:  # the model diverged, which the top of the page says
+            continue
         counts = confusion(p.scores(), p.test.labels)
         name = start.called(peer)
         side = min(300.0, max(190.0, 26.0 * len(p.classes)))
@@ -125,6 +128,8 @@ def confusion_matrices(predicted: Predicted, start: RunStarted) -> list[Figure]:
             Scale(most, "samples", whole=True),
         )  # fmt: skip
         figures.append(Figure(f"confusion-{peer}", name, drawn, rows if len(p.classes) < 6 else ""))
+    if not figures:
+        raise NothingToDraw("The models of all peers diverged.")
     return figures
 
 

@@ -79,7 +79,7 @@ def sections(run: Run) -> pages.Sections:
     titled = partial(pages.heading_of, metrics)
     by_metric = partial(partial, pages.by_metric, metrics)
     figures.add(by_metric(partial(_over_rounds, run)), titled("over rounds"))
-    measured = bool(run.start.metrics)
+    measured = bool(run.start.metrics) and not run.start.task
     if run.start.task:
         figures.add(run.predicted, "Predicted against label")
     figures.add(partial(_confusion, run), "Confusion matrices", "wide", list_missing=measured)

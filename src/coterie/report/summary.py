@@ -16,7 +16,7 @@ from coterie.core import notes
 from coterie.core.errors import RunError
 from coterie.core.events import Event, NotFinite, PeerRound, RunStarted, of_kind
 from coterie.core.files import replacing, write_whole
-from coterie.core.measured_metric import ACCURACY
+from coterie.core.measured_metric import ACCURACY, MeasuredMetric
 from coterie.core.run_folder import RunFolder
 from coterie.core.summary import (
     NOT_MEASURED,
@@ -194,9 +194,15 @@ def _spread_beside(name: str, last: Records, start: RunStarted) -> Spread:
         if (other := r.notes.get("beside", {}).get(name)) is not None
     }
     pairs = [(last[p].value(main.name), r.value(main.name)) for p, r in records.items()]
-    changes = [main.merit((own or 0.0) / other - 1) for own, other in pairs if other]
+    changes = [_change(main, own, other) for own, other in pairs if own is not None and other]
     change = {"least": min(changes), "mean": float(np.mean(changes)), "most": max(changes)} if changes else {}
     return replace(spread(main, records, start), change=change, undefined=None)
+
+
+def _change(main: MeasuredMetric, own: float, other: float) -> float:
+    """The relative improvement over another value, which may be negative, such as an R²."""
+    relative = own / other - 1 if other > 0 else (own - other) / -other
+    return float(main.merit(relative)) + 0.0  # never -0.0
 
 
 def _by_peer(rounds: Sequence[PeerRound]) -> dict[int, list[PeerRound]]:

@@ -216,7 +216,8 @@ def _go(
         if saved is not None:
             simulation.restore(*saved)
         elif e.data.scale == POOLED:
-            _count_feature_sums(simulation.participants[: e.peers], circle.shape[0])
+            numbers = circle.shape[0] + (not circle.dataset.classes)  # of the features, and of labels that are numbers
+            _count_feature_sums(simulation.participants[: e.peers], numbers)
         state.activities = lambda: activities(simulation.participants)
         if on_start:
             on_start(simulation)

@@ -7,7 +7,7 @@ population of ensembles at once.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from itertools import combinations
 from math import comb
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.core.merit import Judge, by_accuracy
+from coterie.core.merit import WORST, Judge, by_accuracy
 from coterie.core.task import REGRESSION, task_of
 from coterie.methods.components import nsga2
 from coterie.methods.components.nsga2 import Floats, Masks
@@ -45,9 +45,10 @@ class Bench:
     def models(self) -> int:
         return len(self.own)
 
+    @cached_property
     def merits(self) -> Floats:
         """The merit of each model alone."""
-        return self.judge(self.probabilities, self.labels)
+        return np.maximum(self.judge(self.probabilities, self.labels), WORST)
 
     def vote_merits(self, masks: Masks, vote: str = "soft") -> Floats:
         """The merit of each ensemble: by mean answer (soft), or by the class that most members predict."""
@@ -163,7 +164,7 @@ def objectives(bench: Bench, cosines: Floats, masks: Masks) -> tuple[Floats, Flo
     """Strength (the mean merit of the members) and diversity, of ensembles of one size."""
     k = int(masks[0].sum())
     members = np.nonzero(masks)[1].reshape(len(masks), k)
-    strength = bench.merits()[members].mean(1)
+    strength = bench.merits[members].mean(1)
     return strength, diversities(cosines, members, bench.probabilities.shape[2])
 
 

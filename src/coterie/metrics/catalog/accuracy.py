@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from coterie.core.merit import by_accuracy
 from coterie.metrics.metric import Array, Metric, Scores
 
 
@@ -19,8 +20,7 @@ def balanced_accuracy(scores: Scores, labels: Array) -> float:
 
 
 def stacked_accuracy(values: Array, labels: Array, positive: int) -> Array:  # noqa: ARG001
-    accuracies: Array = (values.argmax(2) == labels).mean(1)
-    return accuracies
+    return by_accuracy(values, labels)
 
 
 def stacked_balanced_accuracy(values: Array, labels: Array, positive: int) -> Array:  # noqa: ARG001
