@@ -174,3 +174,33 @@ def test_ensembles_of_any_models_are_exported(tmp_path: Path, capsys: pytest.Cap
         answers.append([float(line.split(",")[1]) for line in capsys.readouterr().out.splitlines()[1:]])
     assert answers[0] == pytest.approx(answers[1], rel=1e-5)
     assert all(25 < answer < 346 for answer in answers[0])  # within the labels' range
+
+
+def test_numbers_with_a_large_offset_keep_their_digits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Labels around a billion: the saved predictions, `predict` and the report agree with the measured error."""
+    rng = np.random.default_rng(0)
+    age = rng.uniform(20, 80, 120)
+    table = pandas.DataFrame({"age": age, "site": np.arange(120) % 3, "dose": 1e9 + 5 * age + rng.normal(size=120)})
+    table.to_csv(tmp_path / "t.csv", index=False)
+    words = [f"data.name={tmp_path / 't.csv'}", "data.label=dose", "data.partition=column", "data.column=site"]
+    run = str(tmp_path / "run")
+    summary = simulated.run(experiment("local", *words, "rounds=20", "model.zoo=linear", "train.lr=0.1"), Path(run))
+    saved = read_predictions(tmp_path / "run" / "predictions" / "peer-0.npz")
+    rmse = summary["scores"]["rmse"]["last"]["per_peer"][0]
+    assert np.sqrt(np.mean((saved.test.last - saved.test.labels) ** 2)) == pytest.approx(rmse, rel=1e-6)
+    # The same table, with the column of the site, which is no feature, and the label, which is ignored.
+    assert main(["predict", run, "--peer", "0", "--input", str(tmp_path / "t.csv")]) == 0
+    predicted = [float(line.split(",")[1]) for line in capsys.readouterr().out.splitlines()[1:]]
+    np.testing.assert_allclose(
+        np.array(predicted)[saved.test.rows], saved.test.last, atol=0.6
+    )  # ten digits of a billion
+    assert main(["export", run, "--peer", "0", "--out", str(tmp_path / "model")]) == 0
+
+
+def test_without_scaling_predict_does_not_guess_units(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("data.scale=none", "train.lr=1e-9", "model.zoo=linear")
+    simulated.run(experiment("local", *words), tmp_path / "run")
+    columns = ["age", "sex", "bmi", "bp", *(f"s{i}" for i in range(1, 7))]
+    pandas.DataFrame(load_diabetes(scaled=False).data, columns=columns).to_csv(tmp_path / "t.csv", index=False)
+    assert main(["predict", str(tmp_path / "run"), "--peer", "0", "--input", str(tmp_path / "t.csv")]) == 0
+    assert "other units" not in capsys.readouterr().err

@@ -117,7 +117,8 @@ def _write(file: TextIO, personal: Personal, samples: Samples, predictions: Arra
     if not classes:
         unit = personal.manifest.label_unit
         writer.writerow([samples.heading, f"prediction ({unit})" if unit else "prediction"])
-        writer.writerows([name, f"{number:.6g}"] for name, number in zip(samples.names, predictions[:, 0], strict=True))
+        numbers = (f"{number:.10g}" for number in predictions[:, 0])
+        writer.writerows(zip(samples.names, numbers, strict=True))
         return
     writer.writerow([samples.heading, "class", *(f"probability of {name}" for name in classes)])
     for name, row in zip(samples.names, predictions, strict=True):

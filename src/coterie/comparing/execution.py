@@ -19,14 +19,16 @@ from coterie.comparing.watching import RunSteps
 from coterie.comparing.workers import WorkerPool
 from coterie.config.command_words import CommandWords, note, parse_words
 from coterie.config.loading import DEMO, notices
+from coterie.config.sections import DataSettings
 from coterie.core.cores import machine_cores
 from coterie.core.errors import ConfigError, DataError, RunError
 from coterie.core.files import locked, write_whole
 from coterie.core.formatting import count
 from coterie.core.measured_metric import ACCURACY, SHARE
 from coterie.core.run_folder import ComparisonFolder
-from coterie.core.task import REGRESSION
+from coterie.core.task import CLASSIFICATION
 from coterie.data import available
+from coterie.data.catalog import OF_NUMBERS
 from coterie.metrics import METRICS, find
 from coterie.metrics.evaluation import AUTO
 from coterie.report.comparison import write_comparison
@@ -172,7 +174,7 @@ def _check_target(target: float | None, jobs: Sequence[Job]) -> None:
     """A target must be a possible value of the main metric, as far as the settings say which one that is."""
     if target is None or 0 < target <= 1:
         return
-    by_class = [job.experiment for job in jobs if job.experiment.data.task != REGRESSION]
+    by_class = [job.experiment for job in jobs if _surely_classifies(job.experiment.data)]
     for select in sorted({experiment.evaluate.select for experiment in by_class}):
         metric = METRICS.get(ACCURACY.name if select == AUTO else select)
         if metric is not None and metric.unit == SHARE:
@@ -180,6 +182,12 @@ def _check_target(target: float | None, jobs: Sequence[Job]) -> None:
                 f"--target {target} is no {metric.label}: give a fraction of 1, such as 0.85; or name the metric that "
                 "it is a value of as evaluate.select"
             )
+
+
+def _surely_classifies(data: DataSettings) -> bool:
+    """Whether the task is known without reading the data: that of your own file follows from its labels."""
+    named = data.name in available() and data.name not in OF_NUMBERS
+    return data.task == CLASSIFICATION or (data.task == AUTO and named)
 
 
 def run_jobs(

@@ -122,6 +122,12 @@ def of_peer(me: Peer) -> SavedPeer:
 
 def to_peer(me: Peer, saved: SavedPeer) -> None:
     """Restore a peer from what `of_peer` returned."""
+    if saved["vector"].shape != me.model.vector.shape:
+        raise RunError(
+            f"the checkpoint has models of {len(saved['vector']):,} numbers, but this experiment's have "
+            f"{len(me.model.vector):,}: the data, the schema or the model changed since the run began. Undo that, or "
+            "begin a new run"
+        )
     me.model.vector.copy_(saved["vector"])
     me.state = revived(saved["state"], me)
     me.memory = OptimizerMemory(**{**saved["memory"], "vectors": revived(saved["memory"]["vectors"], me)})

@@ -86,12 +86,12 @@ class TrainSettings:
             COSINE: "down to 0 along half a cosine",
         },
     )
-    lr_decay: float = setting(1.0, "for step: the learning rate is multiplied by this every step_every rounds")
+    lr_decay: float = setting(1.0, "for step: the learning rate is multiplied by this every step_every rounds", above=0)
     step_every: int = setting(1, "for step: rounds between two changes of the learning rate", least=1)
     warmup: int = setting(
         0, "rounds over which the learning rate first rises linearly; the schedule begins after them", least=0
     )
-    momentum: float = setting(0.9, _used_by("momentum"), least=0)
+    momentum: float = setting(0.9, _used_by("momentum"), least=0, most=1)
     weight_decay: float = setting(0.0, "L2 penalty on the weights; for adamw, decoupled weight decay", least=0)
     betas: tuple[float, float] = setting((0.9, 0.999), _used_by("betas"), least=0, below=1)
     balance: str = setting(

@@ -9,7 +9,7 @@ import numpy as np
 
 from coterie.core.errors import DataError
 from coterie.core.files import write_whole
-from coterie.data.catalog import DOWNLOADED, file_of
+from coterie.data.catalog import DOWNLOADED, OF_NUMBERS, file_of
 from coterie.data.dataset import Array, Dataset, data_home, read_arrays
 from coterie.data.loading import load
 
@@ -34,7 +34,7 @@ def write_tables(name: str, folder: Path, home: Path | None = None) -> list[Path
 
 
 def _tables() -> list[str]:
-    return ["diabetes", *(name for name, entry in DOWNLOADED.items() if entry.columns)]
+    return [*OF_NUMBERS, *(name for name, entry in DOWNLOADED.items() if entry.columns)]
 
 
 def _by_site(name: str, dataset: Dataset, home: Path | None) -> dict[str, Array]:

@@ -277,6 +277,9 @@ EMBEDDED: dict[str, str] = {
 }
 """The datasets that need no download, with a one-line description."""
 
+OF_NUMBERS = ("diabetes",)
+"""The named datasets whose labels are numbers."""
+
 _EMBEDDED_VIEWS = {"digits": usual_views(8, mirrored=False)}
 
 

@@ -121,8 +121,11 @@ def _fill(column: Column, values: Array) -> float:
 def suspicious_features(names: tuple[str, ...], raw: Array, scaling: Scaling) -> dict[str, int]:
     """The features of which many values are far beyond those of the training rows, with the number of such rows.
 
-    A column in other units (centimetres instead of metres) shows here.
+    A column in other units (centimetres instead of metres) shows here. With data.scale = "none" the training rows are
+    not known.
     """
+    if scaling == Scaling.none(len(scaling.mean)):
+        return {}
     mean, deviation = np.asarray(scaling.mean), np.asarray(scaling.deviation)
     with np.errstate(invalid="ignore"):
         far = (np.abs(raw - mean) > DEVIATIONS * deviation).sum(axis=0)

@@ -153,7 +153,9 @@ def _measured(
             beside[name]["scores"] = scores[name]
     predicted = None
     if evaluation.predictions and validation.outputs and test.outputs:
-        predicted = validation.outputs.values.astype(np.float32), test.outputs.values.astype(np.float32)
+        # Numbers keep their digits: they may differ little in comparison to their size.
+        kind = np.float32 if evaluation.classes else np.float64
+        predicted = validation.outputs.values.astype(kind), test.outputs.values.astype(kind)
     return Measured(validation.score, test.score, beside, scores[""], predicted)
 
 

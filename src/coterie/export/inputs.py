@@ -129,8 +129,8 @@ def _table(path: Path, manifest: Manifest) -> Array:
     if not len(table):
         raise DataError(f"{path}: has no rows")
     named = {column.name for column in manifest.columns}
-    if manifest.label not in named:
-        table = table.drop(columns=manifest.label, errors="ignore")
+    apart = [name for name in (manifest.label, *manifest.aside) if name not in named]
+    table = table.drop(columns=apart, errors="ignore")
     columns = manifest.columns or tuple(FeatureColumn(name) for name in table.columns)
     _check_columns(path, list(table.columns), manifest)
     refuse_missing(path, table)
@@ -147,7 +147,7 @@ def _check_columns(path: Path, given: list[str], manifest: Manifest) -> None:
     missing, extra = [n for n in wanted if n not in given], [n for n in given if n not in wanted]
     faults = [f"{verb} {_listed(names)}" for verb, names in (("lacks", missing), ("also has", extra)) if names]
     if faults:
-        noun = "column" if len(missing) + len(extra) == 1 else "columns"
+        noun = "column" if len(wanted) == 1 else "columns"
         raise DataError(
             f"{path} {', and '.join(faults)}: it must have exactly the {noun} that the model was trained on"
         )

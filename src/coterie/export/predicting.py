@@ -30,7 +30,7 @@ from coterie.training.plain import predict
 
 def predictions(personal: Personal, raw: Array) -> Array:
     """For raw samples (N, ...) the probability of each class, float32 (N, classes); or a number in the unit of the
-    label, (N, 1)."""
+    label, float64 (N, 1)."""
     finite.check(personal)
     manifest = personal.manifest
     scaled = manifest.scaling.of_raw(raw)
@@ -42,8 +42,9 @@ def predictions(personal: Personal, raw: Array) -> Array:
         else:
             outputs.append(of_network(network(part, content, manifest), inputs))
         _check(outputs[-1], part, manifest, len(raw))
-        if manifest.label_scaling and part.takes != RAW:
-            outputs[-1] = torch.from_numpy(manifest.label_scaling.restored(outputs[-1].numpy())).float()
+        if manifest.label_scaling:  # in double precision, as numbers may differ little in comparison to their size
+            given: Array = outputs[-1].numpy().astype(np.float64)
+            outputs[-1] = torch.from_numpy(given if part.takes == RAW else manifest.label_scaling.restored(given))
     answer = voted(outputs, manifest.vote, manifest.weights) if manifest.vote else outputs[0]
     not_finite = (~answer.isfinite()).any(1).nonzero()
     if len(not_finite):

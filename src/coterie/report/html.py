@@ -97,7 +97,7 @@ def sections(run: Run) -> pages.Sections:
             figures.add(partial(_embedding, run, what), heading, "wide", list_missing=False)
         else:
             figures.add(partial(run.of_method, what), what.title, list_missing=False)
-    figures.add(run.classes, "Classes held by each peer")
+    figures.add(run.classes, "Classes held by each peer", list_missing=not run.start.task)
     figures.add(partial(_notes, run), "Notes of the method", "wide", list_missing=False)
     return figures
 

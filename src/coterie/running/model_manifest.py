@@ -57,6 +57,7 @@ class Manifest:
     preparation: Preparation | None = None  # of tables with a schema: from its columns to features, before scaling
     label_scaling: Scaling | None = None  # of a predicted number: from its unit to what networks give
     label_unit: str = ""  # of a predicted number
+    aside: tuple[str, ...] = ()  # columns of the training table that are no features: of sites, groups and times
 
     @property
     def outputs(self) -> int:
@@ -104,6 +105,7 @@ def to_tree(m: Manifest) -> dict[str, object]:
         "input": {
             "kind": m.kind, "shape": list(m.shape),
             "features": list(m.features), "columns": columns, "label": m.label,
+            **({"aside": list(m.aside)} if m.aside else {}),
             **({"preparation": m.preparation.tree()} if m.preparation else {}),
             "scaling": {
                 "per": "channel" if len(m.shape) > 1 else "feature", "formula": "(value - mean) / deviation",
@@ -142,7 +144,7 @@ def from_tree(tree: object) -> Manifest:
             text(given, "label"), Scaling(_numbers(scaling, "mean"), _numbers(scaling, "deviation")),
             subtable(content, "model"), text(content, "vote"), tuple(map(_part, items(content, "members"))),
             text(content, "coterie"), Preparation.of_tree(given["preparation"]) if "preparation" in given else None,
-            *_label(content),
+            *_label(content), _texts(items(given, "aside")) if "aside" in given else (),
         )  # fmt: skip
     except (KeyError, TypeError, OverflowError) as error:
         raise ValueError(f"its manifest is invalid ({error!r})") from error

@@ -84,6 +84,7 @@ def _personal(me: Peer, round: int, e: Experiment, circle: Population, name: str
         e.data.label, scaling, dataclasses.asdict(e.model),
         "" if me.ensemble is None else me.ensemble.vote, _parts(me), version(), data.preparation if data else None,
         data.label_scaling if data else None, dataset.label_unit,
+        tuple(name for name in (e.data.column, e.data.group, e.data.time) if name),
     )  # fmt: skip
     return Personal(manifest, tuple(_content(member.model) for member in members))
 

@@ -34,7 +34,7 @@ from coterie.report.summary import read_summary, summarise, write_graph, write_j
 from coterie.running import finite, saved_models, saved_predictions
 from coterie.running.progress import OnRound, Progress, RoundProgress
 from coterie.running.sinks import Sinks
-from coterie.running.state import RunState
+from coterie.running.state import RunState, refuse_if_running
 from coterie.simulation.clock import Clock
 from coterie.simulation.director import Simulation, round_after
 from coterie.simulation.participants import Participant, activities
@@ -155,6 +155,7 @@ def _resume(out: Path, on_round: OnRound | None, on_start: OnStart | None) -> Su
         _warn_if_outdated(out, experiment)
         finite.refuse(summary, out)
         return summary
+    refuse_if_running(out)
     saved = checkpoint.load(files.checkpoint)
     log = EventLog(files.events)
     circle = gather(experiment)

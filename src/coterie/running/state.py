@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TypedDict
 
-from coterie.core.errors import CoterieError, Interrupted
+from coterie.core.errors import CoterieError, Interrupted, RunError
 from coterie.core.files import write_whole
 from coterie.core.json_values import Json, finite, number, parsed, sequence, table, whole
 from coterie.core.measured_metric import ACCURACY, MeasuredMetric, described
@@ -149,6 +149,17 @@ def read_state(folder: Path) -> SavedState | None:
         str(content.get("traceback", "")),
         [table(peer) for peer in sequence(content.get("peers"))],
     )  # fmt: skip
+
+
+def refuse_if_running(folder: Path) -> None:
+    """Raise RunError if another process of this machine is still running the run in this folder."""
+    state = read_state(folder)
+    if state is None or state.state not in (RUNNING, SILENT):
+        return
+    content = table(parsed(RunFolder(folder).state.read_text(encoding="utf-8")))
+    process = whole(content, "process")
+    if content["host"] == socket.gethostname() and process != os.getpid():
+        raise RunError(f"{folder} is still running (process {process}): stop that process first")
 
 
 def process_lives(number: int) -> bool:

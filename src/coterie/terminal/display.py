@@ -14,7 +14,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from coterie.core.formatting import aligned, duration, plain, short_name, size
+from coterie.core.formatting import aligned, count, duration, plain, short_name, size
 from coterie.core.measured_metric import ACCURACY, MeasuredMetric
 from coterie.core.summary import NeighbourScores, Spread, Summary
 from coterie.methods.declared import notes_of, predictor_label
@@ -201,7 +201,8 @@ def _spread(metric: MeasuredMetric, spread: Spread) -> str:
     if spread.mean is None:
         return "undefined at all peers" if spread.undefined else "not measured"
     mean, std, worst = map(metric.text, (spread.mean, spread.std, spread.worst_decile))
-    return f"{mean} (± {std} over peers, worst decile {worst})"
+    without = f"; undefined at {count(spread.undefined, 'peer')}" if spread.undefined else ""
+    return f"{mean} (± {std} over peers, worst decile {worst}{without})"
 
 
 @contextmanager
