@@ -108,8 +108,11 @@ def own_data(e: Experiment, site: str = "") -> PooledData:
     return pool_data(dataset, [data.partition_alone(dataset, d, e.seed, owner)], d)
 
 
-def gather(e: Experiment, pooled: PooledData | None = None) -> Population:
-    """Make all peers with their data (loaded and partitioned, unless `pooled` has them) and models."""
+def gather(e: Experiment, pooled: PooledData | None = None, first: int = 0) -> Population:
+    """Make all peers with their data (loaded and partitioned, unless `pooled` has them) and models.
+
+    `first` is the number whose architecture the first peer gets: a real peer is made alone, but has its number.
+    """
     pooled = pooled or pool_data(*divide(e), e.data)
     evaluation = _evaluation(e, pooled)
     dataset, held = pooled.dataset, pooled.splits(e.engine.device)
@@ -118,7 +121,7 @@ def gather(e: Experiment, pooled: PooledData | None = None) -> Population:
     if e.model.vocabulary:
         _check_ids(dataset, pooled.kind, e.model.vocabulary)
     rng = randomness.generator(e.seed, "architectures")
-    names = models.assign(e.model, e.peers, shape, classes, rng, dataset.blocks)
+    names = models.assign(e.model, first + e.peers, shape, classes, rng, dataset.blocks)[first:]
     estimators = sorted(filter(is_estimator, set(names)))
     if estimators and not e.method.any_model:
         raise ModelError(

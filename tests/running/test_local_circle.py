@@ -28,6 +28,7 @@ WORDS = [
     "data.validation=4",
     "data.test=4",
 ]
+SPLITS = ["data.train=0.7", "data.validation=0.15", "data.test=0.15"]  # of a site
 
 
 def note_round(path: Path, peer: int, round: int) -> None:
@@ -72,7 +73,7 @@ def sites_in(folder: Path) -> list[str]:
     labels = np.where(np.arange(60) % 3, "ill", "well")
     table[:30].assign(label=labels[:30]).to_csv(folder / "sites/North.csv", index=False)
     table[30:][["patient", "a", "x"]].assign(label="ill").to_csv(folder / "sites/Süd.csv", index=False)
-    words = ["data.partition=files", "data.group=patient", "data.train=0.7", "data.validation=0.15", "data.test=0.15"]
+    words = ["data.partition=files", "data.group=patient", *SPLITS]
     common = ["model.zoo=mlp", "model.hidden=[4]", "method.name=gossip", "method.k=1", "rounds=2", "baseline="]
     return ["panm-digits", f"data.name={folder / 'sites'}", *words, *common]
 
@@ -100,6 +101,41 @@ def test_each_peer_of_a_site_reads_its_own_file(tmp_path: Path) -> None:
         real, expected = getattr(mine, split), getattr(simulated[1], split)
         assert torch.equal(real.x, expected.x)
         assert torch.equal(real.y, expected.y)
+
+
+ZOO = ["model.zoo=linear,mlp", "model.hidden=[4]"]
+
+
+@pytest.mark.parametrize(
+    ("method", "words", "expected"),
+    [
+        ("local", [], ["linear", "mlp", "linear"]),  # in turn
+        ("local", ["model.assign=capacity", "model.capacity=1,0"], ["mlp", "linear", "mlp"]),  # mlp is larger
+        ("local", ["model.assign=random", "seed=3"], None),
+        ("fedavg", [], ["linear", "mlp", "linear", "linear"]),  # the server has the first peer's
+    ],
+)
+def test_real_peers_have_the_models_of_the_simulation(
+    tmp_path: Path, method: str, words: list[str], expected: list[str] | None
+) -> None:
+    rng = np.random.default_rng(0)
+    (tmp_path / "sites").mkdir()
+    for site in ("a", "b", "c"):
+        table = pandas.DataFrame({"x": rng.normal(size=20), "z": rng.normal(size=20), "label": np.arange(20) % 2})
+        table.to_csv(tmp_path / f"sites/{site}.csv", index=False)
+    of_data = [f"data.name={tmp_path / 'sites'}", "data.partition=files", *SPLITS]
+    e = load("panm-digits", [*of_data, *ZOO, *words, f"method.name={method}", "baseline="])
+    circle = LocalCircle(e, tmp_path / "run")
+    circle.prepare()
+    files = [read_file(member.file) for member in circle.members]
+    real = [place(file, Identity.load(file.keys))[0] for file in files]
+    simulated = gather(e).participants
+    names = [peer.architecture.name for peer in real]
+    assert names == [peer.architecture.name for peer in simulated]
+    assert names == expected if expected else len(set(names)) == 2
+    assert [peer.kind for peer in real] == [peer.kind for peer in simulated]
+    for mine, twin in zip(real, simulated, strict=True):
+        assert torch.equal(mine.model.vector, twin.model.vector)
 
 
 def test_up_takes_the_number_of_sites(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -247,7 +247,7 @@ def assign(
     rng: np.random.Generator,
     blocks: Blocks = (),
 ) -> list[str]:
-    """The architecture of every peer, by peer index."""
+    """The architecture of every peer, by peer index; that of a peer does not depend on how many come after it."""
     zoo = settings.zoo
     for name in zoo:
         if not is_import_path(name) and not estimators.is_estimator(name):

@@ -145,7 +145,9 @@ def place(file: PeerFile, identity: Identity) -> tuple[Peer, Population]:
         raise ConfigError(f"{e.method_name} needs a server: set peer.server to the name of the peer that serves")
     serves, index = e.method.with_server() and file.peer.server == identity.name, _index(file, identity)
     if e.data.name not in data.available():  # a data file: all of it belongs to this peer
-        circle = gather(dataclasses.replace(e, peers=1, graph=TopologySettings()), own_data(e, file.peer.site))
+        number = 0 if serves else identity.number  # a server has the first peer's architecture
+        first = number if e.data.partition in data.SITES else 0
+        circle = gather(dataclasses.replace(e, peers=1, graph=TopologySettings()), own_data(e, file.peer.site), first)
     else:
         circle = gather(e)
         if not (serves or index < e.peers):
