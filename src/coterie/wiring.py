@@ -97,15 +97,15 @@ def _loaded(d: DataSettings, rows: RowColumns = ONLY_FEATURES) -> Dataset:
     )
 
 
-def own_data(e: Experiment, site: str = "") -> PooledData:
-    """The data of one real peer: all of its own file, or the rows of its site."""
+def own_data(e: Experiment, peer: int, site: str = "") -> PooledData:
+    """The data of one real peer, by its number: all of its own file, or the rows of its site."""
     d = e.data
     if d.partition in data.SITES:
         dataset = data.load_site(d, site)
     else:
         dataset = _loaded(d, RowColumns(group=d.group, time=d.time))
     owner = f"site '{site}'" if site else short_name(d.name)
-    return pool_data(dataset, [data.partition_alone(dataset, d, e.seed, owner)], d)
+    return pool_data(dataset, [data.partition_alone(dataset, peer, d, e.seed, owner)], d)
 
 
 def gather(e: Experiment, pooled: PooledData | None = None, first: int = 0) -> Population:

@@ -19,6 +19,7 @@ from coterie.config.sections import DataSettings, Experiment
 from coterie.core.errors import ConfigError, CoterieError, DataError
 from coterie.data.dataset import Dataset
 from coterie.data.partitions import PartitionSettings, Share, partition, partition_sites
+from coterie.data.pool import PooledData
 from coterie.wiring import divide, own_data
 
 SPLITS = ("train", "validation", "test")
@@ -274,21 +275,49 @@ def test_a_site_alone_has_the_splits_of_the_simulation(tmp_path: Path) -> None:
     of_column = experiment(tmp_path / "all.csv", "column", "data.column=hospital", "data.scale=none")
     for e in (of_files, of_column):
         dataset, (_, b) = divide(e)
-        alone = own_data(e, "b")
+        alone = own_data(e, 1, "b")
         assert alone.x[:, 0].tolist() == dataset.x[np.concatenate(parts(b)), 0].tolist()
         assert alone.dataset.site_names == ("b",)
         assert len(alone.dataset.y) == 40  # it has no rows of others
         with pytest.raises(ConfigError, match=r"peer.site = 'c' is not a site of the data"):
-            own_data(e, "c")
+            own_data(e, 1, "c")
     (tmp_path / "sites/a.csv").write_text("not a table")  # b does not open the file of a
-    assert len(own_data(of_files, "b").y) == 40
+    assert len(own_data(of_files, 1, "b").y) == 40
+
+
+def names_given(pooled: PooledData) -> tuple[int, ...]:
+    """The number that the only peer gives to each class; its rows are in the order of the dataset's row numbers."""
+    given = dict(zip(pooled.dataset.y[pooled.rows].tolist(), pooled.y.tolist(), strict=True))
+    return tuple(given[number] for number in sorted(given))
+
+
+def test_private_labels_of_real_peers(tmp_path: Path) -> None:
+    """Each has its own permutation, that of its simulated twin; also with a file of its own and another partition."""
+    for site in ("a", "b", "c"):
+        save(pandas.DataFrame({"x": range(50), "label": np.arange(50) % 5}), tmp_path / f"sites/{site}.csv")
+    e = experiment(tmp_path / "sites", "files", "data.private_labels=true", "data.scale=none")
+    twins = [share.transform.relabel for share in divide(e)[1]]
+    assert len(set(twins)) == 3
+    assert [names_given(own_data(e, peer, site)) for peer, site in enumerate("abc")] == twins
+    alone = experiment(tmp_path / "sites/a.csv", "scenario1", "data.private_labels=true", "data.scale=none")
+    assert [names_given(own_data(alone, peer)) for peer in range(3)] == twins
+
+
+@pytest.mark.parametrize("by", ["data.group=patient", "data.time=day", "data.group="])
+def test_private_labels_of_real_peers_need_classes(tmp_path: Path, by: str) -> None:
+    rows = np.arange(30)
+    table = pandas.DataFrame({"x": rows, "label": rows + 0.5, "patient": rows // 2, "day": rows})
+    save(table, tmp_path / "sites/a.csv")
+    e = experiment(tmp_path / "sites", "files", by, "data.private_labels=true", "data.task=regression")
+    with pytest.raises(ConfigError, match=r"data.private_labels needs classes, but these labels are numbers"):
+        own_data(e, 0, "a")
 
 
 def test_own_file_of_a_real_peer_by_time(tmp_path: Path) -> None:
     """Whatever partition the shared file has: it is for the simulation."""
     table = pandas.DataFrame({"x": range(20), "label": [0, 1] * 10, "day": pandas.date_range("2024-01-01", periods=20)})
     path = save(table[::-1], tmp_path / "north.csv")
-    own = own_data(experiment(path, "dirichlet", "data.time=day", "data.scale=none"))
+    own = own_data(experiment(path, "dirichlet", "data.time=day", "data.scale=none"), 0)
     assert own.cuts == [(0, 14, 17, 20)]
     assert sorted(own.x[17:, 0]) == [17, 18, 19]
 

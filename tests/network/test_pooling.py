@@ -61,8 +61,8 @@ def together(peers: dict[str, PeerFile], **options: Any) -> dict[str, Any]:
 def training_rows(peers: dict[str, PeerFile]) -> np.ndarray:
     """The raw rows that the peers train on, one after the other."""
     raw = []
-    for file in peers.values():
-        unscaled = own_data(replace(file.experiment, data=replace(file.experiment.data, scale="none")))
+    for number, file in enumerate(peers.values()):
+        unscaled = own_data(replace(file.experiment, data=replace(file.experiment.data, scale="none")), number)
         start, stop, *_ = unscaled.cuts[0]
         raw.append(unscaled.dataset.x[unscaled.rows[start:stop]])
     return np.concatenate(raw)

@@ -146,8 +146,9 @@ def place(file: PeerFile, identity: Identity) -> tuple[Peer, Population]:
     serves, index = e.method.with_server() and file.peer.server == identity.name, _index(file, identity)
     if e.data.name not in data.available():  # a data file: all of it belongs to this peer
         number = 0 if serves else identity.number  # a server has the first peer's architecture
+        pooled = own_data(e, number, file.peer.site)
         first = number if e.data.partition in data.SITES else 0
-        circle = gather(dataclasses.replace(e, peers=1, graph=TopologySettings()), own_data(e, file.peer.site), first)
+        circle = gather(dataclasses.replace(e, peers=1, graph=TopologySettings()), pooled, first)
     else:
         circle = gather(e)
         if not (serves or index < e.peers):

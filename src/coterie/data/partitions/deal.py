@@ -38,8 +38,13 @@ def partition(labels: Array, classes: int, peers: int, settings: PartitionSettin
 
 def with_private_labels(shares: Shares, classes: int, seed: int) -> Shares:
     """The same rows, with a permutation of the labels for each peer."""
-    names = [randomness.generator(seed, "labels", peer).permutation(classes).tolist() for peer in range(len(shares))]
-    return [replace(share, transform=share.transform.renamed(own)) for share, own in zip(shares, names, strict=True)]
+    return [with_labels_of(peer, share, classes, seed) for peer, share in enumerate(shares)]
+
+
+def with_labels_of(peer: int, share: Share, classes: int, seed: int) -> Share:
+    """The same rows, with this peer's permutation of the labels."""
+    own = randomness.generator(seed, "labels", peer).permutation(classes).tolist()
+    return replace(share, transform=share.transform.renamed(own))
 
 
 def check_fits(dataset: Dataset, settings: PartitionSettings) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from coterie.core import randomness
 from coterie.core.errors import ConfigError
 from coterie.data.dataset import Array, Dataset
-from coterie.data.partitions.deal import partition, with_private_labels
+from coterie.data.partitions.deal import partition, with_labels_of, with_private_labels
 from coterie.data.partitions.settings import (
     COLUMN,
     PartitionSettings,
@@ -40,10 +40,16 @@ def partition_sites(dataset: Dataset, peers: int, settings: PartitionSettings, s
     return with_private_labels(shares, classes, seed) if settings.private_labels else shares
 
 
-def partition_alone(dataset: Dataset, settings: PartitionSettings, seed: int, owner: str) -> Share:
-    """The share of a peer that has all rows of the dataset; errors name it as `owner`."""
+def partition_alone(dataset: Dataset, peer: int, settings: PartitionSettings, seed: int, owner: str) -> Share:
+    """The share of a peer that has all rows of the dataset, by its number; errors name it as `owner`."""
+    check_settings(_undivided(settings), dataset.outputs)
     share = _split(dataset, np.arange(len(dataset.y)), settings, seed, owner)
-    return with_private_labels([share], len(dataset.classes), seed)[0] if settings.private_labels else share
+    return with_labels_of(peer, share, dataset.outputs, seed) if settings.private_labels else share
+
+
+def _undivided(settings: PartitionSettings) -> PartitionSettings:
+    """The settings for the rows of one peer: those of partitions, which divide rows among peers, do not apply."""
+    return replace(settings, partition="iid", column="", group="", time="")
 
 
 def _split(dataset: Dataset, rows: Array, settings: PartitionSettings, seed: int, owner: str) -> Share:
@@ -65,7 +71,7 @@ def _split(dataset: Dataset, rows: Array, settings: PartitionSettings, seed: int
 
 def _by_class(labels: Array, classes: int, settings: PartitionSettings, seed: int, owner: str) -> list[Array]:
     """Every split with the peer's own mix of classes."""
-    alone = replace(settings, partition="iid", column="", group="", time="", private_labels=False)
+    alone = replace(_undivided(settings), private_labels=False)
     check_settings(alone, classes)
     try:
         (share,) = partition(labels, classes, 1, alone, seed)
