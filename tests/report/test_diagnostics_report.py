@@ -7,10 +7,14 @@ from pathlib import Path
 import numpy as np
 import pandas
 import pytest
+from report_support import written
 
 from coterie.config import loading
 from coterie.core.errors import CoterieError
+from coterie.core.events import PeerRound, RunStarted
+from coterie.report.diagnostics import warnings
 from coterie.report.figure import NothingToDraw
+from coterie.report.predictions import SavedPredictions, SavedSplit, file_name
 from coterie.report.run import Run, open_run
 from coterie.running import simulated
 
@@ -65,6 +69,39 @@ def test_without_predictions(tmp_path: Path) -> None:
     assert "Caution" not in page
     with pytest.raises(NothingToDraw, match="No predictions were saved"):
         open_run(run).roc()
+
+
+def test_more_peers_than_a_report_shows(tmp_path: Path) -> None:
+    """101 peers with saved predictions, whose content does not matter: the report does not read them."""
+    start = RunStarted("local", 0, 101, 1, ["mlp"] * 101, [4] * 101, [[2, 2]] * 101, None)
+    folder = written([start, *(PeerRound(p, 1, 1.0, 0.5, 0.5, 1.0) for p in range(101))], tmp_path / "run")
+    (folder / "predictions").mkdir()
+    for peer in range(101):
+        (folder / "predictions" / file_name(peer)).touch()
+    run = open_run(folder)
+    for draw in (run.roc, run.confusion, run.predicted):
+        with pytest.raises(NothingToDraw, match="more than 100 peers: their predictions are not shown"):
+            draw()
+
+
+@pytest.mark.parametrize(
+    ("useless", "named"),
+    [
+        (5, "peer 0, peer 1, peer 2, peer 3, peer 4"),
+        (6, "peer 0, peer 1, peer 2, peer 3, peer 4, ..."),
+    ],
+)
+def test_warnings_name_the_first_five_peers(useless: int, named: str) -> None:
+    """Each model always predicts 0: class 0 although half of the samples are of class 1, or a number without relation
+    to the labels."""
+    zeros, labels = np.zeros(20), np.arange(20) % 2
+    of_classes = SavedSplit(np.arange(20), labels, np.eye(2)[[0] * 20], np.eye(2)[[0] * 20])
+    of_numbers = SavedSplit(np.arange(20), labels.astype(float), zeros, zeros)
+    for split, classes, task in ((of_classes, ("a", "b"), ""), (of_numbers, (), "regression")):
+        predicted = dict.fromkeys(range(useless), SavedPredictions(classes, 1, 1, 1, split, split))
+        start = RunStarted("local", 0, useless, 1, ["mlp"] * useless, [9] * useless, [], None, task=task)
+        [said] = warnings(predicted, start)
+        assert f"{useless} of {useless} peers ({named})" in said
 
 
 def test_more_than_two_classes_have_a_confusion_matrix_but_no_roc(tmp_path: Path) -> None:

@@ -13,7 +13,9 @@ from coterie.cli.main import main
 from coterie.config.loading import load
 from coterie.core.events import EventLog, PeerRound, read
 from coterie.core.peer import held_by
+from coterie.core.run_folder import RunFolder
 from coterie.network.keys import NAME, Identity
+from coterie.report.run import open_run
 from coterie.running.local_circle import LocalCircle, certificate_names
 from coterie.running.real_peer import place, read_file
 from coterie.wiring import gather
@@ -146,6 +148,13 @@ def test_up_takes_the_number_of_sites(tmp_path: Path, capsys: pytest.CaptureFixt
     up, run = (list(read(tmp_path / name / "events.jsonl")) for name in ("up", "run"))
     assert up[0].names == run[0].names == ["North", "Süd"]
     assert {(r.peer, r.round): r.test for r in up[1:]} == {(r.peer, r.round): r.test for r in run[1:]}
+    real, simulated = (open_run(tmp_path / name) for name in ("up", "run"))
+    assert list(real.predictions) == list(simulated.predictions) == [0, 1]
+    for peer, saved in real.predictions.items():
+        assert saved.test.rows.tolist() == simulated.predictions[peer].test.rows.tolist()
+    page = RunFolder(tmp_path / "up").report.read_text(encoding="utf-8")
+    assert "No predictions were saved" not in page
+    assert "Peer by peer, with intervals" in page
     capsys.readouterr()
     assert main(["up", "3", *words, "--plain", "--out", str(tmp_path / "three")]) != 0
     assert "peers = 3, but the data has 2 sites" in capsys.readouterr().err

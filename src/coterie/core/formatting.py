@@ -40,6 +40,11 @@ def peer_label(peer: int, names: Sequence[str] = ()) -> str:
     return plain(names[peer], LONGEST_LABEL) if peer < len(names) else str(peer)
 
 
+def first_few(texts: Sequence[str], most: int = MOST_NAMED) -> str:
+    """A list for a sentence that has no room for many."""
+    return ", ".join(texts[:most]) + (", ..." if len(texts) > most else "")
+
+
 def count(number: int, thing: str) -> str:
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
 

@@ -10,7 +10,7 @@ import numpy as np
 from coterie.core import randomness
 from coterie.core.errors import CoterieError
 from coterie.core.events import RunStarted
-from coterie.core.formatting import NOTHING, count
+from coterie.core.formatting import NOTHING, count, first_few
 from coterie.core.measured_metric import MeasuredMetric
 from coterie.metrics import Metric, Scores, find
 from coterie.metrics.diagnostics import (
@@ -28,7 +28,7 @@ from coterie.metrics.diagnostics import (
 from coterie.report.figure import Figure, Key, NothingToDraw
 from coterie.report.marks import colour_and_dash
 from coterie.report.matrix import Scale, heat_map
-from coterie.report.predictions import SavedPredictions
+from coterie.report.predictions import SavedPredictions, require
 from coterie.report.regression import is_regression, no_better_than_the_mean
 from coterie.report.svg import Plot, tick
 from coterie.report.tables import table
@@ -36,9 +36,7 @@ from coterie.report.tables import table
 Predicted = Mapping[int, SavedPredictions]
 MOST_MATRICES = 12  # confusion matrices on a page
 MOST_LINES = 24  # curves in a figure
-MOST_NAMED = 5  # peers in a warning
 NOT_CLASSES = "The labels are numbers, not classes."
-NONE_SAVED = "No predictions were saved: set evaluate.predictions=always."
 
 
 def roc(predicted: Predicted, start: RunStarted) -> Figure:
@@ -75,7 +73,7 @@ def _curves(
     y_label: str,
     reference: tuple[tuple[float, float], tuple[float, float]] | None = None,
 ) -> Figure:
-    positive = _positive(predicted)
+    positive = _positive(predicted, start)
     curves = {peer: curve_of(p.scores(), p.test.labels) for peer, p in predicted.items()}
     drawn = {peer: curve for peer, curve in curves.items() if curve is not None}
     if not drawn:
@@ -95,10 +93,9 @@ def _curves(
     return Figure(name, heading, plot.svg(f"{heading} of {count(len(drawn), 'peer')}"), caption, keys)
 
 
-def _positive(predicted: Predicted) -> str:
+def _positive(predicted: Predicted, start: RunStarted) -> str:
     """The positive class; raises NothingToDraw if there are no predictions, or more than two classes."""
-    if not predicted:
-        raise NothingToDraw(NONE_SAVED)
+    require(predicted, start)
     first = next(iter(predicted.values()))
     if not first.classes:
         raise NothingToDraw(NOT_CLASSES)
@@ -109,8 +106,7 @@ def _positive(predicted: Predicted) -> str:
 
 def confusion_matrices(predicted: Predicted, start: RunStarted) -> list[Figure]:
     """The confusion matrix of each peer on its test data."""
-    if not predicted:
-        raise NothingToDraw(NONE_SAVED)
+    require(predicted, start)
     if is_regression(start):
         raise NothingToDraw(NOT_CLASSES)
     figures = []
@@ -207,11 +203,11 @@ def _useless(predicted: Predicted, start: RunStarted) -> Iterator[str]:
     same = {peer: c for peer, p in predicted.items() if (c := only_class(p.scores())) is not None}
     blind = [peer for peer in same if len(np.unique(predicted[peer].test.labels)) > 1]
     if blind:
-        names = predicted[blind[0]].classes
+        names, peers = predicted[blind[0]].classes, [start.called(peer) for peer in blind]
         which = " or ".join(f"'{names[c]}'" for c in sorted({same[peer] for peer in blind}))
         yield (
             f"The model predicts only the class {which} at {len(blind)} of {len(predicted)} peers "
-            f"({_named(blind, start)}). Its accuracy there is the share of that class; look at balanced accuracy "
+            f"({first_few(peers)}). Its accuracy there is the share of that class; look at balanced accuracy "
             "and AUROC. train.balance=weights or sampling may help."
         )
 
@@ -228,14 +224,8 @@ def _rare(predicted: Predicted, start: RunStarted, split: str, so: str) -> Itera
         for name, n in rare_classes(getattr(p, split).labels, p.classes).items():
             rare.setdefault(name, {})[peer] = n
     for name, peers in rare.items():
-        some = ", ".join(f"{start.called(peer)} {n}" for peer, n in list(peers.items())[:MOST_NAMED])
-        more = ", ..." if len(peers) > MOST_NAMED else ""
+        some = first_few([f"{start.called(peer)} {n}" for peer, n in peers.items()])
         yield (
             f"Too few {split} samples of '{name}' (fewer than {FEWEST}) at {len(peers)} of {len(predicted)} peers "
-            f"({some}{more}): {so}."
+            f"({some}): {so}."
         )
-
-
-def _named(peers: Sequence[int], start: RunStarted) -> str:
-    more = ", ..." if len(peers) > MOST_NAMED else ""
-    return ", ".join(start.called(peer) for peer in peers[:MOST_NAMED]) + more

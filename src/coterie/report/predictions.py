@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from coterie.core.errors import RunError
+from coterie.core.events import RunStarted
 from coterie.core.run_folder import RunFolder
 from coterie.data.dataset import Array, read_arrays
 from coterie.metrics import Scores
+from coterie.report.figure import NothingToDraw
 
 SPLITS = ("validation", "test")
 WHICH = ("last", "selected")
 MOST_PEERS = 100  # whose predictions a report reads
+NONE_SAVED = "No predictions were saved: set evaluate.predictions=always."
+TOO_MANY = f"There are more than {MOST_PEERS} peers: their predictions are not shown."
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +66,17 @@ def read(path: Path) -> SavedPredictions:
 
 
 def of_run(folder: Path, peers: int) -> dict[int, SavedPredictions]:
-    """The predictions in a run's folder, by peer; empty if there are none, or too many for a report."""
-    paths = {peer: RunFolder(folder).predictions / file_name(peer) for peer in range(peers)}
-    there = {peer: path for peer, path in paths.items() if path.exists()}
-    return {peer: read(path) for peer, path in there.items()} if len(there) <= MOST_PEERS else {}
+    """The predictions of a run, by peer; empty if there are none, or too many for a report.
+
+    The peers of `coterie up` keep theirs in their own folders.
+    """
+    files, numbers = RunFolder(folder), {file_name(peer): peer for peer in range(peers)}
+    paths = [path for run in (files, *files.members()) for path in run.predictions.glob("*.npz")]
+    there = {numbers[path.name]: path for path in paths if path.name in numbers}
+    return {peer: read(path) for peer, path in sorted(there.items())} if len(there) <= MOST_PEERS else {}
+
+
+def require(predicted: Mapping[int, SavedPredictions], start: RunStarted) -> None:
+    """Raise NothingToDraw, with the reason, if `of_run` gave no predictions."""
+    if not predicted:
+        raise NothingToDraw(TOO_MANY if start.peers > MOST_PEERS else NONE_SAVED)

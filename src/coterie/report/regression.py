@@ -7,11 +7,11 @@ from collections.abc import Mapping
 import numpy as np
 
 from coterie.core.events import RunStarted
-from coterie.core.formatting import count
+from coterie.core.formatting import count, first_few
 from coterie.metrics import METRICS
 from coterie.report.figure import Figure, Key, NothingToDraw
 from coterie.report.marks import colour
-from coterie.report.predictions import SavedPredictions
+from coterie.report.predictions import SavedPredictions, require
 from coterie.report.svg import Plot, circle, plain, ticks
 
 MOST_PEERS = 24  # in the figure
@@ -20,8 +20,7 @@ MOST_DOTS = 200  # of a peer
 
 def predicted_against_label(predicted: Mapping[int, SavedPredictions], start: RunStarted) -> Figure:
     """Each test sample's predicted number against its label."""
-    if not predicted:
-        raise NothingToDraw("No predictions were saved: set evaluate.predictions=always.")
+    require(predicted, start)
     if not is_regression(start):
         raise NothingToDraw("The labels are classes, not numbers.")
     shown = dict(list(predicted.items())[:MOST_PEERS])
@@ -57,10 +56,9 @@ def no_better_than_the_mean(predicted: Mapping[int, SavedPredictions], start: Ru
     useless = [start.called(peer) for peer, value in r2.items() if value is not None and value <= 0]
     if not useless:
         return []
-    some = ", ".join(useless[:5]) + (", ..." if len(useless) > 5 else "")
     return [
-        f"At {len(useless)} of {len(predicted)} peers ({some}) the model is no better than a constant, the mean of the "
-        "test labels (R² is not above 0)."
+        f"At {len(useless)} of {len(predicted)} peers ({first_few(useless)}) the model is no better than a constant, "
+        "the mean of the test labels (R² is not above 0)."
     ]
 
 
