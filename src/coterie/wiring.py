@@ -108,10 +108,10 @@ def own_data(e: Experiment, peer: int, site: str = "") -> PooledData:
     return pool_data(dataset, [data.partition_alone(dataset, peer, d, e.seed, owner)], d)
 
 
-def gather(e: Experiment, pooled: PooledData | None = None, first: int = 0) -> Population:
+def gather(e: Experiment, pooled: PooledData | None = None, number: int = 0) -> Population:
     """Make all peers with their data (loaded and partitioned, unless `pooled` has them) and models.
 
-    `first` is the number whose architecture the first peer gets: a real peer is made alone, but has its number.
+    `number` is that of the first peer, for its architecture: a real peer is made alone, but keeps its number.
     """
     pooled = pooled or pool_data(*divide(e), e.data)
     evaluation = _evaluation(e, pooled)
@@ -121,7 +121,7 @@ def gather(e: Experiment, pooled: PooledData | None = None, first: int = 0) -> P
     if e.model.vocabulary:
         _check_ids(dataset, pooled.kind, e.model.vocabulary)
     rng = randomness.generator(e.seed, "architectures")
-    names = models.assign(e.model, first + e.peers, shape, classes, rng, dataset.blocks)[first:]
+    names = models.assign(e.model, number + e.peers, shape, classes, rng, dataset.blocks)[number:]
     estimators = sorted(filter(is_estimator, set(names)))
     if estimators and not e.method.any_model:
         raise ModelError(
