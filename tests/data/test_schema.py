@@ -197,12 +197,29 @@ def test_missing_columns_are_named(tmp_path: Path, schema: Schema, text: str, me
         ('column = "outcome"', 'column = "age"', "is the label column"),
         ("[label]", "[lable]", "unknown key 'lable'"),
         ("missing =", "missing", "cannot be read as TOML"),
+        (
+            'values = ["low", "high"]',
+            'values = ["low", "?"]',
+            r"stage\]: '\?' is a declared value and a marker of missing",
+        ),
+        ('"w" = "f"', '"-9.0" = "f"', r"sex\]: '-9' is a declared value .*: remove it from `missing`"),
+        ('values = ["f", "m"]', 'values = ["f", "m"]\nmissing = ["m"]', r"sex\]: 'm' is a declared value and a marker"),
+        ('values = ["f", "m"]', 'values = ["f", "m", ""]', "an empty cell is always missing: remove it from `values`"),
     ],
 )
 def test_a_wrong_schema_is_explained(tmp_path: Path, old: str, new: str, message: str) -> None:
     assert old in SCHEMA
     with pytest.raises(DataError, match=message):
         read_schema(write(tmp_path / "schema.toml", SCHEMA.replace(old, new, 1)))
+
+
+def test_a_declared_value_is_no_marker_by_default(tmp_path: Path) -> None:
+    """The first file lists no markers, so that None is one by default; but stage declares it, and age does not."""
+    declared = SCHEMA.replace('missing = ["?", "-9"]\n', "").replace('values = ["low"', 'values = ["None"')
+    schema = read_schema(write(tmp_path / "schema.toml", declared))
+    coded = read_by_schema(write(tmp_path / "t.csv", "age,sex,stage,outcome\nNone,None,None,B\n"), schema)
+    np.testing.assert_array_equal(coded.x, [[np.nan, np.nan, 0, np.nan]])
+    assert coded.reading.missing == {"age": 1, "sex": 1}
 
 
 def test_features_follow_from_the_schema_alone(schema: Schema) -> None:

@@ -63,6 +63,11 @@ class Column:
         return self.fill or FILLS[self.type][0]
 
     @property
+    def spellings(self) -> frozenset[str]:
+        """Every text that stands for a declared value."""
+        return frozenset((*self.values, *self.synonyms))
+
+    @property
     def is_category(self) -> bool:
         return self.type == CATEGORY
 
@@ -147,7 +152,8 @@ class Schema:
         return tuple(column.name for column in self.columns if column.is_text)
 
     def markers(self, column: Column) -> frozenset[str]:
-        return frozenset((*self.missing, *column.missing))
+        """The texts that mean a missing value. A declared value is none, also if it is one of `MARKERS`."""
+        return frozenset((*self.missing, *column.missing)) - column.spellings
 
     def digests(self) -> dict[str, str]:
         """What peers compare: a digest of each column's declaration by its declared name, and one of the label."""
@@ -224,9 +230,24 @@ class _Reader:
         label = self._label(tree["label"])
         if label.column in tree["columns"]:
             raise self._error(f"columns.{label.column}", "is the label column: declare it in [label] alone")
-        missing = self._texts("", tree, "missing") if "missing" in tree else MARKERS
+        missing = self._texts("", tree, "missing")
+        for column in used:
+            self._refuse_markers(column, missing)
         ignored = tuple(column.name for column in declared if column.type == IGNORE)
-        return Schema(label, used, ignored, tuple(dict.fromkeys(("", *missing))))
+        markers = missing if "missing" in tree else MARKERS
+        return Schema(label, used, ignored, tuple(dict.fromkeys(("", *markers))))
+
+    def _refuse_markers(self, c: Column, missing: tuple[str, ...]) -> None:
+        """Raise DataError for a declared value that is empty, or that the file also lists as a marker."""
+        where = f"columns.{c.name}"
+        if "" in c.spellings:
+            raise self._error(where, "an empty cell is always missing: remove it from `values` and `synonyms`")
+        if doubled := sorted(c.spellings.intersection((*missing, *c.missing))):
+            raise self._error(
+                where,
+                f"'{doubled[0]}' is a declared value and a marker of missing values: remove it from `missing`, of this "
+                "column or of the whole schema",
+            )
 
     def _label(self, table: dict[str, Any]) -> Label:
         column, kind = table.get("column"), table.get("type", CATEGORY)

@@ -8,11 +8,10 @@ import numpy as np
 
 from coterie.core.errors import ModelError
 from coterie.data.preparation import Preparation
-from coterie.data.schema import DATE, INDICATOR, Column, Schema, tidy
+from coterie.data.schema import INDICATOR, NUMBER, Column, Schema, tidy
 
 FEATURES, ROWS = "features", "N"
 ML, ML_VERSION = "ai.onnx.ml", 3  # the domain of LabelEncoder
-NO_CODE = -1.0
 
 
 def taking_columns(content: bytes, preparation: Preparation) -> bytes:
@@ -95,25 +94,21 @@ def _nodes(graph: _Graph, schema: Schema, column: Column, fill: float, seen: boo
     """The outputs (N, features of the column) of its nodes."""
     if column.is_category:
         return [_indicators(graph, schema, column, fill)]
-    given = graph.input(column.name, text=bool(column.values))
-    if column.values:
-        codes = {value: float(i) for i, value in enumerate(column.values)}
-        given = _encoded(graph, given, codes | {s: codes[value] for s, value in column.synonyms.items()}, NO_CODE)
-        missing = graph.add("Less", [given, graph.constant(0.0)])
-    else:
-        missing = _missing_number(graph, schema, column, given)
+    given = _encoded(graph, schema, column, np.nan, np.nan) if column.values else graph.input(column.name, text=False)
+    missing = _missing(graph, schema, column, given)
     replaced = missing if seen else graph.add("Or", [missing, graph.add("Not", [missing])])
     filled = graph.add("Where", [replaced, graph.constant(fill), given])
     return [filled, graph.as_numbers(missing)] if column.indicator else [filled]
 
 
-def _missing_number(graph: _Graph, schema: Schema, column: Column, given: str) -> str:
+def _missing(graph: _Graph, schema: Schema, column: Column, given: str) -> str:
+    """Whether a number, a rank or a date is missing, or counts as missing."""
     conditions = [graph.add("IsNaN", [given])]
     if column.least is not None:
         conditions.append(graph.add("Less", [given, graph.constant(column.least)]))
     if column.most is not None:
         conditions.append(graph.add("Greater", [given, graph.constant(column.most)]))
-    if column.type != DATE:
+    if column.type == NUMBER:
         marks = sorted({float(mark) for mark in schema.markers(column) if _is_number(mark)})
         conditions += [graph.add("Equal", [given, graph.constant(mark)]) for mark in marks]
     missing = conditions[0]
@@ -124,18 +119,19 @@ def _missing_number(graph: _Graph, schema: Schema, column: Column, given: str) -
 
 def _indicators(graph: _Graph, schema: Schema, column: Column, fill: float) -> str:
     unknown = float(len(column.values))
-    codes = {value: float(i) for i, value in enumerate(column.values)}
-    codes |= {spelling: codes[value] for spelling, value in column.synonyms.items()}
-    codes |= dict.fromkeys(schema.markers(column), unknown + 1 if column.filled_by == INDICATOR else fill)
-    encoded = _encoded(graph, graph.input(column.name, text=True), codes, unknown)
+    encoded = _encoded(graph, schema, column, unknown + 1 if column.filled_by == INDICATOR else fill, unknown)
     numbers = graph.constant(*map(float, range(len(column.feature_names))))
     return graph.as_numbers(graph.add("Equal", [encoded, numbers]))
 
 
-def _encoded(graph: _Graph, given: str, codes: dict[str, float], default: float) -> str:
+def _encoded(graph: _Graph, schema: Schema, column: Column, missing: float, unknown: float) -> str:
+    """The numbers of the declared values; `missing` for markers, and `unknown` for all other texts."""
+    codes = {value: float(i) for i, value in enumerate(column.values)}
+    codes |= {spelling: codes[value] for spelling, value in column.synonyms.items()}
+    codes |= dict.fromkeys(sorted(schema.markers(column)), missing)
     return graph.add(
-        "LabelEncoder", [given], domain=ML, keys_strings=list(codes), values_floats=list(codes.values()),
-        default_float=default,
+        "LabelEncoder", [graph.input(column.name, text=True)], domain=ML, keys_strings=list(codes),
+        values_floats=list(codes.values()), default_float=unknown,
     )  # fmt: skip
 
 
