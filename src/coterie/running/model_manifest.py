@@ -195,13 +195,17 @@ def _is_weight(value: object) -> bool:
     return isinstance(value, int | float) and 0 <= value < math.inf
 
 
+def _is_usable(scaling: Scaling) -> bool:
+    return all(map(math.isfinite, (*scaling.mean, *scaling.deviation))) and 0 not in scaling.deviation
+
+
 def _fault(m: Manifest) -> str:
     """The first inconsistency; empty if there is none."""
     if m.kind not in KINDS or not m.shape or min(m.shape) < 1 or (m.are_images and len(m.shape) != 3):
         return f"{m.kind} of shape {m.shape}"
     if not len(m.scaling.mean) == len(m.scaling.deviation) == m.shape[0]:
         return f"a scaling of {len(m.scaling.mean)} for inputs of shape {m.shape}"
-    if not all(map(math.isfinite, (*m.scaling.mean, *m.scaling.deviation))) or 0 in m.scaling.deviation:
+    if not _is_usable(m.scaling):
         return "a scaling that is not finite, or by 0"
     if m.features and len(m.features) != m.shape[0]:
         return "columns that do not match its features"
@@ -211,6 +215,6 @@ def _fault(m: Manifest) -> str:
         return f"invalid vote weights {', '.join(str(part.weight) for part in m.parts)}"
     if bool(m.classes) == bool(m.label_scaling) or any(part.takes not in (RAW, SCALED) for part in m.parts):
         return "neither classes nor a number to predict, or members with invalid inputs"
-    if m.label_scaling and not all(map(math.isfinite, (*m.label_scaling.mean, *m.label_scaling.deviation))):
-        return "a label that is not scaled by finite numbers"
+    if m.label_scaling and not _is_usable(m.label_scaling):
+        return "a scaling of the label that is not finite, or by 0"
     return ""
