@@ -51,6 +51,9 @@ def test_a_folder_with_files_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "sites" / "mine.csv").write_text("a")
     with pytest.raises(DataError, match="is not empty"):
         write_tables("heart-disease", tmp_path / "sites")
+    for folder in (tmp_path / "sites" / "mine.csv", tmp_path / "sites" / "mine.csv" / "inside"):
+        with pytest.raises(DataError, match=r"mine.csv.* cannot be made a folder \(.*\): choose another"):
+            write_tables("heart-disease", folder)
     with pytest.raises(DataError, match="digits is no table with named columns"):
         write_tables("digits", tmp_path / "others")
 

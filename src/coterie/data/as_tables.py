@@ -17,14 +17,17 @@ from coterie.data.loading import load
 def write_tables(name: str, folder: Path, home: Path | None = None) -> list[Path]:
     """The files, with a header, the label in the last column, and empty cells where a value is missing.
 
-    Raises DataError if the dataset is no table, or if the folder has files already.
+    Raises DataError if the dataset is no table, or if the folder cannot be made or has files already.
     """
     dataset = load(name, home=home)
     if not dataset.columns:
         raise DataError(f"{name} is no table with named columns: --tables is for {', '.join(_tables())}")
-    if folder.exists() and any(folder.iterdir()):
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:  # such as a file of that name
+        raise DataError(f"{folder} cannot be made a folder ({error.strerror}): choose another") from error
+    if any(folder.iterdir()):
         raise DataError(f"{folder} is not empty: choose another folder")
-    folder.mkdir(parents=True, exist_ok=True)
     written = []
     for site, rows in _by_site(name, dataset, home).items():
         path = folder / f"{site}.csv"
