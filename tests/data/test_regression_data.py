@@ -72,6 +72,12 @@ def test_whole_numbers_that_could_be_either_are_refused_with_both_remedies() -> 
     assert classes == ()
 
 
+@pytest.mark.parametrize("task", ["auto", "classification", "regression"])
+def test_a_column_without_labels_is_refused(task: str) -> None:
+    with pytest.raises(DataError, match=r"t.csv: no row has a label \(column 'y'\)"):
+        read_labels_as(task, "t.csv", "column 'y'", np.array([]))
+
+
 def test_labels_that_are_no_numbers_are_refused_without_their_value() -> None:
     with pytest.raises(DataError, match=r"not numbers, which data.task = regression needs") as error:
         read_labels_as("regression", "t.csv", "column 'y'", np.array(["1.5", "MARKER"], dtype=object))
@@ -117,9 +123,11 @@ def test_a_label_of_a_test_row_changes_nothing_in_training(tmp_path: Path) -> No
 
 
 def test_partitions_of_classes_are_refused() -> None:
-    for word in ("data.partition=dirichlet", "data.partition=label-swap", "data.private_labels=true"):
+    for word in ("data.partition=dirichlet", "data.partition=label-swap"):
         with pytest.raises(ConfigError, match=r"needs classes, but these labels are numbers: use data.partition = iid"):
             divide(experiment("data.name=diabetes", word))
+    with pytest.raises(ConfigError, match=r"labels are numbers: remove data.private_labels$"):
+        divide(experiment("data.name=diabetes", "data.partition=iid", "data.private_labels=true"))
 
 
 def test_a_natural_split_of_numbers(tmp_path: Path) -> None:

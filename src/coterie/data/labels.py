@@ -25,6 +25,8 @@ def read_labels_as(
     """
     if task == REGRESSION and declared:
         raise DataError("data.labels lists classes, but data.task = regression has none: remove one of the two")
+    if not len(labels):
+        raise DataError(f"{where}: no row has a label ({what}): fill it in, or name another column in data.label")
     if task == REGRESSION or (task == AUTO and not declared and _are_measurements(labels)):
         return _numbers(where, what, labels), ()
     return encode_labels(where, what, labels, declared)
@@ -78,9 +80,12 @@ def encode_labels(
     return np.array([number_of[name] for name in names], dtype=np.int64)[numbers], tuple(declared)
 
 
-def which_rows(wrong: Array) -> str:
-    """Where a problem is, without the value: others than the owner of the data may read the error."""
-    rows = np.flatnonzero(wrong)
+def which_rows(wrong: Array, numbers: Array | None = None) -> str:
+    """Where a problem is, without the value: others than the owner of the data may read the error.
+
+    `numbers` are the row numbers in the file; None: they count up from 0.
+    """
+    rows = np.flatnonzero(wrong) if numbers is None else numbers[wrong]
     return f"in {len(rows)} row{'s' if len(rows) > 1 else ''}, the first is row {rows[0]} (counted from 0)"
 
 

@@ -88,10 +88,8 @@ def check_settings(settings: PartitionSettings, classes: int) -> None:
     """Raise ConfigError for settings that are impossible with this many classes, before any row is read."""
     check_values(settings, "data.")
     name = settings.partition
-    if task_of(classes) == REGRESSION and (name not in OF_NUMBERS or settings.private_labels):
-        key = "data.private_labels" if settings.private_labels else f"data.partition = {name}"
-        valid = ", ".join(OF_NUMBERS)
-        raise ConfigError(f"{key} needs classes, but these labels are numbers: use data.partition = {valid}")
+    if task_of(classes) == REGRESSION:
+        _check_numbers(settings)
     exact = exact_sizes(settings)
     if name in ("rotation", "label-swap") and settings.clusters not in (2, 4):
         raise ConfigError(f"data.clusters: must be 2 or 4 for {name}, not {settings.clusters}")
@@ -107,6 +105,15 @@ def check_settings(settings: PartitionSettings, classes: int) -> None:
     check_sites(settings)
     if name == "quantity" and exact:
         raise ConfigError("data.train: the quantity partition sets the sizes itself; give fractions of 1")
+
+
+def _check_numbers(settings: PartitionSettings) -> None:
+    """Raise ConfigError for settings that need classes."""
+    why = "needs classes, but these labels are numbers"
+    if settings.private_labels:
+        raise ConfigError(f"data.private_labels {why}: remove data.private_labels")
+    if settings.partition not in OF_NUMBERS:
+        raise ConfigError(f"data.partition = {settings.partition} {why}: use data.partition = {', '.join(OF_NUMBERS)}")
 
 
 def check_sites(settings: PartitionSettings) -> None:
