@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pandas
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -136,6 +137,50 @@ def test_columns_that_describe_rows_are_no_features(tmp_path: Path, schema: Sche
     assert dataset.shape == (len(schema.features),)
     with pytest.raises(DataError, match=r"has no column 'ward' \(data.group\)"):
         load_own(tmp_path / "t.csv", "label", schema=schema, rows=RowColumns(group="ward"))
+    with pytest.raises(DataError, match=r"data.group = 'sex' .*: remove it from the columns of data.schema"):
+        load_own(tmp_path / "t.csv", "label", schema=schema, rows=RowColumns(group="sex"))
+
+
+# Below the header: rows in the lines 0, 2 and 4, of which the second has no label; the others are blank.
+WITH_BLANK_LINES = """
+age,sex,stage,outcome,day
+1,f,low,B,2024-05-01
+
+2,f,low,?,2024-05-02
+
+3,f,low,M,2024-05-03
+
+"""
+
+
+def test_blank_lines_are_no_rows_but_are_counted(tmp_path: Path, schema: Schema) -> None:
+    dataset = load_own(write(tmp_path / "t.csv", WITH_BLANK_LINES), "label", schema=schema)
+    assert dataset.row_ids is not None
+    assert dataset.row_ids.tolist() == [0, 4]
+    unreadable = write(tmp_path / "t.csv", WITH_BLANK_LINES.replace("3,f", "x,f"))
+    assert [fault.rows for fault in read_by_schema(unreadable, schema).reading.faults] == [(4,)]
+    assert len(read_by_schema(write(tmp_path / "t.csv", "age,sex,stage,outcome\n\n"), schema).x) == 0
+
+
+@pytest.mark.parametrize(
+    ("ending", "message"),
+    [
+        ("", "there are more or fewer in 1 row, the first is row 4"),
+        (",", r"'day' \(data.time\) is empty in 1 row, the first is row 4"),
+        (",soon", r"'day' \(data.time\) has no date or number in 1 row, the first is row 4"),
+    ],
+)
+def test_errors_count_blank_lines_as_well(tmp_path: Path, schema: Schema, ending: str, message: str) -> None:
+    path = write(tmp_path / "t.csv", WITH_BLANK_LINES.replace(",2024-05-03", ending))
+    with pytest.raises(DataError, match=message):
+        read_by_schema(path, schema, rows=RowColumns(time="day"))
+
+
+def test_rows_of_parquet_files_are_numbered_by_position(tmp_path: Path, schema: Schema) -> None:
+    """A table that was filtered before it was saved has the index 5 and 7."""
+    table = pandas.DataFrame({"age": [1, 2], "sex": "f", "stage": "low", "outcome": "B"}, index=[5, 7])
+    table.to_parquet(tmp_path / "t.parquet")
+    assert read_by_schema(tmp_path / "t.parquet", schema).kept.tolist() == [0, 1]
 
 
 def test_unusual_cells_are_counted(tmp_path: Path, schema: Schema) -> None:
@@ -190,6 +235,10 @@ def test_missing_columns_are_named(tmp_path: Path, schema: Schema, text: str, me
         ('type = "ordered"', 'type = "ordinal"', r"\[columns.stage\]: unknown type 'ordinal'"),
         ("most = 120", "mots = 120", r"\[columns.age\]: unknown key 'mots'.*most"),
         ("most = 120", "most = -1", "`least` must be below `most`"),
+        ('type = "number"', 'type = ["number"]', r"\[columns.age\]: unknown type"),
+        ("least = 0", "least = nan", r"\[columns.age\]: `least` must be a finite number"),
+        ("mean = 50", "mean = -inf", "`mean` must be a finite number"),
+        ("deviation = 10", f"deviation = 1{400 * '0'}", "`deviation` must be a finite number"),
         ("deviation = 10", "deviation = 0", "`deviation` \\(above 0\\)"),
         ('values = ["f", "m"]', "", "`values` must list"),
         ('"w" = "f"', '"w" = "x"', "'w' stands for 'x', which is not declared"),
@@ -211,6 +260,15 @@ def test_a_wrong_schema_is_explained(tmp_path: Path, old: str, new: str, message
     assert old in SCHEMA
     with pytest.raises(DataError, match=message):
         read_schema(write(tmp_path / "schema.toml", SCHEMA.replace(old, new, 1)))
+
+
+def test_synonyms_are_tidied_like_values(tmp_path: Path) -> None:
+    """1.0 is 1, among the values and in what a synonym stands for."""
+    text = SCHEMA.replace('["low", "high"]', '["1.0", "2"]\nsynonyms = { one = "1.0" }')
+    schema = read_schema(write(tmp_path / "schema.toml", text))
+    coded = read_by_schema(write(tmp_path / "t.csv", "age,sex,stage,outcome\n1,f,one,B\n1,f,1.0,B\n"), schema)
+    assert coded.x[:, 2].tolist() == [0, 0]
+    assert coded.reading.respelled == {"stage": 1, "outcome": 2}
 
 
 def test_a_declared_value_is_no_marker_by_default(tmp_path: Path) -> None:

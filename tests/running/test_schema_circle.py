@@ -146,6 +146,15 @@ def test_a_raw_row_goes_into_predict_and_into_the_exported_model(
     np.testing.assert_allclose(again, by_coterie, atol=1e-5)
 
 
+def test_predictions_have_the_row_numbers_of_the_file(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    head, first, second, *_ = table(2, rows=2).to_csv(index=False).splitlines()
+    (tmp_path / "new.csv").write_text(f"{head}\n{first}\n\n{second}\n")
+    assert main(["predict", str(run), "--peer", "1", "--input", str(tmp_path / "new.csv")]) == 0
+    assert [line.split(",")[0] for line in capsys.readouterr().out.splitlines()] == ["row", "0", "2"]
+
+
 def test_a_column_in_other_units_is_warned_about(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = table(3, rows=12)
     rows["size"] = [str(10 * float(size)) for size in rows["size"]]

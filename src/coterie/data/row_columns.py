@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,16 +34,17 @@ class RowColumns:
         """The columns whose values are names: 007 is not 7."""
         return [name for name in (self.site, self.group) if name]
 
-    def check(self, where: object, label: str, categories: Mapping[str, object]) -> None:
-        """Raise DataError if one of the columns is also the label or a feature."""
+    def check(self, where: object, label: str, features: Collection[str], declared_in: str) -> None:
+        """Raise DataError if one of the columns is also the label, or a feature that the user declares."""
         for key, name in self.by_key.items():
             if name == label:
                 raise DataError(f"{key} = '{name}' is the label column of {where}: name another column")
-            if name in categories:
-                raise DataError(f"{key} = '{name}' is not a feature: remove it from data.categories")
+            if name in features:
+                raise DataError(f"{key} = '{name}' is not a feature: remove it from {declared_in}")
 
-    def read(self, path: Path, table: Mapping[str, Any]) -> dict[str, Any]:
-        """The fields of a Dataset that these columns give; `table` has all of them, without missing values."""
+    def read(self, path: Path, table: Mapping[str, Any], numbers: Array | None = None) -> dict[str, Any]:
+        """The fields of a Dataset that these columns give; `table` has all of them, without missing values. `numbers`
+        are the row numbers in the file, if they do not count up from 0."""
         fields: dict[str, Any] = {}
         if self.site:
             texts = _texts(table[self.site])
@@ -54,7 +55,7 @@ class RowColumns:
         if self.group:
             fields["groups"] = np.unique(_texts(table[self.group]), return_inverse=True)[1].astype(np.int64)
         if self.time:
-            fields["times"] = _times(path, self.time, table[self.time])
+            fields["times"] = _times(path, self.time, table[self.time], numbers)
         return fields
 
 
@@ -71,14 +72,14 @@ def _texts(values: Any) -> Array:
     return np.array([name_of(value).strip() for value in np.asarray(values)], dtype=str)
 
 
-def _times(path: Path, name: str, values: Any) -> Array:
+def _times(path: Path, name: str, values: Any, numbers: Array | None) -> Array:
     """Numbers unchanged; dates as nanoseconds."""
     import pandas
 
     column = pandas.Series(np.asarray(values))
     if not pandas.api.types.is_datetime64_any_dtype(column):  # an untidy table has texts
-        numbers = pandas.to_numeric(column, errors="coerce")
-        column = numbers if numbers.notna().all() else column
+        measured = pandas.to_numeric(column, errors="coerce")
+        column = measured if measured.notna().all() else column
     if pandas.api.types.is_numeric_dtype(column):
         times = column.to_numpy()
         wrong = ~np.isfinite(times)
@@ -87,7 +88,7 @@ def _times(path: Path, name: str, values: Any) -> Array:
         times, wrong = dates.to_numpy("datetime64[ns]").astype(np.int64), dates.isna().to_numpy()
     if wrong.any():
         raise DataError(
-            f"{path}: '{name}' (data.time) has no date or number {which_rows(wrong)}: write dates as 2024-05-31 or "
-            "2024-05-31T13:45, or drop these rows"
+            f"{path}: '{name}' (data.time) has no date or number {which_rows(wrong, numbers)}: write dates as "
+            "2024-05-31 or 2024-05-31T13:45, or drop these rows"
         )
     return np.asarray(times)

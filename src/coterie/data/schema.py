@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import sys
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
@@ -275,7 +276,7 @@ class _Reader:
             raise self._error(where, f'must be a table, such as type = "{NUMBER}"')
         self._known(where, table, [f.name for f in fields(Column) if f.name != "name"])
         kind = table.get("type", NUMBER)
-        if kind not in TYPES:
+        if not isinstance(kind, str) or kind not in TYPES:
             raise self._error(where, str(unknown("type", str(kind), TYPES)))
         if kind == IGNORE:
             return Column(name, IGNORE)
@@ -323,9 +324,9 @@ class _Reader:
         if not isinstance(synonyms, dict):
             raise self._error(where, '`synonyms` must be a table, such as { "M" = "malignant" }')
         for spelling, value in synonyms.items():
-            if str(value) not in values:
+            if tidy(str(value)) not in values:
                 raise self._error(where, f"`synonyms`: '{spelling}' stands for '{value}', which is not declared")
-        return {tidy(spelling): str(value) for spelling, value in synonyms.items()}
+        return {tidy(spelling): tidy(str(value)) for spelling, value in synonyms.items()}
 
     def _flag(self, where: str, table: Mapping[str, Any], key: str) -> bool:
         if not isinstance(table.get(key, False), bool):
@@ -336,8 +337,9 @@ class _Reader:
         value = table.get(key)
         if value is None:
             return None
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise self._error(where, f"`{key}` must be a number")
+        # nan compares as false; a whole number of TOML may be too large for a float
+        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
+            raise self._error(where, f"`{key}` must be a finite number")
         return float(value)
 
     def _features(self, where: str, table: Mapping[str, Any], kind: str) -> int:

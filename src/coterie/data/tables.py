@@ -41,7 +41,7 @@ def load_table(
     if len(table) == 0 or len(table.columns) <= len(set(apart)):
         besides = ", ".join(f"'{name}'" for name in dict.fromkeys(apart))
         raise DataError(f"{path}: needs at least one row, and a column besides {besides}")
-    rows.check(path, label, categories)
+    rows.check(path, label, categories, "data.categories")
     _check_categories(path, table, label, categories)
     refuse_missing(path, table)
     y, classes = read_labels_as(task, path, f"column '{label}'", table[label].to_numpy(), labels)

@@ -29,7 +29,7 @@ class Fault:
 
     column: str
     what: str
-    rows: tuple[int, ...]  # counted from 0, without the header
+    rows: tuple[int, ...]  # counted from 0, without the header, but with blank lines
 
     def __str__(self) -> str:
         first = ", ".join(map(str, self.rows[:3])) + (", ..." if len(self.rows) > 3 else "")
@@ -103,9 +103,10 @@ def read_by_schema(path: Path, schema: Schema, *, labelled: bool = True, rows: R
     names = [str(name).strip() for name in table.columns]
     table.columns = names
     _refuse_columns(path, names, schema, labelled)
-    rows.check(path, schema.label.column, {column.name: () for column in schema.columns})
+    rows.check(path, schema.label.column, [column.name for column in schema.columns], "the columns of data.schema")
     _refuse_row_columns(path, table, rows)
-    coder = _Coder(schema, decimal_comma=separator != "," and _has_decimal_comma(table, schema))
+    numbers = table.index.to_numpy()
+    coder = _Coder(schema, numbers, decimal_comma=separator != "," and _has_decimal_comma(table, schema))
     columns = [
         coder.coded(column, table[column.name]) if column.name in names else _absent(column, len(table))
         for column in schema.columns
@@ -122,8 +123,8 @@ def read_by_schema(path: Path, schema: Schema, *, labelled: bool = True, rows: R
         coder.missing, coder.missing_texts, coder.unlikely, coder.unknown, coder.respelled,
         len(table) - len(kept), tuple(coder.faults),
     )  # fmt: skip
-    fields = rows.read(path, table.iloc[kept]) if rows.by_key else {}
-    return Coded(x[kept], None if y is None else _labels_of(schema, y[kept]), kept, reading, fields)
+    fields = rows.read(path, table.iloc[kept], numbers[kept]) if rows.by_key else {}
+    return Coded(x[kept], None if y is None else _labels_of(schema, y[kept]), numbers[kept], reading, fields)
 
 
 def _labels_of(schema: Schema, y: Array) -> Array:
@@ -135,25 +136,29 @@ def _absent(column: Column, rows: int) -> Array:
 
 
 def read_texts(path: Path) -> tuple[Any, str]:
-    """The table with every cell as text, and the separator of its file."""
+    """The table with every cell as text, its rows numbered as in the file, and the separator of the file."""
     import pandas
 
     try:
         if path.suffix == ".parquet":
-            table = pandas.read_parquet(path)
+            table = pandas.read_parquet(path).reset_index(drop=True)
             return table.map(lambda cell: "" if pandas.isna(cell) else str(cell)), ","
         with path.open(encoding="utf-8-sig", newline="") as file:
             separator = _separator(file.readline())
             file.seek(0)
-            header, *rows = [row for row in csv.reader(file, delimiter=separator) if row] or [[]]
+            lines = [(i, row) for i, row in enumerate(csv.reader(file, delimiter=separator)) if row] or [(0, [])]
     except (OSError, ValueError) as error:  # pandas' parser errors and encoding errors are ValueErrors
         reason = type(error).__name__ if isinstance(error, UnicodeError) else str(error).splitlines()[0]
         raise DataError(f"{path}: cannot be read as a table in UTF-8 ({reason})") from error
-    _refuse_rows(path, header, rows)
-    return pandas.DataFrame(rows, columns=[name.strip() for name in header], dtype=object), separator
+    (first, header), *below = lines
+    numbers = np.array([i - first - 1 for i, _ in below], dtype=np.int64)  # a blank line is no row, but counts as one
+    rows = [row for _, row in below]
+    _refuse_rows(path, header, rows, numbers)
+    table = pandas.DataFrame(rows, index=numbers, columns=[name.strip() for name in header], dtype=object)
+    return table, separator
 
 
-def _refuse_rows(path: Path, header: list[str], rows: list[list[str]]) -> None:
+def _refuse_rows(path: Path, header: list[str], rows: list[list[str]], numbers: Array) -> None:
     """Raise DataError for columns of the same name, and for rows of another length: their cells would shift."""
     names = [name.strip() for name in header]
     if doubled := [name for name in names if names.count(name) > 1]:
@@ -161,8 +166,8 @@ def _refuse_rows(path: Path, header: list[str], rows: list[list[str]]) -> None:
     wrong = np.array([len(row) != len(header) for row in rows], dtype=bool)
     if wrong.any():
         raise DataError(
-            f"{path}: the header has {count(len(header), 'cell')}, but there are more or fewer {which_rows(wrong)}: "
-            "correct these rows, and quote cells that contain the separator"
+            f"{path}: the header has {count(len(header), 'cell')}, but there are more or fewer "
+            f"{which_rows(wrong, numbers)}: correct these rows, and quote cells that contain the separator"
         )
 
 
@@ -198,14 +203,15 @@ def _refuse_row_columns(path: Path, table: Any, rows: RowColumns) -> None:
             raise DataError(f"{path}: has no column '{name}' ({key}): name one of {_listed(table.columns)}")
         empty = np.array([not str(cell).strip() for cell in table[name]], dtype=bool)
         if empty.any():
-            raise DataError(f"{path}: column '{name}' ({key}) is empty {which_rows(empty)}: fill it in")
+            where = which_rows(empty, table.index.to_numpy())
+            raise DataError(f"{path}: column '{name}' ({key}) is empty {where}: fill it in")
 
 
 class _Coder:
     """Turns texts into numbers by the schema, and counts what was unusual."""
 
-    def __init__(self, schema: Schema, decimal_comma: bool) -> None:
-        self.schema, self.decimal_comma = schema, decimal_comma
+    def __init__(self, schema: Schema, numbers: Array, *, decimal_comma: bool) -> None:
+        self.schema, self.numbers, self.decimal_comma = schema, numbers, decimal_comma  # numbers of the rows
         self.missing: dict[str, int] = {}
         self.missing_texts: dict[str, int] = {}
         self.unlikely: dict[str, int] = {}
@@ -287,4 +293,4 @@ class _Coder:
 
     def _fault(self, name: str, what: str, cells: Array) -> None:
         if cells.any():
-            self.faults.append(Fault(name, what, tuple(np.flatnonzero(cells).tolist())))
+            self.faults.append(Fault(name, what, tuple(self.numbers[cells].tolist())))

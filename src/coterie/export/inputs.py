@@ -117,7 +117,8 @@ def _by_schema(path: Path, manifest: Manifest, preparation: Preparation) -> Samp
         "in other units?"
         for name, rows in coded.reading.unlikely.items()
     )
-    return replace(samples, warnings=(*unlikely, *samples.warnings))
+    rows = [str(number) for number in coded.kept.tolist()]
+    return replace(samples, names=rows, warnings=(*unlikely, *samples.warnings))
 
 
 def _table(path: Path, manifest: Manifest) -> Array:
