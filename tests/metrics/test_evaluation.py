@@ -99,6 +99,9 @@ def own(tmp_path: Path) -> Path:
         "    return 0\n"
         "NUMBER = 3\n"
         "AUROC = Metric('auroc', 'mine', False, '', misses)\n"
+        "def within_2(predictions, labels):\n"
+        "    return (abs(predictions - labels) <= 2).mean()\n"
+        "WITHIN_2 = Metric('close', 'close', True, '%', lambda s, y: within_2(s.values, y), task='regression')\n"
     )
     return file
 
@@ -109,6 +112,26 @@ def test_a_function_gets_arrays(own: Path) -> None:
     assert metric.value(*TWO_ROWS) == pytest.approx((2 - np.log2(3) + 1) / 2)
     assert (metric.name, metric.higher_is_better) == ("surprise", True)
     assert find(f"{own}:nothing").value(*TWO_ROWS) is None
+
+
+@pytest.mark.parametrize("name", ["within_2", "WITHIN_2"])
+def test_an_own_metric_of_numbers(own: Path, name: str) -> None:
+    """Three of the four predictions are at most 2 from their label; the last is 3 from it."""
+    chosen = evaluation_of([f"{own}:{name}"], "auto", "", (), task="regression")
+    [metric] = chosen.metrics
+    assert chosen.selection == Selection(metric.name, True)
+    outputs = Outputs(np.array([1.0, 2.0, 3.0, 4.0]), np.array([1.0, 4.0, 2.0, 7.0]))
+    assert scores_of(chosen, [(outputs, outputs)]) == [{metric.name: [0.75, 0.75]}]
+
+
+def test_an_own_metric_of_the_other_task_is_refused_with_the_remedy(own: Path) -> None:
+    remedy = (
+        r"misses is for classification.*: declare it with Metric\(\.\.\., task=\"regression\"\), or use some of mae"
+    )
+    with pytest.raises(ConfigError, match=remedy):
+        evaluation_of([f"{own}:MISSES"], "auto", "", (), task="regression")
+    with pytest.raises(ConfigError, match=r"close is for regression.*task=\"classification\"\), or use some of acc"):
+        evaluation_of([f"{own}:WITHIN_2"], "auto", "", AB)
 
 
 def test_a_metric_says_its_direction(own: Path) -> None:

@@ -76,12 +76,14 @@ def evaluation_of(
     """
     if task == REGRESSION and positive:
         raise ConfigError("evaluate.positive names a class, but the labels are numbers: remove it")
-    metrics = found(names or _by_default(task, table))
+    metrics = found(names or _by_default(task, table), task)
     if task == REGRESSION and select == AUTO:
         select = next(iter(metrics)) if "rmse" not in metrics else "rmse"
     for metric in metrics.values():
         if metric.task != task:
-            raise ConfigError(f"{SETTING}: {metric.name} is for {metric.task}, but this is {task}: {_valid_for(task)}")
+            raise ConfigError(
+                f"{SETTING}: {metric.name} is for {metric.task}, but this is {task}: {_remedy(metric, task)}"
+            )
     number = 0
     if task == CLASSIFICATION:
         number = _positive(positive, classes, [m.name for m in metrics.values() if m.needs_positive])
@@ -95,9 +97,9 @@ def _by_default(task: str, table: bool) -> tuple[str, ...]:
     return OF_TABLES if table else (ACCURACY,)
 
 
-def found(names: Sequence[str]) -> dict[str, Metric]:
-    """The metrics of these names, by what [evaluate] calls them."""
-    metrics = {name: find(name) for name in names}
+def found(names: Sequence[str], task: str = CLASSIFICATION) -> dict[str, Metric]:
+    """The metrics of these names, by what [evaluate] calls them, for a run of this task."""
+    metrics = {name: find(name, task) for name in names}
     taken: dict[str, str] = {}
     for name, metric in metrics.items():
         if metric.name in taken or names.count(name) > 1:
@@ -131,5 +133,6 @@ def _positive(positive: str, classes: Sequence[str], needed_by: Sequence[str]) -
     return classes.index(positive) if positive else len(classes) - 1
 
 
-def _valid_for(task: str) -> str:
-    return f"use some of {', '.join(metric.name for metric in METRICS.values() if metric.task == task)}"
+def _remedy(metric: Metric, task: str) -> str:
+    valid = f"use some of {', '.join(m.name for m in METRICS.values() if m.task == task)}"
+    return valid if metric.name in METRICS else f'declare it with Metric(..., task="{task}"), or {valid}'

@@ -72,7 +72,7 @@ class Metric:
     # The value for one peer's samples; None or NaN: undefined for these labels, such as labels of one class only.
     of: Of
     help: str = ""  # one line for the reference
-    task: str = CLASSIFICATION
+    task: str = CLASSIFICATION  # what the models predict: one of TASKS of `core.task`
     needs_positive: bool = False  # whether it needs a positive class, also if there are more than two classes
     # The threshold to decide with, from the scores and labels of the validation data; None: undefined for these.
     tune: Tune | None = None

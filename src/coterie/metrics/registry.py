@@ -11,6 +11,7 @@ from pkgutil import iter_modules
 
 from coterie.core.errors import ConfigError, MetricError
 from coterie.core.named_code import Function, call, find_named, require_arguments
+from coterie.core.task import CLASSIFICATION
 from coterie.metrics import catalog
 from coterie.metrics.metric import Array, Metric, Scores
 
@@ -25,8 +26,11 @@ def _declared() -> Iterator[Metric]:
 METRICS: dict[str, Metric] = {metric.name: metric for metric in _declared()}
 
 
-def find(name: str) -> Metric:
-    """The metric of this name, or of the user's own `module:name` or `file.py:name`."""
+def find(name: str, task: str = CLASSIFICATION) -> Metric:
+    """The metric of this name, or of the user's own `module:name` or `file.py:name`.
+
+    A function of the user's does not say what it is for: it is for `task`.
+    """
     if ":" not in name and name in METRICS:
         return METRICS[name]
     found = find_named(SETTING, name, METRICS, "metric")
@@ -35,7 +39,7 @@ def find(name: str) -> Metric:
     elif callable(found):
         require_arguments(SETTING, name, found, "scores, labels")
         short = name.rpartition(":")[2]
-        metric = Metric(short, short, True, "", partial(_of_arrays, name, found))
+        metric = Metric(short, short, True, "", partial(_of_arrays, name, found), task=task)
     else:
         raise ConfigError(
             f"{SETTING} = '{name}' is a {type(found).__name__}, but must be a coterie.metrics.Metric or a function of "
