@@ -25,7 +25,8 @@ PARAMETERS: Final = "parameters"  # trained parameters of a model, or of a part 
 UPDATE: Final = "update"  # the change of parameters by training
 CLASS_MEANS: Final = "class means"  # of features or predictions, and the number of samples of each class
 FEATURES: Final = "features"  # of single samples
-FEATURE_SUMS: Final = "feature sums"  # count, mean and squared deviations of each input feature (data.scale = "pooled")
+# data.scale = "pooled": count, mean and squared deviations of each input feature, and for regression of the labels
+FEATURE_SUMS: Final = "feature sums"
 PORTABLE: Final = "portable model"  # an estimator or network as ONNX
 AVERAGE: Final = "average"  # what other peers released, merged or passed on
 BOOKKEEPING: Final = "bookkeeping"  # of the method, such as rounds and peers; not computed from data
