@@ -107,11 +107,11 @@ def _schema(options: argparse.Namespace) -> None:
 
 def _check(options: argparse.Namespace) -> int:
     from coterie.data.schema import read_schema
-    from coterie.data.untidy import read_by_schema
+    from coterie.data.untidy import read_by_schema, useless
 
     schema = read_schema(options.schema)
     coded = read_by_schema(options.file, schema)
-    reading, fits = coded.reading, not coded.reading.faults
+    reading, fits = coded.reading, not coded.reading.faults and len(coded.x) > 0
     if options.json:
         faults = [{"column": f.column, "what": f.what, "rows": list(f.rows)} for f in reading.faults]
         print(json.dumps({**vars(reading), "faults": faults, "fits": fits}, indent=2))
@@ -121,5 +121,8 @@ def _check(options: argparse.Namespace) -> int:
             print(f"  {line}")
         for fault in reading.faults:
             print(f"  WRONG: {fault}")
-        print("it fits the schema" if fits else "it does not fit: correct the cells, or declare them in the schema")
+        for line in useless(coded, schema):
+            print(f"  WARNING: {line}")
+        wrong = "correct the cells, or declare them in the schema" if reading.faults else "it has no row with a label"
+        print("it fits the schema" if fits else f"it does not fit: {wrong}")
     return 0 if fits else DOES_NOT_FIT

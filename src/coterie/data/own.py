@@ -85,8 +85,8 @@ def _load_by_schema(path: Path, schema: Schema, rows: RowColumns) -> Dataset:
     if coded.reading.faults:
         more = f" (and {len(coded.reading.faults) - 1} more)" if len(coded.reading.faults) > 1 else ""
         raise DataError(
-            f"{path}: {coded.reading.faults[0]}{more}. `coterie data check {path}` lists all: correct the cells, or "
-            "declare their spelling in the schema"
+            f"{path}: {coded.reading.faults[0]}{more}. `coterie data check {path} --schema FILE` lists all: correct "
+            "the cells, or declare their spelling in the schema"
         )
     if not len(coded.x):
         raise DataError(f"{path}: has no rows with a label")

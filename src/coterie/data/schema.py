@@ -326,6 +326,8 @@ class _Reader:
         for spelling, value in synonyms.items():
             if tidy(str(value)) not in values:
                 raise self._error(where, f"`synonyms`: '{spelling}' stands for '{value}', which is not declared")
+            if tidy(spelling) in values and tidy(spelling) != tidy(str(value)):
+                raise self._error(where, f"`synonyms`: '{spelling}' is declared itself: it cannot stand for '{value}'")
         return {tidy(spelling): tidy(str(value)) for spelling, value in synonyms.items()}
 
     def _flag(self, where: str, table: Mapping[str, Any], key: str) -> bool:

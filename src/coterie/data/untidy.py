@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from coterie.core.errors import DataError
+from coterie.core.errors import DataError, first_line
 from coterie.core.formatting import count
 from coterie.data.dataset import Array
 from coterie.data.labels import which_rows
@@ -51,6 +51,7 @@ class Reading:
     unknown: Mapping[str, int] = field(default_factory=dict)  # cells of no declared category
     respelled: Mapping[str, int] = field(default_factory=dict)  # cells with another spelling of a declared value
     unlabelled: int = 0  # rows without a label, which are left out
+    unlikely_labels: int = 0  # rows whose label is outside of its plausible range, which are left out, too
     faults: tuple[Fault, ...] = ()  # what cannot be read
 
     def lines(self) -> list[str]:
@@ -62,6 +63,8 @@ class Reading:
             self.extra and f"columns that the schema does not declare are left out: {_listed(self.extra)}",
             self.absent and f"optional columns that the file lacks count as missing: {_listed(self.absent)}",
             self.unlabelled and f"{count(self.unlabelled, 'row')} without a label left out",
+            self.unlikely_labels
+            and f"{count(self.unlikely_labels, 'row')} with a label outside of its plausible range left out",
         ]
         by_column = (
             ("missing values", self.missing, "filled from the training rows"),
@@ -121,7 +124,7 @@ def read_by_schema(path: Path, schema: Schema, *, labelled: bool = True, rows: R
         tuple(name for name in names if name not in declared),
         tuple(c.name for c in schema.columns if c.name not in names),
         coder.missing, coder.missing_texts, coder.unlikely, coder.unknown, coder.respelled,
-        len(table) - len(kept), tuple(coder.faults),
+        coder.unlabelled, coder.unlikely_labels, tuple(coder.faults),
     )  # fmt: skip
     fields = rows.read(path, table.iloc[kept], numbers[kept]) if rows.by_key else {}
     return Coded(x[kept], None if y is None else _labels_of(schema, y[kept]), numbers[kept], reading, fields)
@@ -135,6 +138,16 @@ def _absent(column: Column, rows: int) -> Array:
     return np.full((rows, column.codes), 0.0 if column.is_text else np.nan)
 
 
+def useless(coded: Coded, schema: Schema) -> list[str]:
+    """The columns of a file that have cells, but none that models can use."""
+    reading, found = coded.reading, []
+    for name in (column.name for column in schema.columns if column.name not in coded.reading.absent):
+        cells = reading.rows - reading.missing.get(name, 0)
+        if 0 < cells <= reading.unlikely.get(name, 0) + reading.unknown.get(name, 0):
+            found.append(f"column '{name}': no cell is usable. Is it in other units, or spelled differently?")
+    return found
+
+
 def read_texts(path: Path) -> tuple[Any, str]:
     """The table with every cell as text, its rows numbered as in the file, and the separator of the file."""
     import pandas
@@ -142,20 +155,30 @@ def read_texts(path: Path) -> tuple[Any, str]:
     try:
         if path.suffix == ".parquet":
             table = pandas.read_parquet(path).reset_index(drop=True)
-            return table.map(lambda cell: "" if pandas.isna(cell) else str(cell)), ","
+            return table.map(
+                lambda cell: "" if pandas.api.types.is_scalar(cell) and pandas.isna(cell) else str(cell)
+            ), ","
         with path.open(encoding="utf-8-sig", newline="") as file:
             separator = _separator(file.readline())
             file.seek(0)
             lines = [(i, row) for i, row in enumerate(csv.reader(file, delimiter=separator)) if row] or [(0, [])]
-    except (OSError, ValueError) as error:  # pandas' parser errors and encoding errors are ValueErrors
-        reason = type(error).__name__ if isinstance(error, UnicodeError) else str(error).splitlines()[0]
-        raise DataError(f"{path}: cannot be read as a table in UTF-8 ({reason})") from error
+    except (OSError, ValueError, csv.Error) as error:  # pandas' parser errors and encoding errors are ValueErrors
+        if isinstance(error, UnicodeError):
+            raise DataError(f"{path}: is not in UTF-8: save it as CSV in UTF-8") from error
+        raise DataError(f"{path}: cannot be read as a table ({first_line(error)})") from error
     (first, header), *below = lines
     numbers = np.array([i - first - 1 for i, _ in below], dtype=np.int64)  # a blank line is no row, but counts as one
     rows = [row for _, row in below]
     _refuse_rows(path, header, rows, numbers)
     table = pandas.DataFrame(rows, index=numbers, columns=[name.strip() for name in header], dtype=object)
     return table, separator
+
+
+def _text_of(cell: Any) -> str:
+    import pandas
+
+    missing = pandas.api.types.is_scalar(cell) and pandas.isna(cell)  # a list is not: its column may be undeclared
+    return "" if missing else str(cell)
 
 
 def _refuse_rows(path: Path, header: list[str], rows: list[list[str]], numbers: Array) -> None:
@@ -217,6 +240,7 @@ class _Coder:
         self.unlikely: dict[str, int] = {}
         self.unknown: dict[str, int] = {}
         self.respelled: dict[str, int] = {}
+        self.unlabelled = self.unlikely_labels = 0
         self.faults: list[Fault] = []
 
     def coded(self, column: Column, cells: Any) -> Array:
@@ -260,13 +284,14 @@ class _Coder:
         label = self.schema.label
         if not label.classes:
             numbers = self.coded(label.as_number, cells)[:, 0]
-            for counts in (self.missing, self.unlikely):  # such rows are left out, and counted as unlabelled
-                counts.pop(label.column, None)
+            self.unlabelled = self.missing.pop(label.column, 0)
+            self.unlikely_labels = self.unlikely.pop(label.column, 0)
             return numbers
         texts, place = np.unique([tidy(cell) for cell in cells], return_inverse=True)
         number = {name: i for i, name in enumerate(label.classes)}
         found = np.array([number.get(label.synonyms.get(text, text), np.inf) for text in texts.tolist()], dtype=float)
         found[np.isinf(found) & np.isin(texts, self.schema.missing)] = np.nan
+        self.unlabelled = int(np.isnan(found)[place].sum())
         spelled = np.array([text in label.synonyms for text in texts.tolist()], dtype=bool)
         self._count(self.respelled, label.column, spelled[place])
         self._fault(label.column, "a label that is neither a class nor a synonym", np.isinf(found)[place])

@@ -10,7 +10,7 @@ from coterie.core.errors import ModelError
 from coterie.data.preparation import Preparation
 from coterie.data.schema import INDICATOR, NUMBER, Column, Schema, tidy
 
-FEATURES, ROWS = "features", "N"
+FEATURES, ROWS = "coterie.features", "N"  # a column may be called features
 ML, ML_VERSION = "ai.onnx.ml", 3  # the domain of LabelEncoder
 
 
