@@ -206,3 +206,14 @@ def test_without_scaling_predict_does_not_guess_units(tmp_path: Path, capsys: py
     pandas.DataFrame(load_diabetes(scaled=False).data, columns=columns).to_csv(tmp_path / "t.csv", index=False)
     assert main(["predict", str(tmp_path / "run"), "--peer", "0", "--input", str(tmp_path / "t.csv")]) == 0
     assert "other units" not in capsys.readouterr().err
+
+
+def test_real_peers_judge_in_the_pooled_unit_of_the_label(tmp_path: Path) -> None:
+    """What FedPAE notes of its vote is the negative of the measured error on its validation data."""
+    e = experiment("fedpae", "data.scale=pooled", *PATIENT)
+    network(e, tmp_path / "run")
+    records = of_kind(list(read(tmp_path / "run" / "events.jsonl")), PeerRound)
+    last = {r.peer: r for r in records if "together" in r.notes and r.is_measured}
+    assert len(last) == 3
+    for record in last.values():
+        assert -record.notes["together"] == pytest.approx(record.value("rmse", "validation"), rel=1e-4)

@@ -10,7 +10,7 @@ import pytest
 from report_support import written
 
 from coterie.config import loading
-from coterie.core.errors import CoterieError
+from coterie.core.errors import CoterieError, DivergedError
 from coterie.core.events import PeerRound, RunStarted
 from coterie.report.diagnostics import warnings
 from coterie.report.figure import NothingToDraw
@@ -111,3 +111,16 @@ def test_more_than_two_classes_have_a_confusion_matrix_but_no_roc(tmp_path: Path
     assert len(run.confusion()) == 4
     with pytest.raises(NothingToDraw, match="The data have 10 classes"):
         run.roc()
+
+
+def test_a_classifier_that_diverged_ends_with_its_own_error_and_a_report(tmp_path: Path) -> None:
+    """Its predictions are NaN, which have no curves, no confusion matrix, and no class that they predict."""
+    with pytest.raises(DivergedError):
+        made(tmp_path, 0.5, "train.lr=1e30")
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "This run failed" in page
+    assert "predicts only the class" not in page
+    run = open_run(tmp_path / "run")
+    for draw in (run.roc, run.precision_recall, run.calibration, run.confusion):
+        with pytest.raises(NothingToDraw, match="diverge"):
+            draw()
