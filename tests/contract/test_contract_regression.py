@@ -20,8 +20,10 @@ from coterie.core.events import PeerRound, of_kind, read
 from coterie.core.task import REGRESSION
 from coterie.methods import METHODS
 from coterie.report.predictions import read as read_predictions
+from coterie.report.summary import read_summary
 from coterie.running import simulated
 from coterie.simulation.director import Simulation
+from coterie.terminal.display import results
 
 TABLE = (
     "data.name=diabetes", "data.partition=iid", "data.train=0.6", "data.validation=0.2", "data.test=0.2", "peers=3",
@@ -139,6 +141,7 @@ def test_plan_predict_and_export(tmp_path: Path, capsys: pytest.CaptureFixture[s
     e = experiment("gossip", *words, "model.zoo=linear", "train.lr=0.1")
     run = str(tmp_path / "run")
     simulated.run(e, Path(run))
+    assert "seed 0; regression (data.task)" in results(read_summary(Path(run)), Path(run))
     (tmp_path / "e.toml").write_text(e.toml())
     assert main(["plan", str(tmp_path / "e.toml")]) == 0
     rows = pandas.DataFrame({"sex": ["m", ""], "age": [50.0, 30.0]})

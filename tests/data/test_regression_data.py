@@ -133,6 +133,7 @@ def test_a_natural_split_of_numbers(tmp_path: Path) -> None:
     words = [f"data.name={tmp_path / 't.csv'}", "data.label=dose", "data.partition=column", "data.column=site"]
     dataset, shares = divide(experiment(*words))
     assert dataset.task == "regression"
+    assert dataset.remarks == ("t.csv: the label has many different numbers with fractions: a regression (data.task)",)
     assert [len(s.train) + len(s.validation) + len(s.test) for s in shares] == [20, 20, 20]
 
 

@@ -73,6 +73,9 @@ def load_own(
         dataset = _load_npz(path, labels, rows, task)
     else:
         dataset = tables.load_table(path, label, labels, categories or {}, rows, task)
+    if task == AUTO and dataset.task == REGRESSION:
+        guess = f"{path.name}: the label has many different numbers with fractions: a regression (data.task)"
+        dataset = replace(dataset, remarks=(*dataset.remarks, guess))
     if len(dataset.classes) == 1:
         raise DataError(f"{path}: all rows have the same label; at least two classes are needed")
     return dataset

@@ -100,7 +100,7 @@ def results(summary: Summary, folder: Path) -> str:
     exchanged = f"{size(summary.bytes.total)} in {summary.messages.total:,} messages"
     name = short_name(summary.method)
     lines = [
-        f"{name}: {summary.peers} peers, {summary.rounds} rounds, seed {summary.seed}",
+        f"{name}: {summary.peers} peers, {summary.rounds} rounds, seed {summary.seed}{_task(summary)}",
         _labelled(_last_label(main), _spread(main, last)),
         *_by_architecture(main, last),
         _labelled(_selected_label(main), _spread(main, selected)),
@@ -116,6 +116,11 @@ def results(summary: Summary, folder: Path) -> str:
     lines += [f"  MIXTURE of versions                 {change}" for change in summary.mixture]
     lines.append(f"  {duration(summary.seconds)}; all files are in {folder} (open report.html)")
     return "\n".join(lines)
+
+
+def _task(summary: Summary) -> str:
+    """What is predicted, if that is not a class: it may have been guessed from the labels."""
+    return "" if summary.measures(ACCURACY.name) else "; regression (data.task)"
 
 
 def _labelled(label: str, text: str) -> str:
