@@ -17,6 +17,7 @@ from coterie.core.errors import ConfigError, ModelError
 from coterie.core.events import RunStarted
 from coterie.core.formatting import short_name
 from coterie.core.model import Architecture, Model
+from coterie.core.model_registry import ModelRegistry
 from coterie.core.net import Net
 from coterie.core.others import Others
 from coterie.core.peer import Desk, Peer, held_by
@@ -122,34 +123,14 @@ def gather(e: Experiment, pooled: PooledData | None = None, number: int = 0) -> 
         _check_ids(dataset, pooled.kind, e.model.vocabulary)
     rng = randomness.generator(e.seed, "architectures")
     names = models.assign(e.model, number + e.peers, shape, classes, rng, dataset.blocks)[number:]
-    estimators = sorted(filter(is_estimator, set(names)))
-    if estimators and not e.method.any_model:
-        raise ModelError(
-            f"model.zoo: {', '.join(estimators)} cannot be trained by gradients, as {e.method_name} does: "
-            "use networks, or a method for any model (fedpae)"
-        )
-    if len(set(names)) > 1 and not e.method.mixed:
-        raise ModelError(
-            f"method.name = {e.method_name} needs one architecture at all peers, "
-            f"but model.zoo gives {', '.join(sorted(set(names)))}"
-        )
+    _check_architectures(e, names)
     build = partial(
         models.build, input_shape=shape, classes=classes, settings=e.model, parts=resolved(e.method.parts),
         blocks=dataset.blocks,
     )  # fmt: skip
     kinds = registry(e.model.zoo, tuple(shape), classes, partial(_architecture, e, build))
-    for part, name in itertools.product(e.method.shared, sorted(set(names))):
-        if not any(slot.name.startswith(f"{part}.") for slot in kinds.network(name).layout.slots):
-            raise ModelError(f"{e.method_name} shares the {part}, but {name} has none: remove it from model.zoo")
-    if e.method.same_features:
-        _check_features({name: kinds.network(name) for name in sorted(set(names))}, e)
-    truth = pooled.clusters if e.method.needs_truth else None  # of no other method's peers
-    if e.method.needs_truth and truth is None:
-        raise ConfigError(
-            f"method.name = {e.method_name} needs the true clusters, but data.partition = {e.data.partition} "
-            "has none: use rotation, label-swap or scenario1 to scenario4"
-        )
-    count = e.peers
+    _check_parts(e, sorted(set(names)), kinds)
+    truth, count = _truth(e, pooled), e.peers
     server = count if e.method.with_server() else None
     desk: Desk = _NoDesk()
     placed = Spill(e.engine.spill).copied if e.engine.spill else _unchanged
@@ -173,6 +154,42 @@ def gather(e: Experiment, pooled: PooledData | None = None, number: int = 0) -> 
             )
         )  # fmt: skip
     return Population(members, names, pooled, evaluation)
+
+
+def _check_architectures(e: Experiment, names: Sequence[str]) -> None:
+    """Raise ModelError if the method cannot train these peers' models."""
+    estimators = sorted(filter(is_estimator, set(names)))
+    if estimators and not e.method.any_model:
+        raise ModelError(
+            f"model.zoo: {', '.join(estimators)} cannot be trained by gradients, as {e.method_name} does: "
+            "use networks, or a method for any model (fedpae)"
+        )
+    if len(set(names)) > 1 and not e.method.mixed:
+        raise ModelError(
+            f"method.name = {e.method_name} needs one architecture at all peers, "
+            f"but model.zoo gives {', '.join(sorted(set(names)))}"
+        )
+
+
+def _check_parts(e: Experiment, names: Sequence[str], kinds: ModelRegistry) -> None:
+    """Raise ModelError if an architecture lacks a part that the method shares, or if parts do not fit together."""
+    for part, name in itertools.product(e.method.shared, names):
+        if not any(slot.name.startswith(f"{part}.") for slot in kinds.network(name).layout.slots):
+            raise ModelError(f"{e.method_name} shares the {part}, but {name} has none: remove it from model.zoo")
+    if e.method.same_features:
+        _check_features({name: kinds.network(name) for name in names}, e)
+
+
+def _truth(e: Experiment, pooled: PooledData) -> list[int] | None:
+    """The true clusters, for the peers of an oracle alone."""
+    if not e.method.needs_truth:
+        return None
+    if pooled.clusters is None:
+        raise ConfigError(
+            f"method.name = {e.method_name} needs the true clusters, but data.partition = {e.data.partition} "
+            "has none: use rotation, label-swap or scenario1 to scenario4"
+        )
+    return pooled.clusters
 
 
 def _label_scaling(me: Peer) -> Scaling | None:
