@@ -76,7 +76,7 @@ def test_raw_pixels() -> None:
     scaling = Scaling((10.0, 120.5, 0.0), (3.25, 70.0, 255.0))
     net = drawn("cnn3", (3, 6, 6))
     raw = np.random.default_rng(0).integers(0, 256, (4, 3, 6, 6)).astype(np.float32)
-    content = to_onnx(net, (3, 6, 6), scaling)
+    content = taking_raw(to_onnx(net, (3, 6, 6)), scaling)
     np.testing.assert_allclose(
         by_onnx(content, raw)[0], by_torch(net, torch.from_numpy(scaling.of_raw(raw))), atol=1e-5
     )
@@ -87,7 +87,7 @@ def test_raw_features_of_very_different_sizes() -> None:
     scaling = Scaling((1e6, -3.0, 0.0), (2.0, 1e-3, 1.0))
     net = drawn("mlp", (3,), hidden=(6,))
     raw = np.array([[1e6 + 1, -3.001, 1.0], [1e6 - 2.5, -2.999, -1.0]], dtype=np.float32)
-    content = to_onnx(net, (3,), scaling)
+    content = taking_raw(to_onnx(net, (3,)), scaling)
     np.testing.assert_allclose(
         by_onnx(content, raw)[0], by_torch(net, torch.from_numpy(scaling.of_raw(raw))), atol=1e-6
     )

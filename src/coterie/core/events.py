@@ -18,6 +18,8 @@ from coterie.core.formatting import peer_label, peer_name
 from coterie.core.json_values import Json
 from coterie.core.measured_metric import ACCURACY, MeasuredMetric
 
+SPLITS = ("validation", "test")  # those that are measured, in the order of a record's scores
+
 
 @dataclass(frozen=True)
 class RunStarted:

@@ -12,7 +12,7 @@ import numpy as np
 from torch import Tensor
 
 from coterie.core.ensemble import Ensemble, Member, voted
-from coterie.core.events import PeerRound
+from coterie.core.events import SPLITS, PeerRound
 from coterie.core.jobs import AnyJob, EvaluateJob, Score, Split
 from coterie.core.model import Model
 from coterie.core.peer import Peer, held_by
@@ -23,8 +23,6 @@ from coterie.metrics.computing import ByMetric, Outputs, scores_of
 from coterie.metrics.metric import Array
 from coterie.training import Trainer
 from coterie.training.portables import score
-
-SPLITS = ("validation", "test")
 
 
 def is_due(round: int, every: int, rounds: int) -> bool:

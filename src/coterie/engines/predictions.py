@@ -13,8 +13,6 @@ from coterie.core.events import PeerRound
 from coterie.metrics import Selection, selected_round
 from coterie.metrics.metric import Array
 
-SPLITS = ("validation", "test")
-
 
 class Predicted(NamedTuple):
     """A peer's probabilities on its validation and test data, at the end of a round."""

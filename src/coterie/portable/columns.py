@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from coterie.core.errors import ModelError
+from coterie.core.errors import ModelError, first_line
 from coterie.data.preparation import Preparation
 from coterie.data.schema import INDICATOR, NUMBER, Column, Schema, tidy
 
@@ -27,8 +27,7 @@ def taking_columns(content: bytes, preparation: Preparation) -> bytes:
         _rename_inputs(whole, "columns/")
         onnx.checker.check_model(whole)
     except Exception as error:  # onnx raises many kinds of errors
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise ModelError(f"the preparation of the columns cannot be added to the model: {reason}") from error
+        raise ModelError(f"the preparation of the columns cannot be added to the model: {first_line(error)}") from error
     merged: bytes = whole.SerializeToString()
     return merged
 

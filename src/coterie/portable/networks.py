@@ -1,4 +1,4 @@
-"""Exports networks as ONNX, optionally with the scaling of their inputs."""
+"""Exports networks as ONNX, and adds the scaling of their inputs and outputs."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ class _Answers(nn.Module):
         return answers(self.net(x).logits)
 
 
-def to_onnx(net: Net, input_shape: Sequence[int], scaling: Scaling | None = None) -> bytes:
+def to_onnx(net: Net, input_shape: Sequence[int]) -> bytes:
     """An ONNX file: float32 (N, *input_shape) as "input" to "probabilities" (N, classes), for any N.
 
     A network that predicts a number has the output (N, 1), scaled; `giving_numbers` turns it back.
-    With a scaling it takes raw values (pixels from 0 to 255, the numbers of a table), and scales them itself.
+    Its inputs are scaled, too: `taking_raw` makes it take raw values (pixels from 0 to 255, the numbers of a table).
     """
     module = _Answers(net).eval()
     device = next(net.parameters()).device
@@ -62,7 +62,7 @@ def to_onnx(net: Net, input_shape: Sequence[int], scaling: Scaling | None = None
     except Exception as error:  # the exporter raises many kinds of errors, and the user's module any
         raise ModelError(f"the network cannot be written as ONNX: {str(error).strip().splitlines()[0]}") from error
     content: bytes = written.getvalue()
-    return content if scaling is None else taking_raw(content, scaling)
+    return content
 
 
 @contextmanager
@@ -82,8 +82,7 @@ def taking_raw(content: bytes, scaling: Scaling) -> bytes:
         _begin_with(model, scaling)
         onnx.checker.check_model(model)
     except Exception as error:  # the model is untrusted, and onnx's errors have no common class
-        reason = str(error).strip().splitlines() or [type(error).__name__]
-        raise ModelError(f"the scaling of the inputs cannot be added to the model: {reason[0]}") from error
+        raise ModelError(f"the scaling of the inputs cannot be added to the model: {first_line(error)}") from error
     return bytes(model.SerializeToString())
 
 

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from coterie.core.errors import RunError
-from coterie.core.events import RunStarted
+from coterie.core.events import SPLITS, RunStarted
 from coterie.core.run_folder import RunFolder
 from coterie.data.dataset import Array, read_arrays
 from coterie.metrics import Scores
 from coterie.report.figure import NothingToDraw
 
-SPLITS = ("validation", "test")
 WHICH = ("last", "selected")
 MOST_PEERS = 100  # whose predictions a report reads
 NONE_SAVED = "No predictions were saved: set evaluate.predictions=always."

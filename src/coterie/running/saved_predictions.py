@@ -8,12 +8,13 @@ from pathlib import Path
 import numpy as np
 
 from coterie.core.errors import RunError
+from coterie.core.events import SPLITS
 from coterie.core.files import replacing_folder
 from coterie.core.peer import Peer, held_by
 from coterie.core.peer_data import PeerData
 from coterie.core.run_folder import RunFolder
 from coterie.data.dataset import Array
-from coterie.engines.predictions import SPLITS, LastAndSelected, Predictions
+from coterie.engines.predictions import LastAndSelected, Predictions
 from coterie.report.predictions import WHICH, file_name
 from coterie.wiring import Population
 
